@@ -1,0 +1,50 @@
+# Thin names for the CMake presets and what surrounds them. First use of a target installs what it needs; see
+# scripts/bootstrap for the settings: Torch_DIR, CMAKE_PREFIX_PATH, RETINUE_TORCH_WHEEL, RETINUE_DATA.
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+BUILD = cmake --build --preset $(1) --parallel $(JOBS)
+CTEST = ctest --parallel $(JOBS)
+# ThreadSanitizer of gcc 12 and 13 can't place its shadow where the kernel randomises addresses by more than 28 bits.
+FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+.PHONY: demo build test test-full bench peers lint asan tsan install
+
+demo:
+	@scripts/bootstrap build torch data
+	@cmake --preset release -DRETINUE_TORCH=ON --log-level=WARNING
+	@$(call BUILD,release) --target train_fashion_mnist
+	build/release/bin/train_fashion_mnist --nprocs 2
+
+build:
+	@scripts/bootstrap build torch
+	@cmake --preset release -DRETINUE_TORCH=ON --log-level=WARNING
+	@$(call BUILD,release)
+
+test: build
+	@scripts/bootstrap data
+	$(CTEST) --preset release
+
+test-full: build
+	@scripts/bootstrap data
+	$(CTEST) --preset full
+
+bench: build peers
+	scripts/bench
+
+peers:
+	@scripts/bootstrap torch
+	bench/peers/install
+
+lint:
+	@scripts/bootstrap build lint torch
+	@cmake --preset release -DRETINUE_TORCH=ON --log-level=WARNING
+	$(CTEST) --preset lint
+
+asan tsan:
+	@scripts/bootstrap build
+	@cmake --preset $@ --log-level=WARNING
+	@$(call BUILD,$@)
+	$(if $(filter tsan,$@),$(FIXED_ADDRESSES)) $(CTEST) --preset $@
+
+install: build
+	cmake --install build/release --prefix $(PREFIX)

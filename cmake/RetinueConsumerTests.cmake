@@ -1,0 +1,26 @@
+# Installs this build into its own folder, then configures, builds and runs tests/consumer against it.
+set(consumer_folder ${PROJECT_BINARY_DIR}/consumer)
+add_test(NAME consumer.install
+  COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${consumer_folder}/prefix)
+set_tests_properties(consumer.install PROPERTIES LABELS quick TIMEOUT 120 FIXTURES_SETUP installed_package)
+
+foreach(component core torch)
+  if(NOT TARGET retinue_${component})
+    continue()
+  endif()
+  set(options
+    -DCONSUMER_COMPONENT=${component}
+    -DCMAKE_PREFIX_PATH=${consumer_folder}/prefix
+    -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+    -DCMAKE_BUILD_TYPE=None
+    -DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS})
+  if(component STREQUAL "torch")
+    list(APPEND options -DRetinueTorch_ROOT=${RetinueTorch_ROOT_DIR})
+  endif()
+  add_test(NAME consumer.${component}
+    COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${PROJECT_SOURCE_DIR}/tests/consumer ${consumer_folder}/${component}
+      --build-generator ${CMAKE_GENERATOR} --build-options ${options}
+      --test-command ${consumer_folder}/${component}/consumer)
+  set_tests_properties(consumer.${component} PROPERTIES
+    LABELS quick TIMEOUT 600 FIXTURES_REQUIRED installed_package PASS_REGULAR_EXPRESSION "consumer: ok")
+endforeach()

@@ -1,0 +1,27 @@
+# Checks of the source tree, run by `make lint`: the CTest tests lint.*, label lint.
+function(retinue_lint name)
+  add_test(NAME lint.${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(lint.${name} PROPERTIES LABELS lint TIMEOUT 900)
+endfunction()
+
+find_program(RETINUE_CLANG_FORMAT NAMES clang-format-14)
+find_program(RETINUE_CLANG_TIDY NAMES clang-tidy-16)
+mark_as_advanced(RETINUE_CLANG_FORMAT RETINUE_CLANG_TIDY)
+
+# Pinned, since other versions format differently and clang-tidy 14 has no std::source_location. Missing, the check fails
+# and says so.
+retinue_lint(format scripts/check_format ${RETINUE_CLANG_FORMAT})
+retinue_lint(tidy scripts/check_tidy ${PROJECT_BINARY_DIR} ${RETINUE_CLANG_TIDY})
+set_tests_properties(lint.tidy PROPERTIES PROCESSORS 2)
+foreach(check rooms sizes snippets paths)
+  retinue_lint(${check} scripts/check_${check})
+endforeach()
+
+# Public headers compile alone.
+foreach(layer core torch)
+  if(TARGET retinue_${layer})
+    retinue_lint(headers_${layer}
+      ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR} --target retinue_${layer}_verify_interface_header_sets)
+    set_tests_properties(lint.headers_${layer} PROPERTIES RESOURCE_LOCK build_folder)
+  endif()
+endforeach()

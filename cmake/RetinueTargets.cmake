@@ -1,0 +1,89 @@
+# What all of Retinue's own targets have in common.
+include_guard(GLOBAL)
+
+# Warnings for a target of this project; errors only in Retinue's own tree, never in a project that embeds it.
+function(retinue_compile_rules target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra)
+  set_target_properties(${target} PROPERTIES COMPILE_WARNING_AS_ERROR ${PROJECT_IS_TOP_LEVEL})
+endfunction()
+
+# One room of the core: the object library retinue_<room> from src/<room>/*.cpp. A room without sources makes no target.
+function(retinue_room room)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${room}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  add_library(retinue_${room} OBJECT ${sources})
+  retinue_compile_rules(retinue_${room})
+  target_include_directories(retinue_${room} PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  # No FMA contraction: a reduction has the same bits on every machine and by every path.
+  target_compile_options(retinue_${room} PRIVATE -ffp-contract=off)
+  target_compile_definitions(retinue_${room} PRIVATE RETINUE_VERSION="${PROJECT_VERSION}")
+  target_link_libraries(retinue_${room} PUBLIC fmt::fmt Threads::Threads)
+  retinue_kernel_flags(${sources})
+endfunction()
+
+# Kernels are compiled once for each instruction set and chosen at run time.
+function(retinue_kernel_flags)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    return()
+  endif()
+  foreach(source IN LISTS ARGN)
+    if(source MATCHES "_avx512\\.cpp$")
+      set(flags -mavx512f -mavx512bw -mavx512vl -mavx512dq -mf16c -mfma)
+      # gcc 12 warns inside its own intrinsics.
+      if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+        list(APPEND flags -Wno-maybe-uninitialized -Wno-uninitialized)
+      endif()
+    elseif(source MATCHES "_avx2\\.cpp$")
+      set(flags -mavx2 -mfma -mf16c)
+    else()
+      continue()
+    endif()
+    set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS ${flags})
+  endforeach()
+endfunction()
+
+# Whether one of the sources includes LibTorch or Retinue's torch headers.
+function(retinue_needs_torch result)
+  set(${result} OFF PARENT_SCOPE)
+  foreach(source IN LISTS ARGN)
+    file(STRINGS ${source} hits REGEX "^#include [<\"](torch|ATen|c10|retinue/torch)/" LIMIT_COUNT 1)
+    if(hits)
+      set(${result} ON PARENT_SCOPE)
+    endif()
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  endforeach()
+endfunction()
+
+# Lets those sources of a target that see LibTorch use the torch library's precompiled header: parsing LibTorch takes
+# 14-30 s a unit.
+function(retinue_torch_rules target)
+  # The header is compiled as -fPIC; gcc takes it only for units that are compiled the same way.
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
+  target_precompile_headers(${target} REUSE_FROM retinue_torch)
+  foreach(source IN LISTS ARGN)
+    retinue_needs_torch(torch ${source})
+    if(NOT torch)
+      set_property(SOURCE ${source} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+    endif()
+  endforeach()
+endfunction()
+
+# An executable of this project: links the core, or the torch layer where a source needs it. A program that needs the
+# torch layer in a build without it makes no target.
+function(retinue_executable name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES")
+  retinue_needs_torch(torch ${arg_SOURCES})
+  if(torch AND NOT TARGET retinue_torch)
+    return()
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  retinue_compile_rules(${name})
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} retinue::core)
+  if(torch)
+    target_link_libraries(${name} PRIVATE retinue::torch)
+    retinue_torch_rules(${name} ${arg_SOURCES})
+  endif()
+endfunction()
