@@ -1,0 +1,71 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+/// The errors that Retinue throws: one type for each thing that a caller would do differently.
+/// A message says what happened, where, and what to do.
+namespace retinue {
+
+/// Base of all of Retinue's errors.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The call is wrong: an argument out of range, a missing `Runtime`, an operation in a state that forbids it.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The operating system refused: carries the call's name and errno.
+class SystemError : public Error {
+ public:
+  /// `what` says what Retinue was doing; the name of `errno_value` is appended.
+  SystemError(const std::string& what, int errno_value);
+
+  int errno_value() const noexcept { return errno_value_; }
+
+ private:
+  int errno_value_;
+};
+
+/// A deadline passed. After it the object that was waited for is unchanged, unless its documentation says otherwise.
+class TimeoutError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The other side, or this object itself, was closed.
+class Closed : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Job memory has no room left, or the machine has none for its pages.
+class SharedMemoryExhausted : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A member of the group died or left while others needed it. After it the group is poisoned: make a new one.
+class PeerLost : public Error {
+ public:
+  PeerLost(const std::string& message, std::vector<int> ranks) : Error(message), ranks_(std::move(ranks)) {}
+
+  /// The group ranks that are gone.
+  const std::vector<int>& ranks() const noexcept { return ranks_; }
+
+ private:
+  std::vector<int> ranks_;
+};
+
+/// The members of a group met in different calls. After it the group is poisoned: make a new one.
+class CollectiveMismatch : public Error {
+ public:
+  using Error::Error;
+};
+
+}  // namespace retinue

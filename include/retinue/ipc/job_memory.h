@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "retinue/ipc/block_handle.h"
+
+namespace retinue {
+
+struct JobHeader;
+
+/// The memory that all processes of a job share: one sparse sealed memfd, mapped whole by each of them.
+///
+/// It has no name, so nothing can be left behind: the kernel frees it when its last process is gone. Pages are committed
+/// when a block first uses them and are kept for later blocks, because a first touch costs thirty times a copy.
+///
+/// Threads: all functions may be called from any thread of any process of the job.
+class JobMemory {
+ public:
+  /// Makes the memory of a new job. `capacity_bytes` 0 means half of the smaller of RAM and the memory cgroup's limit.
+  /// Errors: SystemError; UsageError for a capacity that is too small to hold the job's tables.
+  static std::shared_ptr<JobMemory> create(std::size_t capacity_bytes);
+
+  /// Maps the memory behind `memfd`, which stays the caller's. Errors: UsageError if it is not a job's memory or was
+  /// made by another version of Retinue.
+  static std::shared_ptr<JobMemory> attach(int memfd);
+
+  ~JobMemory();
+  JobMemory(const JobMemory&) = delete;
+  JobMemory& operator=(const JobMemory&) = delete;
+
+  std::byte* base() const noexcept { return base_; }
+  /// Bytes that the memory may grow to, tables included.
+  std::size_t capacity_bytes() const noexcept { return capacity_; }
+  /// The memfd, close-on-exec, owned by this object.
+  int memfd() const noexcept { return memfd_; }
+  JobHeader& header() const noexcept { return *reinterpret_cast<JobHeader*>(base_); }
+
+  /// Whether `bytes` bytes at `pointer` lie in job memory.
+  bool contains(const void* pointer, std::size_t bytes = 1) const noexcept;
+  std::uint64_t offset_of(const void* pointer) const noexcept {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(pointer) - base_);
+  }
+  template <typename T = std::byte>
+  T* at(std::uint64_t offset) const noexcept {
+    return reinterpret_cast<T*>(base_ + offset);
+  }
+
+  /// A block of at least `bytes` bytes, aligned to a page, with unspecified contents, owned by the calling process.
+  /// Errors: SharedMemoryExhausted, which names the largest holders.
+  /// Cost: a microsecond for pages that were used before, about a second per 3 GB for new ones.
+  BlockHandle allocate(std::size_t bytes);
+
+  /// Makes the process in slot `process_slot` one more owner of the block.
+  void retain(const BlockHandle& block, std::uint32_t process_slot);
+  /// Ends that process's ownership; the last owner's release frees the block.
+  void release(const BlockHandle& block, std::uint32_t process_slot);
+  /// Ends the calling process's ownership.
+  void release(const BlockHandle& block);
+  /// Ends every ownership of a process that is gone. Called by the guardian.
+  void release_all(std::uint32_t process_slot);
+
+  /// The block that holds `pointer`, if any.
+  std::optional<BlockHandle> find(const void* pointer) const;
+
+  /// Bytes in blocks that are alive. Cost: a scan of the block table.
+  std::size_t allocated_bytes() const;
+
+  /// The slot of this process in the job's process table; kNoSlot before it has one.
+  std::uint32_t own_slot() const noexcept { return own_slot_; }
+  /// Called by enter_process_slot() only.
+  void set_own_slot(std::uint32_t process_slot) noexcept { own_slot_ = process_slot; }
+  static constexpr std::uint32_t kNoSlot = 0xffffffffu;
+
+ private:
+  JobMemory(int memfd, std::byte* base, std::size_t capacity);
+
+  int memfd_;
+  std::byte* base_;
+  std::size_t capacity_;
+  std::uint32_t own_slot_ = kNoSlot;
+};
+
+}  // namespace retinue

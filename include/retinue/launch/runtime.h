@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+
+#include "retinue/launch/options.h"
+#include "retinue/launch/rank_context.h"
+
+namespace retinue {
+
+/// The job that this program is, or is part of. Made in the first line of main, once.
+///
+/// It makes job memory and the guardian, a small process that starts, watches and ends ranks. In a process that runs a
+/// rank's function by StartMethod::kSpawn the constructor does not return: it runs the function and exits.
+///
+/// Threads: made and destroyed by the main thread.
+/// Errors: UsageError for a second Runtime or a bad RETINUE_JOB_MEMORY; SystemError.
+class Runtime {
+ public:
+  Runtime(int argc, char** argv, RuntimeOptions options = {});
+
+  /// Ends the ranks that still run by their stop policies, then the guardian. Blocking: as long as these policies say.
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  /// The Runtime of this process. Errors: UsageError when main has not made one.
+  static Runtime& current();
+  /// The same, or nullptr.
+  static Runtime* current_or_null() noexcept;
+
+  /// Whether this process is a rank: run by spawn or start_processes, or started by `retinue run`.
+  bool is_rank() const noexcept;
+
+  /// This process's place in the world it was started in; rank 0 of a world of one in a program that is no rank.
+  RankContext rank_context() const;
+
+  const std::shared_ptr<JobMemory>& memory() const noexcept;
+
+  class Impl;
+  /// For the launch room only.
+  Impl& impl() const noexcept { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace retinue

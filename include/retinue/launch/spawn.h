@@ -1,0 +1,87 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "retinue/launch/entry.h"
+#include "retinue/launch/options.h"
+#include "retinue/launch/process_context.h"
+#include "retinue/launch/runtime.h"
+
+namespace retinue {
+
+namespace detail {
+
+/// Starts one rank per archive. Errors: as spawn.
+ProcessContext start_function(const StartOptions& options, const EntryKey& entry, std::vector<std::string> archives);
+ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body);
+StartOptions start_options_of(const SpawnOptions& options);
+
+template <auto fn>
+EntryKey entry_key() {
+  return key_of(&entry_thunk<fn>, __PRETTY_FUNCTION__);
+}
+
+}  // namespace detail
+
+/// Runs `fn(RankContext&, arguments...)`, or `fn(int rank, arguments...)`, in `options.nprocs` new processes.
+///
+/// `fn` is a function or a captureless lambda, given as template argument; the arguments are what cereal can archive.
+/// Blocking: until all ranks have ended, unless `options.join` is false.
+/// Errors: ProcessRaisedException, ProcessExitedException: the first failure, after all others were ended. UsageError
+/// without a Runtime. SystemError when processes cannot be started.
+/// Cost: two forks of a libtorch program take a few milliseconds.
+template <auto fn, class... Arguments>
+ProcessContext spawn(const SpawnOptions& options, Arguments&&... arguments) {
+  const std::string archive = detail::encode<fn>(std::forward<Arguments>(arguments)...);
+  if (options.nprocs < 1) throw UsageError("spawn: nprocs must be at least 1");
+  ProcessContext context =
+      detail::start_function(detail::start_options_of(options), detail::entry_key<fn>(),
+                             std::vector<std::string>(static_cast<std::size_t>(options.nprocs), archive));
+  if (options.join) context.join();
+  return context;
+}
+
+/// Runs a closure in forks of the caller: `options.start_method` must be kFork or unset.
+/// Errors: as above; UsageError while the caller has other threads, since their locks would never be released.
+inline ProcessContext spawn(const SpawnOptions& options, const std::function<void(RankContext&)>& body) {
+  if (options.nprocs < 1) throw UsageError("spawn: nprocs must be at least 1");
+  if (options.start_method.value_or(StartMethod::kFork) != StartMethod::kFork)
+    throw UsageError("spawn: a closure can only be started by StartMethod::kFork; give a function as template argument");
+  ProcessContext context = detail::start_closure(detail::start_options_of(options), options.nprocs, body);
+  if (options.join) context.join();
+  return context;
+}
+
+/// Starts `fn` once per entry of `arguments`, with arguments of its own for each local rank, and returns at once.
+/// `arguments` must have exactly the keys 0..n-1. Errors: as spawn.
+template <auto fn>
+ProcessContext start_processes(const StartOptions& options,
+                               const std::map<int, typename detail::SignatureOf<fn>::Arguments>& arguments) {
+  std::vector<std::string> archives;
+  for (const auto& [local_rank, tuple] : arguments) {
+    if (local_rank != static_cast<int>(archives.size()))
+      throw UsageError("start_processes: arguments must have exactly the keys 0.." +
+                       std::to_string(arguments.size() - 1) + ", found " + std::to_string(local_rank));
+    archives.push_back(std::apply([](const auto&... each) { return detail::encode<fn>(each...); }, tuple));
+  }
+  if (archives.empty()) throw UsageError("start_processes: arguments are empty, so no rank would be started");
+  return detail::start_function(options, detail::entry_key<fn>(), std::move(archives));
+}
+
+/// A program to start: a path, or a name that is looked up in PATH, and its arguments.
+struct Program {
+  std::string file;
+  std::vector<std::string> arguments;
+  /// Added to the caller's environment.
+  std::map<std::string, std::string> environment;
+};
+
+/// Starts one process per element, as ranks 0..n-1 of a world, and returns at once. They get RANK, LOCAL_RANK,
+/// WORLD_SIZE and LOCAL_WORLD_SIZE; a program that makes a Runtime becomes a rank of this job.
+/// Errors: as spawn; a program that cannot be executed is that rank's failure.
+ProcessContext start_processes(const StartOptions& options, const std::vector<Program>& programs);
+
+}  // namespace retinue

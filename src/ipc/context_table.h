@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ipc/job_layout.h"
+#include "retinue/ipc/job_group.h"
+#include "retinue/ipc/job_memory.h"
+
+namespace retinue {
+
+ContextRecord& context_record(const JobMemory& memory, std::uint32_t index);
+
+/// Claims a context with `nprocs` process slots. Errors: SystemError (EAGAIN) when a table is full.
+std::uint32_t reserve_context(JobMemory& memory, std::uint32_t nprocs);
+
+/// Gives back the context, its process slots with their blocks, and its request. All its processes have ended.
+void free_context(JobMemory& memory, std::uint32_t index);
+
+/// Tells the context's waiters that something changed.
+void notify_context(ContextRecord& record);
+
+/// All ranks of the context as a group, seen by the process in `process_slot`.
+JobGroup world_of(const std::shared_ptr<JobMemory>& memory, std::uint32_t process_slot);
+
+}  // namespace retinue

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "ipc/block_table.h"
+#include "ipc/process_slot.h"
+#include "ipc/process_table.h"
+#include "retinue/ipc/block_handle.h"
+
+/// The fixed part of job memory. All of it starts as zeros; what is never touched is never committed.
+namespace retinue {
+
+constexpr std::uint64_t kJobMagic = 0x31455554494e4552ull;  // "RETINUE1", shortened to eight bytes.
+/// Changes with every change of the layout; a process built against another one is refused.
+constexpr std::uint32_t kJobLayoutVersion = 1;
+
+constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
+constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.
+
+constexpr std::uint32_t kMaxContexts = 512;
+constexpr std::size_t kGroupRegistryBytes = std::size_t{1} << 20;
+
+/// One call of spawn or start_processes: the ranks that were started together.
+struct ContextRecord {
+  enum State : std::uint32_t { kFree = 0, kReserved = 1, kRunning = 2, kEnded = 3 };
+
+  std::atomic<std::uint32_t> state;
+  std::atomic<std::uint32_t> changed;  ///< Futex: bumped by the guardian with every change of a member or of `state`.
+  std::uint32_t id;                    ///< Unique in the job: contexts are reused, ids are not.
+  std::uint32_t nprocs;
+  std::uint32_t parent_slot;
+  std::atomic<std::uint32_t> abandoned;  ///< The owner let go: the guardian frees the record when the last rank ended.
+  BlockHandle request;                   ///< The encoded start request.
+  std::uint32_t slots[kMaxProcesses];    ///< By rank.
+};
+
+struct JobHeader {
+  std::uint64_t magic;
+  std::uint32_t layout_version;
+  std::uint32_t header_bytes;
+  std::uint64_t capacity_bytes;
+  std::uint64_t job_id;  ///< Random: tells jobs apart in messages and names.
+  std::atomic<std::uint32_t> next_context_id;
+  std::atomic<std::uint32_t> guardian_ready;  ///< Futex: 1 when the guardian serves requests.
+  std::uint32_t guardian_forks_program;       ///< 1 when the guardian is a fork of `program_path`: functions can be forked.
+  char program_path[4096];                    ///< The program that made the job.
+  ContextRecord contexts[kMaxContexts];
+  BlockTable blocks;
+  alignas(4096) ProcessSlot processes[kMaxProcesses];
+  /// Zeroed; laid out by the collective room, which finds the boards of groups here.
+  alignas(4096) std::byte group_registry[kGroupRegistryBytes];
+};
+
+}  // namespace retinue

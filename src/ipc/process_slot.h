@@ -1,0 +1,46 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "os/life_lock.h"
+#include "ipc/crash_record.h"
+
+namespace retinue {
+
+/// What is known of a process of the job. Written by its owner, and after its death by the guardian.
+enum class ProcessState : std::uint32_t {
+  kFree = 0,      ///< The slot belongs to nobody.
+  kReserved = 1,  ///< A caller asked for the process; nobody runs yet.
+  kStarted = 2,   ///< The guardian forked it.
+  kRunning = 3,   ///< It holds its life lock.
+  kFinished = 4,  ///< Its function returned or threw; the process is about to exit.
+  kDead = 5,      ///< Reaped: `exit_status` is valid.
+};
+
+/// One process's entry in the job's process table.
+struct alignas(4096) ProcessSlot {
+  LifeLock life;  ///< Held by the process's main thread as long as it lives; the kernel marks its death.
+  std::atomic<ProcessState> state;
+  std::atomic<std::int32_t> pid;
+  std::int32_t rank;        ///< Rank in its context's world.
+  std::int32_t local_rank;
+  std::uint32_t context;    ///< Index of its context, kNoContext for the program.
+  std::uint32_t parent;     ///< Slot of the process that asked for it.
+  std::atomic<std::int32_t> exit_status;      ///< As wait() gives it; valid in kDead.
+  std::atomic<std::uint32_t> stopped_by_job;  ///< 1 when the stop ladder signalled it: its end is no failure of its own.
+  std::atomic<std::uint64_t> started_ns;      ///< CLOCK_MONOTONIC.
+  std::atomic<std::uint64_t> ended_ns;        ///< CLOCK_MONOTONIC: thrown, returned, crashed, or else reaped.
+  CrashRecord crash;
+
+  static constexpr std::uint32_t kNoContext = 0xffffffffu;
+
+  /// Whether the process can still take part in anything: false as soon as it finished or died.
+  bool is_alive() const {
+    const ProcessState now = state.load(std::memory_order_acquire);
+    if (now == ProcessState::kFinished || now == ProcessState::kDead) return false;
+    return !(now == ProcessState::kRunning && life.owner_died());
+  }
+};
+
+}  // namespace retinue

@@ -1,0 +1,69 @@
+#include "ipc/process_table.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "ipc/job_layout.h"
+#include "os/clock.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+void clear(ProcessSlot& slot) {
+  slot.life.reset();
+  slot.pid.store(0, std::memory_order_relaxed);
+  slot.rank = slot.local_rank = 0;
+  slot.context = ProcessSlot::kNoContext;
+  slot.parent = JobMemory::kNoSlot;
+  slot.exit_status.store(0, std::memory_order_relaxed);
+  slot.stopped_by_job.store(0, std::memory_order_relaxed);
+  slot.started_ns.store(0, std::memory_order_relaxed);
+  slot.ended_ns.store(0, std::memory_order_relaxed);
+  slot.crash.phase.store(0, std::memory_order_relaxed);
+  slot.crash.stack_phase.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+ProcessSlot& process_slot(const JobMemory& memory, std::uint32_t index) {
+  if (index >= kMaxProcesses) throw UsageError(fmt::format("process slot {} of {}", index, kMaxProcesses));
+  return memory.header().processes[index];
+}
+
+std::vector<std::uint32_t> reserve_process_slots(JobMemory& memory, std::uint32_t count) {
+  std::vector<std::uint32_t> slots;
+  // Slots of the program and its guardian are theirs from the start.
+  for (std::uint32_t i = kGuardianSlot + 1; i < kMaxProcesses && slots.size() < count; ++i) {
+    ProcessSlot& slot = process_slot(memory, i);
+    ProcessState expected = ProcessState::kFree;
+    if (!slot.state.compare_exchange_strong(expected, ProcessState::kReserved, std::memory_order_acq_rel)) continue;
+    clear(slot);
+    slot.parent = memory.own_slot();
+    slots.push_back(i);
+  }
+  if (slots.size() == count) return slots;
+  for (const std::uint32_t i : slots) process_slot(memory, i).state.store(ProcessState::kFree, std::memory_order_release);
+  throw SystemError(fmt::format("starting {} processes: the job's table holds {} processes in all", count,
+                                kMaxProcesses - 2),
+                    EAGAIN);
+}
+
+void enter_process_slot(JobMemory& memory, std::uint32_t index) {
+  ProcessSlot& slot = process_slot(memory, index);
+  if (index <= kGuardianSlot) clear(slot);
+  slot.life.take();
+  slot.pid.store(getpid(), std::memory_order_relaxed);
+  slot.started_ns.store(monotonic_ns(), std::memory_order_relaxed);
+  slot.state.store(ProcessState::kRunning, std::memory_order_release);
+  memory.set_own_slot(index);
+}
+
+void free_process_slot(JobMemory& memory, std::uint32_t index) {
+  memory.release_all(index);
+  process_slot(memory, index).state.store(ProcessState::kFree, std::memory_order_release);
+}
+
+}  // namespace retinue

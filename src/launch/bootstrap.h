@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "process/rank_birth.h"
+
+namespace retinue {
+
+/// What the bootstrap variable says: which job an executed process belongs to, and as what.
+struct Bootstrap {
+  std::uint64_t job_id = 0;
+  int memfd = -1;
+  int control_fd = -1;
+  std::uint32_t slot = 0;
+  BootstrapRole role = BootstrapRole::kProgramRank;
+};
+
+/// Reads the variable and removes it from the environment, so that no other program inherits it.
+/// Errors: UsageError if it is garbled.
+std::optional<Bootstrap> take_bootstrap();
+
+}  // namespace retinue

@@ -1,0 +1,114 @@
+#include "retinue/launch/process_context.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "launch/process_context_impl.h"
+#include "os/control_socket.h"
+#include "os/futex.h"
+#include "process/failure_text.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+
+ProcessContext::Impl::Impl(std::shared_ptr<JobMemory> memory, std::uint32_t index, int control_send_fd)
+    : memory_(std::move(memory)), index_(index), control_send_fd_(control_send_fd) {}
+
+ProcessContext::Impl::~Impl() {
+  if (!ended_) let_go();
+}
+
+/// Whoever comes second frees the record: this owner that lets go, or the guardian at its end.
+void ProcessContext::Impl::let_go() {
+  record().abandoned.store(1, std::memory_order_seq_cst);
+  if (record().state.load(std::memory_order_seq_cst) != ContextRecord::kEnded) return;
+  std::uint32_t let_go = 1;
+  if (record().abandoned.compare_exchange_strong(let_go, 2, std::memory_order_seq_cst)) free_context(*memory_, index_);
+}
+
+bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
+  if (ended_) return true;
+  ProcessSlot& guardian = process_slot(*memory_, kGuardianSlot);
+  for (;;) {
+    const std::uint32_t seen = record().changed.load(std::memory_order_acquire);
+    if (record().state.load(std::memory_order_acquire) == ContextRecord::kEnded) break;
+    const std::uint32_t life =
+        guardian.life.word().fetch_or(LifeLock::kWaiters, std::memory_order_acq_rel) | LifeLock::kWaiters;
+    if ((life & LifeLock::kOwnerDied) != 0)
+      throw SystemError(fmt::format("the job's guardian (pid {}) was killed, and its ranks with it",
+                                    guardian.pid.load(std::memory_order_relaxed)),
+                        ESRCH);
+    if (deadline.passed()) return false;
+    const FutexWait waits[] = {{&record().changed, seen}, {&guardian.life.word(), life}};
+    futex_wait_any(waits, deadline.left(std::chrono::seconds(1)));
+  }
+  reap_own_children();
+  final_outcomes_ = look();
+  ended_ = true;
+  free_context(*memory_, index_);
+  return true;
+}
+
+void ProcessContext::Impl::reap_own_children() {
+  for (const OwnChild& child : own_children_) {
+    int status = 0;
+    pid_t reaped = 0;
+    while ((reaped = waitpid(child.pid, &status, __WALL)) < 0 && errno == EINTR) continue;
+    // A program that waits for any child may have taken the status: what the rank noted itself then stands.
+    if (reaped == child.pid)
+      process_slot(*memory_, record().slots[child.rank]).exit_status.store(status, std::memory_order_relaxed);
+  }
+  own_children_.clear();
+}
+
+std::vector<RankOutcome> ProcessContext::Impl::look() const {
+  std::vector<RankOutcome> outcomes;
+  for (std::uint32_t rank = 0; rank < record().nprocs; ++rank)
+    outcomes.push_back(outcome_of(process_slot(*memory_, record().slots[rank])));
+  return outcomes;
+}
+
+std::vector<RankOutcome> ProcessContext::Impl::outcomes() const { return ended_ ? final_outcomes_ : look(); }
+
+std::vector<int> ProcessContext::Impl::pids() const {
+  std::vector<int> pids;
+  for (const RankOutcome& outcome : outcomes()) pids.push_back(outcome.pid);
+  return pids;
+}
+
+void ProcessContext::Impl::request(ControlKind kind, int signal) const {
+  if (ended_) return;
+  const ControlMessage message{kind, index_, 0, signal};
+  send_message(control_send_fd_, &message, sizeof message);
+}
+
+ProcessContext::ProcessContext(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ProcessContext::~ProcessContext() = default;
+ProcessContext::ProcessContext(ProcessContext&&) noexcept = default;
+ProcessContext& ProcessContext::operator=(ProcessContext&&) noexcept = default;
+
+void ProcessContext::join() {
+  impl_->wait_until_ended(Deadline::never());
+  throw_root_cause(impl_->outcomes());
+}
+
+bool ProcessContext::join(std::chrono::nanoseconds timeout) {
+  if (!impl_->wait_until_ended(Deadline::after(timeout))) return false;
+  throw_root_cause(impl_->outcomes());
+  return true;
+}
+
+std::vector<int> ProcessContext::pids() const { return impl_->pids(); }
+std::vector<RankOutcome> ProcessContext::status() const { return impl_->outcomes(); }
+void ProcessContext::terminate() { impl_->request(ControlKind::kStop); }
+
+void ProcessContext::signal(int signal) {
+  if (signal <= 0 || signal > SIGRTMAX) throw UsageError(fmt::format("ProcessContext::signal: no signal {}", signal));
+  impl_->request(ControlKind::kSignal, signal);
+}
+
+}  // namespace retinue

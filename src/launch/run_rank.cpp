@@ -1,0 +1,79 @@
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include <cstdio>
+#include <functional>
+#include <iostream>
+#include <sstream>
+
+#include "ipc/context_table.h"
+#include "launch/runtime_impl.h"
+#include "os/clock.h"
+#include "os/futex.h"
+#include "process/crash_handler.h"
+#include "process/exception_report.h"
+#include "process/throw_trace.h"
+#include "retinue/launch/entry.h"
+
+namespace retinue {
+namespace {
+
+/// The rank can take part in nothing any more: its peers' waits end now, not when the kernel has torn it down.
+void note_finish(ProcessSlot& slot, int exit_code) {
+  slot.exit_status.store(exit_code << 8, std::memory_order_relaxed);
+  std::uint64_t unset = 0;
+  slot.ended_ns.compare_exchange_strong(unset, monotonic_ns());
+  slot.state.store(ProcessState::kFinished, std::memory_order_release);
+}
+
+void note_exit(int status, void* slot) {
+  auto& own = *static_cast<ProcessSlot*>(slot);
+  if (own.state.load(std::memory_order_relaxed) == ProcessState::kRunning) note_finish(own, status & 0xff);
+}
+
+/// libgomp reads OMP_NUM_THREADS when it is loaded, which a forked rank is too late for. As torchrun, but with the CPUs
+/// that there are: ranks share them instead of fighting for them.
+void share_cpus(const RankContext& context) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  using SetThreads = void (*)(int);
+  const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (set_threads != nullptr) set_threads(context.cpus_per_rank());
+}
+
+}  // namespace
+
+void run_rank_body(std::uint32_t slot_index, const std::function<void(RankContext&)>& body) {
+  Runtime::Impl& impl = Runtime::current().impl();
+  impl.is_rank = true;
+  ProcessSlot& slot = process_slot(*impl.memory, slot_index);
+  int exit_code = 1;
+  try {
+    enter_process_slot(*impl.memory, slot_index);
+    install_crash_handlers(slot.crash);
+    enable_throw_trace();
+    on_exit(note_exit, &slot);
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // Ranks share a console: whole lines.
+    RankContext context(impl.memory, slot_index);
+    share_cpus(context);
+    body(context);
+    exit_code = 0;
+  } catch (...) {
+    record_current_exception(slot.crash);
+  }
+  note_finish(slot, exit_code);
+  std::cout.flush();
+  std::exit(exit_code);
+}
+
+void run_function_rank(std::uint32_t slot_index, const StartRequest& request) {
+  run_rank_body(slot_index, [&](RankContext& context) {
+    detail::EntryKey key;
+    std::istringstream stream(request.entry);
+    cereal::BinaryInputArchive input(stream);
+    input(key);
+    const detail::EntryThunk thunk = detail::find_entry(key);
+    thunk(context, request.ranks.at(static_cast<std::size_t>(context.rank())).archive);
+  });
+}
+
+}  // namespace retinue

@@ -1,0 +1,159 @@
+#include "retinue/launch/runtime.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+
+#include "ipc/context_table.h"
+#include "launch/bootstrap.h"
+#include "launch/runtime_impl.h"
+#include "os/control_socket.h"
+#include "os/futex.h"
+#include "os/memory.h"
+#include "os/process_calls.h"
+#include "process/guardian.h"
+#include "retinue/base/deadline.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+Runtime* current_runtime = nullptr;
+
+constexpr auto kGuardianStart = std::chrono::seconds(60);
+constexpr auto kGuardianEnd = std::chrono::seconds(120);
+
+/// RETINUE_JOB_MEMORY: bytes with an optional suffix K, M, G, T.
+std::size_t job_memory_of_environment() {
+  const char* text = std::getenv("RETINUE_JOB_MEMORY");
+  if (text == nullptr || *text == '\0') return 0;
+  char* end = nullptr;
+  errno = 0;
+  const unsigned long long number = std::strtoull(text, &end, 10);
+  const std::string_view suffix(end);
+  constexpr std::string_view kSuffixes = "KMGT";
+  unsigned shift = 0;
+  if (suffix.size() == 1 && kSuffixes.find(suffix[0]) != std::string_view::npos)
+    shift = 10 * (static_cast<unsigned>(kSuffixes.find(suffix[0])) + 1);
+  if (end == text || errno != 0 || suffix.size() > 1 || (suffix.size() == 1 && shift == 0) || *text == '-' ||
+      number == 0 || number > (~0ull >> shift))
+    throw UsageError(fmt::format("RETINUE_JOB_MEMORY is '{}'; it must be a number of bytes, as 4294967296 or 4G", text));
+  return static_cast<std::size_t>(number) << shift;
+}
+
+}  // namespace
+
+Runtime::Runtime(int argc, char** argv, RuntimeOptions options) : impl_(std::make_unique<Impl>(argc, argv)) {
+  if (current_runtime != nullptr)
+    throw UsageError("a second retinue::Runtime: a process has one, made in the first line of main");
+  // Set before the job is made: forks of the guardian see the program as it is now, and have this Runtime.
+  current_runtime = this;
+  try {
+    if (!impl_->join_job()) impl_->make_job(options);
+  } catch (...) {
+    current_runtime = nullptr;
+    throw;
+  }
+}
+
+Runtime::~Runtime() {
+  impl_.reset();
+  current_runtime = nullptr;
+}
+
+Runtime* Runtime::current_or_null() noexcept { return current_runtime; }
+
+Runtime& Runtime::current() {
+  if (current_runtime == nullptr)
+    throw UsageError("this needs a Runtime: make `retinue::Runtime runtime(argc, argv);` the first line of main");
+  return *current_runtime;
+}
+
+bool Runtime::is_rank() const noexcept { return impl_->is_rank; }
+
+RankContext Runtime::rank_context() const { return {impl_->memory, impl_->memory->own_slot()}; }
+
+const std::shared_ptr<JobMemory>& Runtime::memory() const noexcept { return impl_->memory; }
+
+void Runtime::Impl::make_job(const RuntimeOptions& options) {
+  std::fflush(nullptr);  // What stands in buffers would be printed again by every rank.
+  std::cout.flush();
+  memory = JobMemory::create(options.job_memory != 0 ? options.job_memory : job_memory_of_environment());
+  JobHeader& header = memory->header();
+  const std::string path = executable_path();
+  std::strncpy(header.program_path, path.c_str(), sizeof header.program_path - 1);
+  enter_process_slot(*memory, kProgramSlot);
+  auto [send, receive] = make_control_sockets();
+  control_send = std::move(send);
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw SystemError("making the guardian's lifeline", errno);
+  lifeline.reset(ends[1]);
+  FileDescriptor lifeline_read(ends[0]);
+  owner = getpid();
+  if (count_tasks() == 1) {
+    header.guardian_forks_program = 1;
+    fork_guardian(std::move(receive), std::move(lifeline_read));
+  } else {
+    std::fprintf(stderr,
+                 "retinue: this program already has several threads where its Runtime is made, so ranks are executed "
+                 "anew instead of forked (start method kSpawn); make Runtime the first line of main\n");
+    execute_guardian(std::move(receive), std::move(lifeline_read));
+  }
+  guardian_pidfd = open_pidfd(guardian);
+}
+
+void Runtime::Impl::fork_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read) {
+  GuardianSetup setup;
+  setup.memory = memory;
+  setup.control_receive = std::move(control_receive);
+  setup.control_send_fd = control_send.get();
+  setup.program_pidfd = open_pidfd(owner);
+  setup.lifeline = std::move(lifeline_read);
+  setup.rank_main = &run_function_rank;
+  sigprocmask(SIG_SETMASK, nullptr, &setup.signal_mask);
+  guardian = fork_unnoticed();
+  if (guardian != 0) return;
+  lifeline.reset();
+  try {
+    Guardian(std::move(setup)).run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "retinue: the guardian failed: %s\n", error.what());
+  }
+  _exit(1);
+}
+
+void Runtime::Impl::wait_for_guardian() {
+  auto& ready = memory->header().guardian_ready;
+  const Deadline deadline = Deadline::after(kGuardianStart);
+  while (ready.load(std::memory_order_acquire) == 0) {
+    if (guardian_pidfd && wait_for_exit(guardian_pidfd.get(), std::chrono::milliseconds(0)))
+      throw SystemError("the guardian ended before it was ready", ECHILD);
+    if (deadline.passed()) throw TimeoutError("the guardian was not ready within 60 s");
+    futex_wait(ready, 0, deadline.left(std::chrono::milliseconds(50)));
+  }
+}
+
+Runtime::Impl::~Impl() {
+  if (guardian > 0 && owner == getpid()) shut_down_guardian();
+}
+
+void Runtime::Impl::shut_down_guardian() noexcept {
+  try {
+    const ControlMessage message{ControlKind::kShutdown, ~0u, 0, 0};
+    send_message(control_send.get(), &message, sizeof message);
+  } catch (const std::exception&) {
+    // It is gone already; the wait below sees it.
+  }
+  if (!wait_for_exit(guardian_pidfd.get(), kGuardianEnd)) kill(guardian, SIGKILL);
+  int status = 0;
+  while (waitpid(guardian, &status, __WALL) < 0 && errno == EINTR) continue;
+}
+
+}  // namespace retinue

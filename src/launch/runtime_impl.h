@@ -1,0 +1,48 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "os/file_descriptor.h"
+#include "process/rank_birth.h"
+#include "retinue/launch/runtime.h"
+
+namespace retinue {
+
+class Runtime::Impl {
+ public:
+  Impl(int argc, char** argv) : arguments(argv, argv + argc) {}
+  ~Impl();
+
+  /// Makes the job that this program starts: memory, guardian, and the program's own slot.
+  void make_job(const RuntimeOptions& options);
+  /// Joins the job that the bootstrap variable names, if there is one. False: this program is to make its own.
+  bool join_job();
+
+  /// Waits until the guardian serves requests. Errors: SystemError.
+  void wait_for_guardian();
+
+  std::vector<std::string> arguments;
+  std::shared_ptr<JobMemory> memory;
+  FileDescriptor control_send;
+  FileDescriptor lifeline;        ///< Write end; its end of file tells the guardian that the program is gone.
+  FileDescriptor guardian_pidfd;  ///< In the program that made the job only.
+  pid_t guardian = 0;
+  pid_t owner = 0;                ///< The process that made the job; copies of this object in forks do nothing.
+  bool is_rank = false;
+
+ private:
+  void fork_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read);
+  void execute_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read);
+  void shut_down_guardian() noexcept;
+};
+
+/// Runs the function of the rank in `process_slot` in this process and ends it: the guardian's RankMain.
+[[noreturn]] void run_function_rank(std::uint32_t process_slot, const StartRequest& request);
+
+/// The same for a closure: `body` runs as the rank in `process_slot`.
+[[noreturn]] void run_rank_body(std::uint32_t process_slot, const std::function<void(RankContext&)>& body);
+
+}  // namespace retinue

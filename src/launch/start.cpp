@@ -1,0 +1,196 @@
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <sstream>
+
+#include "launch/process_context_impl.h"
+#include "launch/runtime_impl.h"
+#include "os/control_socket.h"
+#include "os/futex.h"
+#include "os/process_calls.h"
+#include "process/start_request.h"
+#include "retinue/base/error.h"
+#include "retinue/launch/spawn.h"
+
+namespace retinue {
+namespace {
+
+StartRequest new_request(const StartOptions& options, StartKind kind) {
+  StartRequest request;
+  request.kind = kind;
+  request.name = options.name;
+  request.terminate_wait_ms = options.stop.terminate_wait.count();
+  request.kill_wait_ms = options.stop.kill_wait.count();
+  request.surroundings = Surroundings::of_this_process();
+  return request;
+}
+
+void check_count(std::size_t count) {
+  if (count == 0 || count > kMaxProcesses - 2)
+    throw UsageError(fmt::format("starting {} ranks: it must be 1 to {}", count, kMaxProcesses - 2));
+}
+
+void send_to_guardian(const Runtime::Impl& runtime, const ControlMessage& message, const std::vector<int>& fds = {}) {
+  send_message(runtime.control_send.get(), &message, sizeof message, fds);
+}
+
+/// Reserves a context, stores the request, and tells the guardian.
+std::unique_ptr<ProcessContext::Impl> submit(const StartRequest& request) {
+  Runtime::Impl& runtime = Runtime::current().impl();
+  runtime.wait_for_guardian();
+  const std::uint32_t index = reserve_context(*runtime.memory, static_cast<std::uint32_t>(request.ranks.size()));
+  try {
+    store_request(*runtime.memory, context_record(*runtime.memory, index), request);
+    std::fflush(nullptr);  // Before the ranks print: lines appear in the order in which they were written.
+    send_to_guardian(runtime, {ControlKind::kStart, index, 0, 0}, {0, 1, 2});
+  } catch (...) {
+    free_context(*runtime.memory, index);
+    throw;
+  }
+  return std::make_unique<ProcessContext::Impl>(runtime.memory, index, runtime.control_send.get());
+}
+
+/// Whether the guardian, as a fork of this very program, can fork its functions.
+bool guardian_knows_functions(const Runtime::Impl& runtime) {
+  const JobHeader& header = runtime.memory->header();
+  return header.guardian_forks_program == 1 && executable_path() == header.program_path;
+}
+
+StartMethod choose_method(const StartOptions& options, const Runtime::Impl& runtime) {
+  const bool can_fork = guardian_knows_functions(runtime);
+  if (!options.start_method) return can_fork ? StartMethod::kForkserver : StartMethod::kSpawn;
+  if (*options.start_method == StartMethod::kForkserver && !can_fork)
+    throw UsageError(
+        "StartMethod::kForkserver needs a guardian that was forked from this program while it had one thread; here "
+        "the program had more threads at its Runtime, or was started by another program: use kSpawn");
+  return *options.start_method;
+}
+
+/// OpenMP's idle threads can be ended and come back by themselves; no other thread can.
+void pause_openmp() {
+  using Pause = int (*)(int);
+  const auto pause = reinterpret_cast<Pause>(dlsym(RTLD_DEFAULT, "omp_pause_resource_all"));
+  constexpr int kHard = 2;  // omp_pause_hard
+  if (pause != nullptr) pause(kHard);
+}
+
+bool holds_cuda_device() {
+  DIR* folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return false;
+  bool found = false;
+  while (const dirent* entry = readdir(folder)) {
+    char target[PATH_MAX];
+    const ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof target);
+    if (length > 0 && std::string_view(target, static_cast<std::size_t>(length)).starts_with("/dev/nvidia"))
+      found = true;
+  }
+  closedir(folder);
+  return found;
+}
+
+void refuse_unsafe_fork() {
+  if (holds_cuda_device())
+    throw UsageError("StartMethod::kFork: CUDA is initialised in this process and does not survive a fork; use "
+                     "kForkserver or kSpawn");
+  pause_openmp();
+  const int tasks = count_tasks();
+  if (tasks > 1)
+    throw UsageError(fmt::format("StartMethod::kFork: this process has {} other threads, whose locks would stay locked "
+                                 "for ever in the ranks; end them first, or use kForkserver or kSpawn",
+                                 tasks - 1));
+}
+
+/// In the forked rank: waits until the guardian watches it, so that no death goes unnoticed.
+void wait_at_gate(const Runtime::Impl& runtime, std::uint32_t context, const ProcessSlot& slot, pid_t parent) {
+  ContextRecord& record = context_record(*runtime.memory, context);
+  for (;;) {
+    const std::uint32_t seen = record.changed.load(std::memory_order_acquire);
+    if (slot.state.load(std::memory_order_acquire) == ProcessState::kStarted) return;
+    if (getppid() != parent) _exit(1);
+    futex_wait(record.changed, seen, std::chrono::milliseconds(100));
+  }
+}
+
+}  // namespace
+
+namespace detail {
+
+StartOptions start_options_of(const SpawnOptions& options) {
+  return {.name = "rank", .start_method = options.start_method, .stop = options.stop};
+}
+
+ProcessContext start_function(const StartOptions& options, const EntryKey& entry, std::vector<std::string> archives) {
+  check_count(archives.size());
+  const Runtime::Impl& runtime = Runtime::current().impl();
+  const StartMethod method = choose_method(options, runtime);
+  if (method == StartMethod::kFork) {
+    const EntryThunk thunk = find_entry(entry);
+    return start_closure(options, static_cast<int>(archives.size()), [thunk, archives](RankContext& context) {
+      thunk(context, archives.at(static_cast<std::size_t>(context.rank())));
+    });
+  }
+  StartRequest request = new_request(
+      options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction);
+  std::ostringstream stream;
+  cereal::BinaryOutputArchive output(stream);
+  output(entry);
+  request.entry = std::move(stream).str();
+  for (std::string& archive : archives)
+    request.ranks.push_back({std::move(archive), executable_path(), runtime.arguments, {}});
+  return ProcessContext(submit(request));
+}
+
+ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body) {
+  check_count(static_cast<std::size_t>(nprocs));
+  Runtime::Impl& runtime = Runtime::current().impl();
+  refuse_unsafe_fork();
+  StartRequest request = new_request(options, StartKind::kClosure);
+  request.ranks.resize(static_cast<std::size_t>(nprocs));
+  std::unique_ptr<ProcessContext::Impl> context = submit(request);
+  std::cout.flush();
+  const std::uint32_t index = context->index();
+  const ContextRecord& record = context_record(*runtime.memory, index);
+  const pid_t parent = getpid();
+  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      die_with_parent(parent);
+      setpgid(0, 0);
+      const ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
+      wait_at_gate(runtime, index, slot, parent);
+      set_rank_environment(slot, record.nprocs);
+      run_rank_body(record.slots[rank], body);
+    }
+    if (pid < 0) {
+      send_to_guardian(runtime, {ControlKind::kAdopt, index, rank, 0});
+      continue;
+    }
+    setpgid(pid, pid);
+    context->add_own_child(rank, pid);
+    const FileDescriptor pidfd = open_pidfd(pid);
+    send_to_guardian(runtime, {ControlKind::kAdopt, index, rank, pid}, {pidfd.get()});
+  }
+  return ProcessContext(std::move(context));
+}
+
+}  // namespace detail
+
+ProcessContext start_processes(const StartOptions& options, const std::vector<Program>& programs) {
+  check_count(programs.size());
+  StartRequest request = new_request(options, StartKind::kProgram);
+  for (const Program& program : programs) {
+    RankRequest rank{{}, program.file, {program.file}, program.environment};
+    rank.arguments.insert(rank.arguments.end(), program.arguments.begin(), program.arguments.end());
+    request.ranks.push_back(std::move(rank));
+  }
+  return ProcessContext(submit(request));
+}
+
+}  // namespace retinue

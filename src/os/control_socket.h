@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "os/file_descriptor.h"
+
+namespace retinue {
+
+/// A pair of connected sockets that keep messages whole: {to send on, to receive from}. Many processes may hold copies
+/// of the first and send at the same time.
+std::pair<FileDescriptor, FileDescriptor> make_control_sockets();
+
+/// Sends one message with copies of descriptors. Blocking: while the receiver's buffer is full.
+/// Errors: Closed when the receiver is gone; SystemError.
+void send_message(int socket, const void* data, std::size_t bytes, const std::vector<int>& descriptors = {});
+
+/// Takes one message if there is one. Returns its bytes, 0 if there is none. Descriptors arrive close-on-exec.
+std::size_t receive_message(int socket, void* data, std::size_t bytes, std::vector<FileDescriptor>& descriptors);
+
+}  // namespace retinue

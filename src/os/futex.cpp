@@ -1,0 +1,55 @@
+#include "os/futex.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace retinue {
+namespace {
+
+timespec to_timespec(std::chrono::nanoseconds duration) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(duration);
+  return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
+}
+
+}  // namespace
+
+void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds timeout) {
+  const timespec relative = to_timespec(timeout);
+  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &relative, nullptr, 0);
+}
+
+void futex_wait_any(std::span<const FutexWait> waits, std::chrono::nanoseconds timeout) {
+  if (waits.empty()) return;
+  std::array<futex_waitv, kMaxFutexWaits> kernel_waits{};
+  const std::size_t count = std::min(waits.size(), kMaxFutexWaits);
+  for (std::size_t i = 0; i < count; ++i) {
+    kernel_waits[i].val = waits[i].expected;
+    kernel_waits[i].uaddr = reinterpret_cast<std::uintptr_t>(waits[i].word);
+    kernel_waits[i].flags = FUTEX_32;
+  }
+  timespec absolute{};
+  clock_gettime(CLOCK_MONOTONIC, &absolute);
+  const timespec relative = to_timespec(timeout);
+  absolute.tv_sec += relative.tv_sec;
+  absolute.tv_nsec += relative.tv_nsec;
+  if (absolute.tv_nsec >= 1'000'000'000) {
+    absolute.tv_nsec -= 1'000'000'000;
+    ++absolute.tv_sec;
+  }
+  const long result = syscall(SYS_futex_waitv, kernel_waits.data(), count, 0, &absolute, CLOCK_MONOTONIC);
+  if (result < 0 && (errno == ENOSYS || errno == EPERM))
+    futex_wait(*waits[0].word, waits[0].expected,
+               std::min<std::chrono::nanoseconds>(timeout, std::chrono::milliseconds(2)));
+}
+
+void futex_wake(const std::atomic<std::uint32_t>& word, int count) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, count, nullptr, nullptr, 0);
+}
+
+}  // namespace retinue

@@ -1,0 +1,132 @@
+#include "os/memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
+
+std::size_t meminfo_bytes(std::string_view key) {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string name;
+  std::size_t kibibytes = 0;
+  for (std::string line; std::getline(meminfo, line);) {
+    std::istringstream fields(line);
+    if (fields >> name >> kibibytes && name == key) return kibibytes * 1024;
+  }
+  return kUnlimited;
+}
+
+std::optional<std::size_t> read_number(const std::string& path) {
+  std::ifstream file(path);
+  std::size_t number = 0;
+  if (file >> number) return number;
+  return std::nullopt;
+}
+
+struct CgroupMemory {
+  std::size_t limit_bytes = kUnlimited;
+  std::size_t headroom_bytes = kUnlimited;
+};
+
+void look_at_cgroup(CgroupMemory& memory, const std::string& folder, const char* limit_file, const char* usage_file) {
+  const auto limit = read_number(folder + "/" + limit_file);
+  if (!limit || *limit >= (kUnlimited >> 2)) return;
+  const std::size_t usage = read_number(folder + "/" + usage_file).value_or(0);
+  memory.limit_bytes = std::min(memory.limit_bytes, *limit);
+  memory.headroom_bytes = std::min(memory.headroom_bytes, *limit > usage ? *limit - usage : 0);
+}
+
+/// The limits of the process's memory cgroup and of all above it, in version 2 (unified, also beside version 1) and 1.
+CgroupMemory cgroup_memory() {
+  CgroupMemory memory;
+  std::ifstream cgroups("/proc/self/cgroup");
+  for (std::string line; std::getline(cgroups, line);) {
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool version1 = ("," + controllers + ",").find(",memory,") != std::string::npos;
+    if (!version1 && !controllers.empty()) continue;
+    std::string path = line.substr(second + 1);
+    for (;;) {
+      if (version1) {
+        look_at_cgroup(memory, "/sys/fs/cgroup/memory" + path, "memory.limit_in_bytes", "memory.usage_in_bytes");
+      } else {
+        look_at_cgroup(memory, "/sys/fs/cgroup" + path, "memory.max", "memory.current");
+        look_at_cgroup(memory, "/sys/fs/cgroup/unified" + path, "memory.max", "memory.current");
+      }
+      const auto slash = path.rfind('/');
+      if (path.empty() || slash == std::string::npos) break;
+      path.resize(slash);
+    }
+  }
+  return memory;
+}
+
+}  // namespace
+
+FileDescriptor create_sealed_memfd(const char* name, std::size_t bytes) {
+  FileDescriptor fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) throw SystemError("memfd_create for job memory", errno);
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+    throw SystemError(fmt::format("sizing job memory to {} bytes", bytes), errno);
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    throw SystemError("sealing job memory", errno);
+  return fd;
+}
+
+std::byte* map_shared(int memfd, std::size_t bytes) {
+  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memfd, 0);
+  if (base == MAP_FAILED)
+    throw SystemError(fmt::format("mapping {} bytes of job memory (lower RuntimeOptions::job_memory or "
+                                  "RETINUE_JOB_MEMORY, or raise the address space limit, ulimit -v)",
+                                  bytes),
+                      errno);
+  madvise(base, bytes, MADV_DONTDUMP);
+  return static_cast<std::byte*>(base);
+}
+
+void unmap(std::byte* base, std::size_t bytes) { munmap(base, bytes); }
+
+int commit_pages(int memfd, std::size_t offset, std::size_t bytes) {
+  for (;;) {
+    if (fallocate(memfd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0) return 0;
+    if (errno != EINTR) return errno;
+  }
+}
+
+std::size_t file_bytes(int fd) {
+  struct stat status {};
+  if (fstat(fd, &status) != 0) throw SystemError("fstat of job memory", errno);
+  return static_cast<std::size_t>(status.st_size);
+}
+
+std::size_t page_bytes() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+std::size_t memory_limit_bytes() { return std::min(meminfo_bytes("MemTotal:"), cgroup_memory().limit_bytes); }
+
+std::size_t memory_headroom_bytes() {
+  return std::min(meminfo_bytes("MemAvailable:"), cgroup_memory().headroom_bytes);
+}
+
+}  // namespace retinue

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+
+#include "os/file_descriptor.h"
+
+namespace retinue {
+
+/// An anonymous file of `bytes` bytes that cannot be resized any more, sparse, close-on-exec.
+FileDescriptor create_sealed_memfd(const char* name, std::size_t bytes);
+
+/// Maps all of `memfd` shared; kept out of core dumps.
+std::byte* map_shared(int memfd, std::size_t bytes);
+void unmap(std::byte* base, std::size_t bytes);
+
+/// Commits pages, so that lack of memory is an errno and not a SIGBUS later. Returns 0 or the errno.
+int commit_pages(int memfd, std::size_t offset, std::size_t bytes);
+
+std::size_t file_bytes(int fd);
+std::size_t page_bytes();
+
+/// RAM of the machine, or the smallest limit of this process's memory cgroups if that is smaller.
+std::size_t memory_limit_bytes();
+
+/// What can still be committed before the machine or the memory cgroup is full.
+std::size_t memory_headroom_bytes();
+
+}  // namespace retinue

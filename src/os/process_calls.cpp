@@ -1,0 +1,131 @@
+#include "os/process_calls.h"
+
+#include <dirent.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+struct SchedulingAttributes {  // struct sched_attr of the kernel; glibc 2.36 does not declare it.
+  std::uint32_t size;
+  std::uint32_t policy;
+  std::uint64_t flags;
+  std::int32_t nice;
+  std::uint32_t priority;
+  std::uint64_t runtime;
+  std::uint64_t deadline;
+  std::uint64_t period;
+};
+
+void request_slice(std::uint64_t nanoseconds) {
+  SchedulingAttributes attributes{};
+  attributes.size = sizeof attributes;
+  if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
+  if (attributes.policy != SCHED_OTHER) return;
+  attributes.size = sizeof attributes;
+  attributes.runtime = nanoseconds;
+  // Kernels before 6.12 ignore the slice of a normal task: nothing to do about it.
+  syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
+
+/// Address of the thread id in glibc's thread descriptor, which robust locks write into shared memory.
+pid_t* glibc_thread_id(void* robust_list_head) {
+  const auto own = static_cast<pid_t>(syscall(SYS_gettid));
+  pid_t* address = nullptr;
+  if (prctl(PR_GET_TID_ADDRESS, &address) == 0 && address != nullptr && *address == own) return address;
+  // Kernels without checkpoint support lack PR_GET_TID_ADDRESS; the id stands 16 bytes before the robust list.
+  address = reinterpret_cast<pid_t*>(static_cast<char*>(robust_list_head) - 16);
+  return *address == own ? address : nullptr;
+}
+
+}  // namespace
+
+pid_t fork_unnoticed() {
+  void* robust_list_head = nullptr;
+  std::size_t robust_list_bytes = 0;
+  if (syscall(SYS_get_robust_list, 0, &robust_list_head, &robust_list_bytes) != 0)
+    throw SystemError("get_robust_list", errno);
+  pid_t* thread_id = glibc_thread_id(robust_list_head);
+  if (thread_id == nullptr) throw SystemError("finding glibc's thread id", ENOTSUP);
+  clone_args arguments{};
+  arguments.flags = CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+  arguments.child_tid = reinterpret_cast<std::uintptr_t>(thread_id);
+  const long pid = syscall(SYS_clone3, &arguments, sizeof arguments);
+  if (pid < 0) throw SystemError("clone3", errno);
+  if (pid == 0) syscall(SYS_set_robust_list, robust_list_head, robust_list_bytes);
+  return static_cast<pid_t>(pid);
+}
+
+FileDescriptor open_pidfd(pid_t pid) {
+  FileDescriptor fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!fd) throw SystemError("pidfd_open", errno);
+  return fd;
+}
+
+bool wait_for_exit(int pidfd, std::chrono::milliseconds timeout) {
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  for (;;) {
+    pollfd entry{pidfd, POLLIN, 0};
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
+    const int ready = poll(&entry, 1, static_cast<int>(left < 0 ? 0 : left > INT_MAX ? INT_MAX : left));
+    if (ready > 0) return true;
+    if (ready == 0 || errno != EINTR) return false;
+  }
+}
+
+int count_tasks() {
+  DIR* folder = opendir("/proc/self/task");
+  if (folder == nullptr) throw SystemError("opening /proc/self/task", errno);
+  int count = 0;
+  while (const dirent* entry = readdir(folder))
+    if (entry->d_name[0] != '.') ++count;
+  closedir(folder);
+  return count;
+}
+
+void request_short_slice() { request_slice(100'000); }
+void request_default_slice() { request_slice(0); }
+
+std::vector<pid_t> children_of_self() {
+  std::vector<pid_t> children;
+  std::ifstream list("/proc/thread-self/children");
+  for (pid_t pid = 0; list >> pid;) children.push_back(pid);
+  return children;
+}
+
+void become_subreaper() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+void die_with_parent(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+}
+
+int count_allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+std::string executable_path() {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  if (length < 0) throw SystemError("reading /proc/self/exe", errno);
+  return std::string(path, static_cast<std::size_t>(length));
+}
+
+}  // namespace retinue

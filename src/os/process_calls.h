@@ -1,0 +1,48 @@
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "os/file_descriptor.h"
+
+/// The system calls on processes that glibc has no wrapper for, or whose wrapper is not enough.
+namespace retinue {
+
+/// Forks without an exit signal: the program's own wait() never sees the child; wait for it with __WALL.
+/// The child is a complete glibc process (thread id and robust list are set), but no atfork handlers run: call it only
+/// while the process has one thread. Returns 0 in the child. Errors: SystemError.
+pid_t fork_unnoticed();
+
+FileDescriptor open_pidfd(pid_t pid);
+
+/// Waits until the process behind `pidfd` has ended, at most `timeout`. Returns whether it has.
+bool wait_for_exit(int pidfd, std::chrono::milliseconds timeout);
+
+/// Tasks of this process: 1 means that forking is safe.
+int count_tasks();
+
+/// Asks for short time slices, so that this process is scheduled soon after it wakes among busy ones. Inherited by
+/// children, which call the second function.
+void request_short_slice();
+void request_default_slice();
+
+/// Children of this process that are alive or not yet waited for; complete only in a single-threaded process.
+std::vector<pid_t> children_of_self();
+
+/// Adopts orphaned descendants.
+void become_subreaper();
+
+/// Kills this process with SIGKILL when its parent's thread dies; ends it at once if the parent is not `parent` any more.
+void die_with_parent(pid_t parent);
+
+/// CPUs that this process may run on.
+int count_allowed_cpus();
+
+/// Path of the running executable.
+std::string executable_path();
+
+}  // namespace retinue

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "ipc/crash_record.h"
+
+namespace retinue {
+
+/// In a rank, on its main thread: from here on SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT and std::terminate write the
+/// process's last words into `record` before they take their course: the handler that was found is called next, or the
+/// process ends by the signal, so that its exit status stays true. Signals that are ignored stay so.
+///
+/// `record` must live as long as the process. A second call changes the record only.
+void install_crash_handlers(CrashRecord& record);
+
+/// Lets a stack overflow of the calling thread be recorded; install_crash_handlers() does it for the main thread.
+/// Undone when the thread ends. Errors: SystemError.
+void use_signal_stack();
+
+}  // namespace retinue

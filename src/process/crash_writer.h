@@ -1,0 +1,55 @@
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "ipc/crash_record.h"
+#include "os/futex.h"
+
+/// How a failing rank writes its CrashRecord. All of it is async-signal-safe.
+namespace retinue {
+
+/// True for the one who may write: the first crash wins. Ends with complete_crash_record().
+inline bool claim_crash_record(CrashRecord& record) {
+  std::uint32_t empty = 0;
+  return record.phase.compare_exchange_strong(empty, 1, std::memory_order_acq_rel);
+}
+
+/// Releases what was written to the readers' acquire of `phase`.
+inline void complete_crash_record(CrashRecord& record) {
+  record.phase.store(2, std::memory_order_release);
+  futex_wake_all(record.phase);
+}
+
+/// A NUL-terminated text in a fixed array; what does not fit is left out.
+template <std::size_t kBytes>
+class FixedText {
+ public:
+  explicit FixedText(char (&buffer)[kBytes]) : buffer_(buffer) { buffer_[0] = '\0'; }
+
+  FixedText& operator<<(std::string_view text) {
+    const std::size_t bytes = std::min(text.size(), kBytes - 1 - used_);
+    std::memcpy(buffer_ + used_, text.data(), bytes);
+    used_ += bytes;
+    buffer_[used_] = '\0';
+    return *this;
+  }
+
+  FixedText& operator<<(std::uint64_t number) {
+    char digits[20];
+    char* const end = digits + sizeof digits;
+    char* first = end;
+    do {
+      *--first = static_cast<char>('0' + number % 10);
+      number /= 10;
+    } while (number != 0);
+    return *this << std::string_view(first, static_cast<std::size_t>(end - first));
+  }
+
+ private:
+  char (&buffer_)[kBytes];
+  std::size_t used_ = 0;
+};
+
+}  // namespace retinue

@@ -1,0 +1,219 @@
+#include "process/guarded_context.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "os/clock.h"
+#include "os/process_calls.h"
+#include "process/clerk.h"
+#include "process/rank_birth.h"
+
+namespace retinue {
+namespace {
+
+constexpr auto kClerkTime = std::chrono::seconds(20);
+
+bool ended_well(int status) {
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
+
+GuardedContext::GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t index)
+    : memory_(std::move(memory)), index_(index), request_(load_request(*memory_, record())) {
+  for (std::uint32_t rank = 0; rank < record().nprocs; ++rank) {
+    Member member;
+    member.slot = record().slots[rank];
+    members_.push_back(std::move(member));
+  }
+}
+
+void GuardedContext::start(const RankBirth& birth) {
+  const pid_t guardian = getpid();
+  record().state.store(ContextRecord::kRunning, std::memory_order_release);
+  for (Member& member : members_) {
+    ProcessSlot& slot = process_slot(*memory_, member.slot);
+    slot.state.store(ProcessState::kStarted, std::memory_order_release);
+    const pid_t pid = fork();
+    if (pid == 0) be_born(birth, request_, member.slot, guardian);
+    if (pid < 0) {
+      note_unborn(member, std::string("forking the rank: ") + strerrordesc_np(errno));
+      continue;
+    }
+    setpgid(pid, pid);  // The child does the same: whoever comes first, the group exists from here on.
+    member.pid = pid;
+    slot.pid.store(pid, std::memory_order_relaxed);
+    slot.started_ns.store(monotonic_ns(), std::memory_order_relaxed);
+  }
+  notify_context(record());
+  after_end();
+}
+
+void GuardedContext::adopt(std::uint32_t rank, pid_t pid, FileDescriptor pidfd) {
+  if (rank >= members_.size()) return;
+  Member& member = members_[rank];
+  ProcessSlot& slot = process_slot(*memory_, member.slot);
+  record().state.store(ContextRecord::kRunning, std::memory_order_release);
+  if (pid <= 0) {
+    note_unborn(member, "forking the rank failed");
+    after_end();
+    return;
+  }
+  member.pid = pid;
+  member.pidfd = std::move(pidfd);
+  slot.pid.store(pid, std::memory_order_relaxed);
+  slot.started_ns.store(monotonic_ns(), std::memory_order_relaxed);
+  slot.state.store(ProcessState::kStarted, std::memory_order_release);
+  notify_context(record());
+  if (phase_ == Phase::kRunning) return;
+  slot.stopped_by_job.store(1, std::memory_order_relaxed);  // The job already ends: so does the late-comer.
+  signal_group(member, phase_ == Phase::kTerminating ? SIGTERM : SIGKILL);
+}
+
+void GuardedContext::note_unborn(Member& member, const std::string& reason) {
+  ProcessSlot& slot = process_slot(*memory_, member.slot);
+  record_failure(slot.crash, "retinue::SystemError", reason.c_str());
+  slot.exit_status.store(127 << 8, std::memory_order_relaxed);
+  slot.ended_ns.store(monotonic_ns(), std::memory_order_relaxed);
+  slot.state.store(ProcessState::kDead, std::memory_order_release);
+  member.ended = true;
+  stop();
+}
+
+bool GuardedContext::owns(pid_t pid) const {
+  return pid == clerk_ || std::any_of(members_.begin(), members_.end(), [pid](const Member& member) {
+           return member.pid == pid && !member.ended && !member.pidfd;
+         });
+}
+
+void GuardedContext::on_exit(pid_t pid, int status) {
+  if (pid == clerk_) {
+    clerk_ = 0;
+    deadline_.reset();
+    phase_ = Phase::kDone;
+    return;
+  }
+  for (Member& member : members_)
+    if (member.pid == pid && !member.ended) note_end(member, status);
+  after_end();
+}
+
+std::vector<int> GuardedContext::adopted_pidfds() const {
+  std::vector<int> pidfds;
+  for (const Member& member : members_)
+    if (member.pidfd && !member.ended) pidfds.push_back(member.pidfd.get());
+  return pidfds;
+}
+
+void GuardedContext::on_adopted_exit(int pidfd) {
+  for (Member& member : members_) {
+    if (member.pidfd.get() != pidfd || member.ended) continue;
+    // Only its parent can read the exit status. Until it does, what the rank noted itself must do.
+    const ProcessSlot& slot = process_slot(*memory_, member.slot);
+    const bool finished = slot.state.load(std::memory_order_acquire) == ProcessState::kFinished;
+    note_end(member, finished ? slot.exit_status.load(std::memory_order_relaxed) : SIGKILL);
+  }
+  after_end();
+}
+
+bool GuardedContext::failed(const Member& member, int status) const {
+  const ProcessSlot& slot = process_slot(*memory_, member.slot);
+  return !ended_well(status) || slot.crash.phase.load(std::memory_order_acquire) == 2;
+}
+
+void GuardedContext::note_end(Member& member, int status) {
+  ProcessSlot& slot = process_slot(*memory_, member.slot);
+  const ProcessState before = slot.state.load(std::memory_order_acquire);
+  if (request_.kind == StartKind::kExecutedFunction && before == ProcessState::kStarted && ended_well(status))
+    record_failure(slot.crash, "retinue::UsageError",
+                   "the program ended before it made a Runtime: `retinue::Runtime runtime(argc, argv);` must be the "
+                   "first line of main");
+  signal_group(member, SIGKILL);  // What the rank left in its process group.
+  slot.exit_status.store(status, std::memory_order_relaxed);
+  const bool crashed = slot.crash.phase.load(std::memory_order_acquire) == 2;
+  std::uint64_t unset = 0;
+  slot.ended_ns.compare_exchange_strong(unset, crashed ? slot.crash.time_ns : monotonic_ns());
+  slot.state.store(ProcessState::kDead, std::memory_order_release);
+  member.ended = true;
+  if (failed(member, status)) stop();
+  notify_context(record());
+}
+
+void GuardedContext::signal_group(const Member& member, int signal) const {
+  if (member.pid <= 0) return;
+  if (kill(-member.pid, signal) != 0 && errno == ESRCH && !member.ended) kill(member.pid, signal);
+}
+
+void GuardedContext::send_signal(int signal) const {
+  for (const Member& member : members_)
+    if (!member.ended) signal_group(member, signal);
+}
+
+void GuardedContext::stop() {
+  if (phase_ != Phase::kRunning) return;
+  phase_ = Phase::kTerminating;
+  for (const Member& member : members_) {
+    if (member.ended || member.pid == 0) continue;
+    process_slot(*memory_, member.slot).stopped_by_job.store(1, std::memory_order_relaxed);
+    signal_group(member, SIGCONT);
+    signal_group(member, SIGTERM);
+  }
+  deadline_ = Clock::now() + std::chrono::milliseconds(request_.terminate_wait_ms);
+}
+
+void GuardedContext::on_time(Clock::time_point now) {
+  if (!deadline_ || now < *deadline_) return;
+  if (phase_ == Phase::kTerminating) {
+    phase_ = Phase::kKilling;
+    deadline_ = now + std::chrono::milliseconds(request_.kill_wait_ms);
+    for (const Member& member : members_)
+      if (!member.ended) signal_group(member, SIGKILL);
+  } else if (phase_ == Phase::kKilling) {
+    for (Member& member : members_)  // The kernel does not let them go (state D): report and go on.
+      if (!member.ended) note_end(member, SIGKILL);
+    after_end();
+  } else if (phase_ == Phase::kSymbolizing) {
+    kill(clerk_, SIGKILL);
+    deadline_.reset();
+  }
+}
+
+void GuardedContext::after_end() {
+  if (phase_ == Phase::kSymbolizing || phase_ == Phase::kDone) return;
+  const bool all = std::all_of(members_.begin(), members_.end(), [](const Member& member) { return member.ended; });
+  if (all) begin_symbolizing();
+}
+
+void GuardedContext::begin_symbolizing() {
+  std::vector<CrashRecord*> records;
+  for (const Member& member : members_) {
+    CrashRecord& crash = process_slot(*memory_, member.slot).crash;
+    if (crash.phase.load(std::memory_order_acquire) == 2 && crash.frame_count > 0) records.push_back(&crash);
+  }
+  deadline_.reset();
+  phase_ = Phase::kDone;
+  if (records.empty()) return;
+  clerk_ = start_clerk(records);
+  if (clerk_ == 0) return;
+  phase_ = Phase::kSymbolizing;
+  deadline_ = Clock::now() + kClerkTime;
+}
+
+void GuardedContext::publish_end() {
+  ContextRecord& ended = record();
+  ended.state.store(ContextRecord::kEnded, std::memory_order_seq_cst);
+  // Whoever comes second frees: the owner that lets go, or the guardian that ends.
+  std::uint32_t let_go = 1;
+  if (ended.abandoned.compare_exchange_strong(let_go, 2, std::memory_order_seq_cst)) {
+    free_context(*memory_, index_);
+    return;
+  }
+  notify_context(ended);
+}
+
+}  // namespace retinue

@@ -1,0 +1,246 @@
+#include "process/guardian.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+#include "os/control_socket.h"
+#include "os/futex.h"
+#include "os/process_calls.h"
+
+namespace retinue {
+namespace {
+
+using Clock = GuardedContext::Clock;
+
+constexpr auto kSweepTime = std::chrono::seconds(10);
+
+std::string own_name() {
+  char name[17] = {};
+  prctl(PR_GET_NAME, name);
+  return name;
+}
+
+}  // namespace
+
+Guardian::Guardian(GuardianSetup setup) : setup_(std::move(setup)) {
+  birth_.memory = setup_.memory;
+  birth_.control_send_fd = setup_.control_send_fd;
+  birth_.signal_mask = setup_.signal_mask;
+  birth_.process_name = own_name();
+  birth_.rank_main = setup_.rank_main;
+}
+
+void Guardian::prepare_process() {
+  // Signals meant for the program's group are the program's business; ours come through descriptors.
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+  signal(SIGCHLD, SIG_DFL);
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  child_events_.reset(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+  prctl(PR_SET_NAME, "retinue-guard");
+  setpgid(0, 0);
+  become_subreaper();
+  request_short_slice();
+  enter_process_slot(*setup_.memory, kGuardianSlot);
+  setup_.memory->header().guardian_ready.store(1, std::memory_order_release);
+  futex_wake_all(setup_.memory->header().guardian_ready);
+  birth_.guardian_fds = own_fds();
+}
+
+std::vector<int> Guardian::own_fds() const {
+  std::vector<int> fds = {setup_.control_receive.get(), setup_.program_pidfd.get(), setup_.lifeline.get(),
+                          child_events_.get()};
+  for (const auto& context : contexts_)
+    for (const int fd : context->adopted_pidfds()) fds.push_back(fd);
+  return fds;
+}
+
+void Guardian::run() {
+  prepare_process();
+  for (;;) {
+    wait_for_events();
+    receive_requests();
+    reap();
+    const auto now = Clock::now();
+    for (const auto& context : contexts_) context->on_time(now);
+    end_contexts();
+    if (!shutting_down_ || !contexts_.empty()) continue;
+    sweep_orphans();
+    _exit(0);
+  }
+}
+
+void Guardian::wait_for_events() {
+  std::vector<pollfd> entries = {{setup_.control_receive.get(), POLLIN, 0},
+                                 {child_events_.get(), POLLIN, 0},
+                                 {setup_.program_pidfd.get(), POLLIN, 0},
+                                 {setup_.lifeline.get(), POLLIN, 0}};
+  std::optional<Clock::time_point> next;
+  std::vector<std::pair<GuardedContext*, int>> adopted;
+  for (const auto& context : contexts_) {
+    if (const auto time = context->next_time()) next = next ? std::min(*next, *time) : *time;
+    for (const int pidfd : context->adopted_pidfds()) {
+      adopted.emplace_back(context.get(), pidfd);
+      entries.push_back({pidfd, POLLIN, 0});
+    }
+  }
+  int timeout = -1;
+  if (next) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*next - Clock::now()).count() + 1;
+    timeout = static_cast<int>(std::clamp<long>(left, 0, INT_MAX));
+  }
+  const std::size_t fixed = entries.size() - adopted.size();
+  if (poll(entries.data(), entries.size(), timeout) <= 0) return;
+  if (entries[2].revents != 0 || (entries[3].revents & (POLLHUP | POLLERR)) != 0) abandon_ship();
+  for (std::size_t i = 0; i < adopted.size(); ++i)
+    if (entries[fixed + i].revents != 0) adopted[i].first->on_adopted_exit(adopted[i].second);
+}
+
+void Guardian::receive_requests() {
+  for (;;) {
+    ControlMessage message{};
+    std::vector<FileDescriptor> descriptors;
+    const std::size_t bytes = receive_message(setup_.control_receive.get(), &message, sizeof message, descriptors);
+    if (bytes == 0) return;
+    if (bytes == sizeof message) obey(message, descriptors);
+  }
+}
+
+GuardedContext* Guardian::find(std::uint32_t index) {
+  const auto found = std::find_if(contexts_.begin(), contexts_.end(),
+                                  [index](const auto& context) { return context->index() == index; });
+  return found == contexts_.end() ? nullptr : found->get();
+}
+
+void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
+  GuardedContext* context = find(message.context);
+  switch (message.kind) {
+    case ControlKind::kStart:
+      if (context == nullptr && message.context < kMaxContexts) begin(message, descriptors);
+      break;
+    case ControlKind::kAdopt:
+      if (context != nullptr && descriptors.size() == 1)
+        context->adopt(message.rank, message.pid, std::move(descriptors[0]));
+      break;
+    case ControlKind::kStop:
+      if (context != nullptr) context->stop();
+      break;
+    case ControlKind::kSignal:
+      if (context != nullptr) context->send_signal(message.pid);
+      break;
+    case ControlKind::kShutdown:
+      shutting_down_ = true;
+      for (const auto& each : contexts_) each->stop();
+      break;
+  }
+}
+
+void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
+  contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context));
+  GuardedContext& context = *contexts_.back();
+  // A requester that forks its ranks itself tells about them one by one.
+  if (load_request(*setup_.memory, context_record(*setup_.memory, message.context)).kind == StartKind::kClosure) return;
+  birth_.standard = std::move(descriptors);
+  birth_.guardian_fds = own_fds();
+  context.start(birth_);
+  birth_.standard.clear();
+  if (shutting_down_) context.stop();
+}
+
+void Guardian::reap() {
+  signalfd_siginfo drained;
+  while (read(child_events_.get(), &drained, sizeof drained) > 0) continue;
+  for (;;) {
+    // Looked at before it is reaped: as long as it is a zombie its process group id cannot be another's.
+    siginfo_t info{};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 || info.si_pid == 0) return;
+    const pid_t pid = info.si_pid;
+    kill(-pid, SIGKILL);
+    int status = 0;
+    if (waitpid(pid, &status, __WALL) != pid) continue;
+    for (const auto& context : contexts_) {
+      if (!context->owns(pid)) continue;
+      context->on_exit(pid, status);
+      break;
+    }
+  }
+}
+
+void Guardian::end_contexts() {
+  const bool last = std::all_of(contexts_.begin(), contexts_.end(), [](const auto& each) { return each->is_done(); });
+  // Orphans cannot be told apart by context; while another one runs they may be its own.
+  if (last && !contexts_.empty()) sweep_orphans();
+  const auto first_done =
+      std::stable_partition(contexts_.begin(), contexts_.end(), [](const auto& each) { return !each->is_done(); });
+  std::vector<std::unique_ptr<GuardedContext>> done(std::make_move_iterator(first_done),
+                                                    std::make_move_iterator(contexts_.end()));
+  contexts_.erase(first_done, contexts_.end());
+  for (const auto& context : done) {
+    const std::uint32_t index = context->index();
+    for (std::uint32_t rank = 0; rank < context_record(*setup_.memory, index).nprocs; ++rank)
+      stop_children_of(context_record(*setup_.memory, index).slots[rank]);
+    context->publish_end();
+  }
+}
+
+void Guardian::stop_children_of(std::uint32_t slot) {
+  for (const auto& context : contexts_) {
+    if (context->parent_slot() != slot) continue;
+    context_record(*setup_.memory, context->index()).abandoned.store(1, std::memory_order_seq_cst);
+    context->stop();
+  }
+}
+
+/// Kills what dead ranks left behind, again and again, since the dying may still fork.
+void Guardian::sweep_orphans() {
+  const auto end = Clock::now() + kSweepTime;
+  for (;;) {
+    bool any = false;
+    for (const pid_t pid : children_of_self()) {
+      if (std::any_of(contexts_.begin(), contexts_.end(), [pid](const auto& each) { return each->owns(pid); }))
+        continue;
+      any = true;
+      kill(pid, SIGKILL);
+    }
+    if (!any || Clock::now() >= end) return;
+    pollfd entry{child_events_.get(), POLLIN, 0};
+    poll(&entry, 1, 100);
+    reap();
+  }
+}
+
+/// The program is gone without a word: so is the job.
+void Guardian::abandon_ship() {
+  const auto end = Clock::now() + kSweepTime;
+  for (;;) {
+    const std::vector<pid_t> children = children_of_self();
+    bool adopted = false;
+    for (const pid_t pid : children) {
+      kill(-pid, SIGKILL);
+      kill(pid, SIGKILL);
+    }
+    for (std::uint32_t slot = kGuardianSlot + 1; slot < kMaxProcesses; ++slot) {
+      const ProcessSlot& process = process_slot(*setup_.memory, slot);
+      const ProcessState state = process.state.load(std::memory_order_acquire);
+      if (state != ProcessState::kRunning || !process.is_alive()) continue;
+      adopted = true;
+      kill(process.pid.load(std::memory_order_relaxed), SIGKILL);
+    }
+    if ((children.empty() && !adopted) || Clock::now() >= end) _exit(0);
+    pollfd entry{child_events_.get(), POLLIN, 0};
+    poll(&entry, 1, 20);
+    reap();
+  }
+}
+
+}  // namespace retinue

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "os/file_descriptor.h"
+#include "process/guarded_context.h"
+#include "process/rank_birth.h"
+
+namespace retinue {
+
+/// What the program gives its guardian.
+struct GuardianSetup {
+  std::shared_ptr<JobMemory> memory;
+  FileDescriptor control_receive;
+  int control_send_fd = -1;      ///< Stays open for the ranks that are forked from here.
+  FileDescriptor program_pidfd;  ///< Readable when the program has ended.
+  FileDescriptor lifeline;       ///< End of file when the program has ended or executed something else.
+  sigset_t signal_mask;          ///< The program's.
+  RankMain rank_main = nullptr;
+};
+
+/// The process that starts, watches and ends ranks: single-threaded, one loop over events, nothing else.
+class Guardian {
+ public:
+  explicit Guardian(GuardianSetup setup);
+
+  /// Serves until the program ends or says so. Then no process of the job is left.
+  [[noreturn]] void run();
+
+ private:
+  void prepare_process();
+  void wait_for_events();
+  void receive_requests();
+  void obey(const ControlMessage& message, std::vector<FileDescriptor>& descriptors);
+  void begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors);
+  void reap();
+  void end_contexts();
+  void sweep_orphans();
+  void stop_children_of(std::uint32_t process_slot);
+  [[noreturn]] void abandon_ship();
+  GuardedContext* find(std::uint32_t index);
+  std::vector<int> own_fds() const;
+
+  GuardianSetup setup_;
+  FileDescriptor child_events_;
+  RankBirth birth_;
+  std::vector<std::unique_ptr<GuardedContext>> contexts_;
+  bool shutting_down_ = false;
+};
+
+}  // namespace retinue

@@ -1,0 +1,107 @@
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "process/failure_text.h"
+#include "process/signal_names.h"
+
+namespace retinue {
+namespace {
+
+template <std::size_t kBytes>
+std::string text_of(const char (&array)[kBytes]) {
+  return {array, strnlen(array, kBytes)};
+}
+
+/// A crash that the crashing rank could not finish to write down still has what comes first in the record.
+bool has_crash(const CrashRecord& crash) {
+  const std::uint32_t phase = crash.phase.load(std::memory_order_acquire);  // Pairs with complete_crash_record().
+  return phase == 2 || (phase == 1 && crash.kind == CrashKind::kSignal);
+}
+
+void add_exception(const CrashRecord& crash, RankOutcome& outcome) {
+  outcome.type = text_of(crash.type);
+  outcome.message = text_of(crash.message);
+  outcome.consequence = crash.consequence != 0;
+}
+
+void add_signal(const CrashRecord& crash, RankOutcome& outcome) {
+  outcome.signal = crash.signal;
+  const std::string detail = text_of(crash.message);
+  outcome.message = crash.fault_address != 0 || detail.empty() ? fault_description(crash.signal, crash.fault_address)
+                                                               : signal_description(crash.signal);
+  if (!detail.empty()) outcome.message += ", " + detail;
+}
+
+void add_crash(const CrashRecord& crash, RankOutcome& outcome) {
+  if (crash.kind == CrashKind::kSignal) {
+    add_signal(crash, outcome);
+  } else {
+    add_exception(crash, outcome);
+  }
+  if (crash.stack_phase.load(std::memory_order_acquire) == 2) outcome.stack = text_of(crash.stack);
+}
+
+/// Whether the record is about the end that wait() reported: a crash that a handler of the program survived is not.
+bool explains(const CrashRecord& crash, int status) {
+  if (crash.kind == CrashKind::kException) return true;
+  if (WIFSIGNALED(status)) return WTERMSIG(status) == crash.signal;
+  return WEXITSTATUS(status) != 0;  // A sanitizer's handler reports the crash and exits.
+}
+
+RankEnd end_of_dead(const ProcessSlot& slot, int status, bool has_own_crash) {
+  if (has_own_crash && slot.crash.kind == CrashKind::kException) return RankEnd::kRaised;
+  const bool is_clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (is_clean) return RankEnd::kReturned;
+  const bool is_stopped = slot.stopped_by_job.load(std::memory_order_acquire) != 0;
+  if (is_stopped && !has_own_crash) return RankEnd::kStopped;
+  return WIFSIGNALED(status) ? RankEnd::kSignaled : RankEnd::kExited;
+}
+
+void add_end(const ProcessSlot& slot, RankOutcome& outcome) {
+  const int status = slot.exit_status.load(std::memory_order_acquire);
+  const bool has_own_crash = has_crash(slot.crash) && explains(slot.crash, status);
+  outcome.end = end_of_dead(slot, status, has_own_crash);
+  outcome.ended = std::chrono::nanoseconds(slot.ended_ns.load(std::memory_order_acquire));
+  if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) {
+    outcome.signal = WTERMSIG(status);
+    outcome.core_dumped = WCOREDUMP(status);
+  }
+  if (has_own_crash) {
+    add_crash(slot.crash, outcome);
+    outcome.ended = std::chrono::nanoseconds(slot.crash.time_ns);
+  } else if (outcome.end == RankEnd::kSignaled) {
+    outcome.message = signal_description(outcome.signal);
+    if (outcome.signal == SIGKILL) {
+      outcome.message += ", but not by the job: by somebody else, or by the kernel when memory ran out (see dmesg)";
+    }
+  }
+}
+
+}  // namespace
+
+RankOutcome outcome_of(const ProcessSlot& slot) {
+  RankOutcome outcome;
+  outcome.rank = slot.rank;
+  outcome.local_rank = slot.local_rank;
+  outcome.pid = slot.pid.load(std::memory_order_acquire);
+  switch (slot.state.load(std::memory_order_acquire)) {
+    case ProcessState::kFree:
+    case ProcessState::kReserved:
+      outcome.end = RankEnd::kNotStarted;
+      break;
+    case ProcessState::kStarted:
+    case ProcessState::kRunning:
+    case ProcessState::kFinished:
+      outcome.end = RankEnd::kRunning;
+      break;
+    case ProcessState::kDead:
+      add_end(slot, outcome);
+      break;
+  }
+  return outcome;
+}
+
+}  // namespace retinue

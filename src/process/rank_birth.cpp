@@ -1,0 +1,119 @@
+#include "process/rank_birth.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "ipc/process_table.h"
+#include "os/clock.h"
+#include "os/process_calls.h"
+#include "process/crash_writer.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+constexpr int kNotStarted = 127;  // What a shell returns for a program that it cannot execute.
+
+void take_standard_descriptors(const RankBirth& birth) {
+  for (std::size_t i = 0; i < birth.standard.size() && i < 3; ++i) {
+    const int target = static_cast<int>(i);
+    int source = birth.standard[i].get();
+    // A rank is not in the terminal's foreground group: reading from the terminal would stop it.
+    const bool from_terminal = i == 0 && isatty(source) == 1;
+    const FileDescriptor null(from_terminal ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1);
+    if (from_terminal) source = null.get();
+    if (dup2(source, target) < 0) throw SystemError("passing the caller's standard descriptors", errno);
+  }
+}
+
+void reset_signals(const sigset_t& mask) {
+  for (const int signal : {SIGCHLD, SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+}
+
+/// A copy of `fd` that survives an exec.
+int inheritable(int fd) {
+  const int copy = fcntl(fd, F_DUPFD, 3);
+  if (copy < 0) throw SystemError("passing the job's descriptors", errno);
+  return copy;
+}
+
+[[noreturn]] void execute(const RankBirth& birth, const RankRequest& rank, std::uint32_t slot, BootstrapRole role) {
+  const std::string bootstrap = bootstrap_value(*birth.memory, inheritable(birth.memory->memfd()),
+                                                inheritable(birth.control_send_fd), slot, role);
+  setenv(kBootstrapVariable, bootstrap.c_str(), 1);
+  std::vector<char*> arguments;
+  for (const std::string& argument : rank.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  execvp(rank.file.c_str(), arguments.data());
+  throw SystemError(fmt::format("executing '{}'", rank.file), errno);
+}
+
+void leave_guardian_behind(const RankBirth& birth, pid_t guardian) {
+  die_with_parent(guardian);
+  setpgid(0, 0);
+  request_default_slice();
+  prctl(PR_SET_NAME, birth.process_name.c_str());
+  for (const int fd : birth.guardian_fds) close(fd);
+}
+
+}  // namespace
+
+void set_rank_environment(const ProcessSlot& slot, std::size_t world_size) {
+  setenv("RANK", std::to_string(slot.rank).c_str(), 1);
+  setenv("LOCAL_RANK", std::to_string(slot.local_rank).c_str(), 1);
+  setenv("WORLD_SIZE", std::to_string(world_size).c_str(), 1);
+  setenv("LOCAL_WORLD_SIZE", std::to_string(world_size).c_str(), 1);
+}
+
+std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot,
+                            BootstrapRole role) {
+  return fmt::format("{},{},{},{},{}", memory.header().job_id, memfd, control_fd, slot,
+                     static_cast<std::uint32_t>(role));
+}
+
+void record_failure(CrashRecord& record, const char* type, const char* message) {
+  if (!claim_crash_record(record)) return;
+  record.kind = CrashKind::kException;
+  record.time_ns = monotonic_ns();
+  record.consequence = 0;
+  record.signal = 0;
+  record.frame_count = record.object_count = 0;
+  FixedText(record.type) << type;
+  FixedText(record.message) << message;
+  complete_crash_record(record);
+}
+
+void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t slot_index, pid_t guardian) {
+  ProcessSlot& slot = process_slot(*birth.memory, slot_index);
+  try {
+    leave_guardian_behind(birth, guardian);
+    take_standard_descriptors(birth);
+    const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
+    request.surroundings.apply();
+    unsetenv(kBootstrapVariable);
+    set_rank_environment(slot, request.ranks.size());
+    for (const auto& [name, value] : rank.environment) setenv(name.c_str(), value.c_str(), 1);
+    reset_signals(birth.signal_mask);
+    if (request.kind == StartKind::kForkedFunction) {
+      birth.rank_main(slot_index, request);
+    } else {
+      execute(birth, rank, slot_index,
+              request.kind == StartKind::kProgram ? BootstrapRole::kProgramRank : BootstrapRole::kFunctionRank);
+    }
+  } catch (const SystemError& error) {
+    record_failure(slot.crash, "retinue::SystemError", error.what());
+  } catch (const std::exception& error) {
+    record_failure(slot.crash, "retinue::Error", error.what());
+  }
+  _exit(kNotStarted);
+}
+
+}  // namespace retinue

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "os/file_descriptor.h"
+#include "process/start_request.h"
+#include "retinue/ipc/job_memory.h"
+
+namespace retinue {
+
+/// Runs a function rank in the calling process and ends it. Given by the launch room, which knows functions.
+using RankMain = void (*)(std::uint32_t process_slot, const StartRequest& request);
+
+/// What a process between its fork and its own code must know.
+struct RankBirth {
+  std::shared_ptr<JobMemory> memory;
+  int control_send_fd = -1;              ///< How ranks reach the guardian.
+  std::vector<int> guardian_fds;         ///< The guardian's own, closed in a rank.
+  std::vector<FileDescriptor> standard;  ///< Descriptors 0, 1, 2 of the requester.
+  sigset_t signal_mask;                  ///< The program's, as it was at its Runtime.
+  std::string process_name;              ///< As /proc/self/comm shows it.
+  RankMain rank_main = nullptr;
+};
+
+/// The environment variable by which an executed process finds its job: "job-id,memfd,control-fd,slot,role".
+constexpr const char* kBootstrapVariable = "RETINUE_BOOTSTRAP";
+
+/// What an executed process is to be.
+enum class BootstrapRole : std::uint32_t { kFunctionRank = 0, kProgramRank = 1, kGuardian = 2 };
+
+/// RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, as torchrun sets them.
+void set_rank_environment(const ProcessSlot& slot, std::size_t world_size);
+
+std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot, BootstrapRole role);
+
+/// In the child: becomes the rank of `slot`. Does not return: runs the rank's function or executes its program; what
+/// goes wrong before that is written into the slot's crash record.
+[[noreturn]] void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t slot, pid_t guardian);
+
+/// Writes `message` as the slot's failure, unless it has one.
+void record_failure(CrashRecord& record, const char* type, const char* message);
+
+}  // namespace retinue

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace retinue {
+
+/// One line of a stack: all strings may be empty.
+struct StackLine {
+  std::string function;
+  std::string file;
+  int line = 0;
+  std::string object;         ///< File name of the program or library.
+  std::uint64_t offset = 0;   ///< In `object`, or the address itself where there is none.
+  std::uint64_t skipped = 0;  ///< Not 0: this line stands for so many frames that were not kept.
+};
+
+/// Takes away what is not the user's: how the C++ runtime throws and terminates from the front, and from the back all
+/// from Retinue's first own frame outwards, or what the C library does before main and before a thread's function.
+std::vector<StackLine> trim_stack(std::vector<StackLine> lines);
+
+/// One numbered line each; a function that only repeats itself is told once with its count.
+std::string stack_text(const std::vector<StackLine>& lines);
+
+}  // namespace retinue

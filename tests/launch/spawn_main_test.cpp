@@ -1,0 +1,244 @@
+#include "retinue/launch/spawn.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "launch/main_with_runtime.h"
+#include "launch/same_name.h"
+#include "support/start_methods.h"
+
+using retinue::ProcessContext;
+using retinue::RankContext;
+using retinue::Runtime;
+using retinue::StartMethod;
+using retinue::test::EachStartMethod;
+
+namespace {
+
+/// Words in job memory that ranks write and the test reads.
+class Words {
+ public:
+  Words() : memory_(Runtime::current().memory()), block_(memory_->allocate(4096)) {
+    std::fill_n(data(), 4096 / sizeof(std::int64_t), 0);
+  }
+  ~Words() { memory_->release(block_); }
+  std::int64_t* data() const { return memory_->at<std::int64_t>(block_.offset); }
+  std::uint64_t offset() const { return block_.offset; }
+
+ private:
+  std::shared_ptr<retinue::JobMemory> memory_;
+  retinue::BlockHandle block_;
+};
+
+std::int64_t& word(std::uint64_t offset, int index) {
+  return Runtime::current().memory()->at<std::int64_t>(offset)[index];
+}
+
+void note_arguments(RankContext& context, std::uint64_t offset, const std::string& text,
+                    std::map<std::string, std::vector<int>> numbers, std::optional<double> maybe) {
+  const bool right = text == "a text" && numbers.at("primes") == std::vector<int>({2, 3, 5}) && maybe == 0.25;
+  word(offset, context.rank()) = right ? 100 * context.world_size() + context.local_rank() : -1;
+}
+
+void note_rank(int rank, std::uint64_t offset) { word(offset, rank) = rank + 1; }
+
+TEST_P(EachStartMethod, PassesArgumentsAndContext) {
+  const Words words;
+  retinue::spawn<note_arguments>({.nprocs = 3, .start_method = GetParam()}, words.offset(), "a text",
+                                 std::map<std::string, std::vector<int>>{{"primes", {2, 3, 5}}}, 0.25);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(words.data()[rank], 300 + rank);
+}
+
+TEST_P(EachStartMethod, TellsTwoLambdasOfOneFunctionApart) {
+  const Words words;
+  constexpr auto kFirst = [](RankContext& context, std::uint64_t offset) { word(offset, context.rank()) = 1; };
+  constexpr auto kSecond = [](RankContext& context, std::uint64_t offset) { word(offset, context.rank()) = 2; };
+  retinue::spawn<kSecond>({.start_method = GetParam()}, words.offset());
+  EXPECT_EQ(words.data()[0], 2);
+  retinue::spawn<kFirst>({.start_method = GetParam()}, words.offset());
+  EXPECT_EQ(words.data()[0], 1);
+}
+
+TEST_P(EachStartMethod, TellsStaticFunctionsOfOneNameInTwoFilesApart) {
+  const Words words;
+  retinue::test::spawn_same_name_a(GetParam(), words.offset());
+  EXPECT_EQ(words.data()[0], 'a');
+  retinue::test::spawn_same_name_b(GetParam(), words.offset());
+  EXPECT_EQ(words.data()[0], 'b');
+}
+
+void note_surroundings(RankContext&, std::uint64_t offset) {
+  const char* value = std::getenv("RETINUE_TEST_SURROUNDINGS");
+  word(offset, 0) = value != nullptr && std::string(value) == "set after Runtime" ? 1 : 0;
+  word(offset, 1) = std::filesystem::current_path() == "/" ? 1 : 0;
+  word(offset, 2) = umask(0);
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  word(offset, 3) = static_cast<std::int64_t>(limit.rlim_cur);
+  word(offset, 4) = std::string(std::getenv("RANK")) == "0" && std::string(std::getenv("WORLD_SIZE")) == "1";
+}
+
+TEST_P(EachStartMethod, InheritsTheCallersSurroundingsOfNow) {
+  const Words words;
+  const auto directory = std::filesystem::current_path();
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  setenv("RETINUE_TEST_SURROUNDINGS", "set after Runtime", 1);
+  std::filesystem::current_path("/");
+  const mode_t mask = umask(027);
+  const rlimit lower{200, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &lower);
+  retinue::spawn<note_surroundings>({.start_method = GetParam()}, words.offset());
+  setrlimit(RLIMIT_NOFILE, &before);
+  umask(mask);
+  std::filesystem::current_path(directory);
+  unsetenv("RETINUE_TEST_SURROUNDINGS");
+  EXPECT_EQ(words.data()[0], 1);
+  EXPECT_EQ(words.data()[1], 1);
+  EXPECT_EQ(words.data()[2], 027);
+  EXPECT_EQ(words.data()[3], 200);
+  EXPECT_EQ(words.data()[4], 1);
+}
+
+void spawn_two_more(RankContext& context, std::uint64_t offset) {
+  word(offset, 0) = 7;
+  retinue::spawn<note_rank>({.nprocs = 2}, offset);
+  word(offset, 2) = context.world_size();
+}
+
+TEST_P(EachStartMethod, SpawnsFromWithinARank) {
+  const Words words;
+  retinue::spawn<spawn_two_more>({.start_method = GetParam()}, words.offset());
+  EXPECT_EQ(words.data()[0], 1);
+  EXPECT_EQ(words.data()[1], 2);
+  EXPECT_EQ(words.data()[2], 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start_methods(),
+                         retinue::test::start_method_name);
+
+void wait_for_word(RankContext&, std::uint64_t offset) {
+  while (std::atomic_ref(word(offset, 0)).load() == 0) std::this_thread::yield();
+}
+
+TEST(Spawn, JoinWithTimeoutSaysWhetherRanksStillRun) {
+  const Words words;
+  ProcessContext ranks = retinue::spawn<wait_for_word>({.nprocs = 2, .join = false}, words.offset());
+  EXPECT_FALSE(ranks.join(std::chrono::milliseconds(1)));
+  EXPECT_EQ(ranks.pids().size(), 2u);
+  std::atomic_ref(words.data()[0]).store(1);
+  EXPECT_TRUE(ranks.join(std::chrono::minutes(1)));
+  EXPECT_TRUE(ranks.join(std::chrono::seconds(0)));
+  for (const retinue::RankOutcome& outcome : ranks.status()) EXPECT_EQ(outcome.end, retinue::RankEnd::kReturned);
+}
+
+TEST(Spawn, ContextsRunSideBySide) {
+  const Words words;
+  ProcessContext first = retinue::spawn<wait_for_word>({.nprocs = 2, .join = false}, words.offset());
+  const Words others;
+  retinue::spawn<note_rank>({.nprocs = 2}, others.offset());
+  EXPECT_EQ(others.data()[1], 2);
+  std::atomic_ref(words.data()[0]).store(1);
+  first.join();
+}
+
+TEST(Spawn, TerminateEndsRanksAndIsNoFailure) {
+  const Words words;
+  ProcessContext ranks = retinue::spawn<wait_for_word>({.nprocs = 2, .join = false}, words.offset());
+  ranks.terminate();
+  EXPECT_NO_THROW(ranks.join());
+  for (const retinue::RankOutcome& outcome : ranks.status()) EXPECT_EQ(outcome.end, retinue::RankEnd::kStopped);
+}
+
+TEST(Spawn, ClosuresSeeTheCallersState) {
+  const Words words;
+  const int local = 41;
+  retinue::spawn({.nprocs = 2}, [&](RankContext& context) { word(words.offset(), context.rank()) = local + 1; });
+  EXPECT_EQ(words.data()[0], 42);
+  EXPECT_EQ(words.data()[1], 42);
+}
+
+TEST(Spawn, RefusesToForkBesideOtherThreads) {
+  std::atomic<bool> done = false;
+  std::thread other([&] { done.wait(false); });
+  try {
+    retinue::spawn({.nprocs = 1}, [](RankContext&) {});
+    ADD_FAILURE() << "a fork beside another thread was allowed";
+  } catch (const retinue::UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("1 other threads"), std::string::npos) << error.what();
+  }
+  done = true;
+  done.notify_all();
+  other.join();
+}
+
+TEST(Spawn, RefusesWrongCounts) {
+  EXPECT_THROW(retinue::spawn<note_rank>({.nprocs = 0}, 0u), retinue::UsageError);
+  EXPECT_THROW(retinue::spawn<note_rank>({.nprocs = 5000}, 0u), retinue::UsageError);
+}
+
+void add_own(RankContext& context, std::uint64_t offset, int amount) { word(offset, context.rank()) = amount; }
+
+TEST(StartProcesses, GivesEachLocalRankItsArguments) {
+  const Words words;
+  ProcessContext ranks = retinue::start_processes<add_own>({.name = "adder"}, {{0, {words.offset(), 10}},
+                                                                              {1, {words.offset(), 20}}});
+  ranks.join();
+  EXPECT_EQ(words.data()[0], 10);
+  EXPECT_EQ(words.data()[1], 20);
+}
+
+TEST(StartProcesses, NamesAMissingKey) {
+  try {
+    retinue::start_processes<add_own>({}, {{0, {0u, 1}}, {2, {0u, 1}}});
+    ADD_FAILURE() << "keys 0 and 2 were accepted";
+  } catch (const retinue::UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("found 2"), std::string::npos) << error.what();
+  }
+}
+
+TEST(StartProcesses, RunsPrograms) {
+  const auto folder = std::filesystem::temp_directory_path() / ("retinue-programs-" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string script = "test $RANK = $LOCAL_RANK && test $WORLD_SIZE = 2 && test $MINE = yes && touch " +
+                             folder.string() + "/$RANK";
+  const retinue::Program program{"sh", {"-c", script}, {{"MINE", "yes"}}};
+  retinue::start_processes({}, {program, program}).join();
+  EXPECT_TRUE(std::filesystem::exists(folder / "0"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "1"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(StartProcesses, SaysWhichProgramCannotBeExecuted) {
+  try {
+    retinue::start_processes({}, {retinue::Program{"/no/such/program", {}, {}}}).join();
+    ADD_FAILURE() << "a program that does not exist was started";
+  } catch (const retinue::ProcessRaisedException& error) {
+    EXPECT_NE(std::string(error.what()).find("executing '/no/such/program': ENOENT"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Runtime, IsOneInAProcess) {
+  char name[] = "second";
+  char* arguments[] = {name, nullptr};
+  EXPECT_THROW(Runtime(1, arguments), retinue::UsageError);
+  EXPECT_NO_THROW(Runtime::current());
+}
+
+TEST(Runtime, ProgramIsAWorldOfOne) {
+  const RankContext context = Runtime::current().rank_context();
+  EXPECT_EQ(context.rank(), 0);
+  EXPECT_EQ(context.world_size(), 1);
+  EXPECT_FALSE(Runtime::current().is_rank());
+}
+
+}  // namespace
+
+RETINUE_TEST_MAIN()

@@ -1,0 +1,78 @@
+#include "os/process_calls.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "os/life_lock.h"
+#include "os/robust_mutex.h"
+
+namespace {
+
+TEST(ForkUnnoticed, ChildIsInvisibleToWait) {
+  const pid_t child = retinue::fork_unnoticed();
+  if (child == 0) {
+    for (;;) pause();
+  }
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+  kill(child, SIGKILL);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, __WALL), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+/// What the guardian needs: a robust lock that a child of fork_unnoticed() holds at its death is handed on.
+TEST(ForkUnnoticed, ChildHasWorkingRobustLocks) {
+  struct Shared {
+    retinue::RobustMutex mutex;
+    retinue::LifeLock life;
+  };
+  auto* shared = static_cast<Shared*>(
+      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(shared, MAP_FAILED);
+  shared->mutex.init();
+  shared->life.reset();
+  const pid_t child = retinue::fork_unnoticed();
+  if (child == 0) {
+    shared->life.take();
+    (void)shared->mutex.lock();
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, __WALL), child);
+  EXPECT_TRUE(shared->life.owner_died());
+  EXPECT_EQ(shared->mutex.lock(), retinue::RobustMutex::Result::kOwnerDied);
+  shared->mutex.unlock();
+  munmap(shared, sizeof(Shared));
+}
+
+TEST(WaitForExit, SeesTheEndAndTheTimeout) {
+  const pid_t child = fork();
+  if (child == 0) {
+    for (;;) pause();
+  }
+  const retinue::FileDescriptor pidfd = retinue::open_pidfd(child);
+  EXPECT_FALSE(retinue::wait_for_exit(pidfd.get(), std::chrono::milliseconds(5)));
+  kill(child, SIGKILL);
+  EXPECT_TRUE(retinue::wait_for_exit(pidfd.get(), std::chrono::minutes(1)));
+  waitpid(child, nullptr, 0);
+}
+
+TEST(ChildrenOfSelf, ListsChildren) {
+  const pid_t child = fork();
+  if (child == 0) {
+    for (;;) pause();
+  }
+  EXPECT_EQ(retinue::children_of_self(), std::vector<pid_t>{child});
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(retinue::children_of_self().empty());
+}
+
+}  // namespace

@@ -1,0 +1,93 @@
+#include "process/stack_text.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace retinue {
+namespace {
+
+StackLine named(const std::string& function, const std::string& object = "program") {
+  StackLine line;
+  line.function = function;
+  line.object = object;
+  line.offset = 0x10;
+  return line;
+}
+
+std::vector<std::string> functions_of(const std::vector<StackLine>& lines) {
+  std::vector<std::string> names;
+  for (const StackLine& line : lines) names.push_back(line.function);
+  return names;
+}
+
+TEST(StackText, TrimsFromTheThrowToTheEntry) {
+  const auto lines = trim_stack({
+      named("__cxa_throw"),
+      named("std::__throw_out_of_range_fmt(char const*, ...)", "libstdc++.so.6"),
+      named("load(std::vector<int, std::allocator<int> > const&)"),
+      named("train(retinue::RankContext&, int)"),
+      named("decltype(auto) std::apply<retinue::detail::entry_thunk<&train>(int)::{lambda()#1}>(int&&)"),
+      named("void retinue::detail::entry_thunk<&train>(retinue::RankContext&, std::string const&)"),
+      named("retinue::run_function_rank(unsigned int, retinue::StartRequest const&)"),
+      named("main"),
+      named("__libc_start_call_main", "libc.so.6"),
+  });
+  EXPECT_EQ(functions_of(lines), (std::vector<std::string>{"load(std::vector<int, std::allocator<int> > const&)",
+                                                           "train(retinue::RankContext&, int)"}));
+}
+
+TEST(StackText, KeepsWhatOnlyLooksLikePlumbing) {
+  const std::vector<std::string> names = {"aborted_by_user()", "raise_alarm(int)", "retinue::all_reduce(float*)",
+                                          "my::std_apply()", "main"};
+  std::vector<StackLine> lines;
+  for (const std::string& name : names) lines.push_back(named(name));
+  EXPECT_EQ(functions_of(trim_stack(lines)), names);
+}
+
+TEST(StackText, TakesAwayTheRuntimesFunctionsWithoutNames) {
+  const auto lines = trim_stack({named("", "libstdc++.so.6"), named("std::terminate()", "libstdc++.so.6"),
+                                 named("step()"), named("", "libc.so.6"), named("compare(void const*, void const*)"),
+                                 named("", "libstdc++.so.6"), named("", "libc.so.6")});
+  EXPECT_EQ(functions_of(lines), (std::vector<std::string>{"step()", "", "compare(void const*, void const*)"}));
+}
+
+TEST(StackText, KeepsAStackThatIsNothingButPlumbing) {
+  EXPECT_EQ(trim_stack({named("__cxa_throw"), named("retinue::be_born()")}).size(), 2u);
+  EXPECT_TRUE(trim_stack({}).empty());
+}
+
+TEST(StackText, SaysWhatIsKnownOfAFrame) {
+  StackLine full = named("train(int)");
+  full.file = "/project/src/train.cpp";
+  full.line = 88;
+  StackLine no_file = named("helper()");
+  StackLine no_name = named("");
+  StackLine nothing;
+  nothing.offset = 0xbeef;
+  EXPECT_EQ(stack_text({full, no_file, no_name, nothing}),
+            "#0 train(int) at train.cpp:88 (program+0x10)\n"
+            "#1 helper() (program+0x10)\n"
+            "#2 program+0x10\n"
+            "#3 0xbeef\n");
+}
+
+TEST(StackText, TellsARepeatedFunctionOnce) {
+  StackLine gap;
+  gap.skipped = 1000;
+  const std::vector<StackLine> lines = {named("a()"), named("f()"), named("f()"), named("f()"), gap, named("b()")};
+  EXPECT_EQ(stack_text(lines),
+            "#0 a() (program+0x10)\n"
+            "#1 f() (program+0x10)\n"
+            "   ... 2 more of the same\n"
+            "   ... 1000 more frames\n"
+            "#1004 b() (program+0x10)\n");
+}
+
+TEST(StackText, ShortensEndlessTemplateNames) {
+  EXPECT_LT(stack_text({named("f<" + std::string(10'000, 'x') + ">()")}).size(), 400u);
+}
+
+}  // namespace
+}  // namespace retinue

@@ -1,0 +1,139 @@
+#include "support/ranks.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <string>
+
+#include "ipc/process_slot.h"
+#include "ipc/process_table.h"
+#include "os/file_descriptor.h"
+#include "retinue/base/deadline.h"
+#include "retinue/base/error.h"
+
+namespace retinue::test {
+namespace {
+
+struct Child {
+  pid_t pid = -1;
+  FileDescriptor report;  ///< The rank writes its failures here; its end is the rank's end.
+  std::string failures;
+  int status = 0;
+};
+
+/// Collects what the rank's expectations have to say.
+class FailureCollector : public testing::EmptyTestEventListener {
+ public:
+  explicit FailureCollector(std::string& text) : text_(text) {}
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (!result.failed() || text_.size() > 4000) return;
+    text_ += std::string(result.file_name() != nullptr ? result.file_name() : "?") + ":" +
+             std::to_string(result.line_number()) + ": " + result.message() + "\n";
+  }
+
+ private:
+  std::string& text_;
+};
+
+[[noreturn]] void be_rank(const JobGroup& group, const std::function<void(const JobGroup&)>& body, int report) {
+  const std::uint32_t slot = group.process_slots[static_cast<std::size_t>(group.rank)];
+  enter_process_slot(*group.memory, slot);
+  std::string failures;
+  auto& listeners = testing::UnitTest::GetInstance()->listeners();
+  delete listeners.Release(listeners.default_result_printer());
+  listeners.Append(new FailureCollector(failures));
+  try {
+    body(group);
+  } catch (const std::exception& error) {
+    failures += std::string("exception: ") + error.what() + "\n";
+  }
+  process_slot(*group.memory, slot).state.store(ProcessState::kFinished, std::memory_order_release);
+  const char* text = failures.data();
+  for (std::size_t left = failures.size(); left > 0;) {
+    const ssize_t written = write(report, text, left);
+    if (written <= 0) break;
+    text += written;
+    left -= static_cast<std::size_t>(written);
+  }
+  _exit(failures.empty() ? 0 : 1);
+}
+
+Child start_rank(const JobGroup& group, const std::function<void(const JobGroup&)>& body) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw SystemError("pipe for a rank", errno);
+  Child child;
+  child.report = FileDescriptor(ends[0]);
+  FileDescriptor write_end(ends[1]);
+  child.pid = fork();
+  if (child.pid < 0) throw SystemError("fork of a rank", errno);
+  if (child.pid == 0) be_rank(group, body, write_end.get());
+  return child;
+}
+
+/// Reads what there is; false when the rank has ended.
+bool read_report(Child& child) {
+  char text[4096];
+  const ssize_t got = read(child.report.get(), text, sizeof text);
+  if (got > 0) child.failures.append(text, static_cast<std::size_t>(got));
+  return got > 0;
+}
+
+void reap(Child& child, ProcessSlot& slot) {
+  waitpid(child.pid, &child.status, 0);
+  slot.exit_status.store(child.status, std::memory_order_relaxed);
+  slot.state.store(ProcessState::kDead, std::memory_order_release);
+  child.report.reset();
+}
+
+void watch_ranks(std::vector<Child>& children, const JobGroup& group, Deadline deadline) {
+  bool killed = false;
+  for (;;) {
+    std::vector<pollfd> polled;
+    std::vector<std::size_t> ranks;
+    for (std::size_t i = 0; i < children.size(); ++i) {
+      if (!children[i].report) continue;
+      polled.push_back({.fd = children[i].report.get(), .events = POLLIN, .revents = 0});
+      ranks.push_back(i);
+    }
+    if (polled.empty()) return;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left(std::chrono::hours(1)));
+    if (poll(polled.data(), polled.size(), killed ? -1 : static_cast<int>(left.count())) == 0) {
+      for (const std::size_t i : ranks) kill(children[i].pid, SIGKILL);
+      ADD_FAILURE() << ranks.size() << " ranks still ran at the deadline, the first of them rank " << ranks[0];
+      killed = true;
+    }
+    for (std::size_t k = 0; k < polled.size(); ++k) {
+      Child& child = children[ranks[k]];
+      if (polled[k].revents != 0 && !read_report(child))
+        reap(child, process_slot(*group.memory, group.process_slots[ranks[k]]));
+    }
+  }
+}
+
+}  // namespace
+
+void run_ranks(int size, const std::function<void(const JobGroup&)>& body, const RanksOptions& options) {
+  JobGroup group{
+      .memory = JobMemory::create(options.memory_bytes), .name = "test group", .rank = 0, .process_slots = {}};
+  group.process_slots = reserve_process_slots(*group.memory, static_cast<std::uint32_t>(size));
+  std::vector<Child> children;
+  for (group.rank = 0; group.rank < size; ++group.rank) children.push_back(start_rank(group, body));
+  watch_ranks(children, group, Deadline::after(options.timeout));
+  for (int rank = 0; rank < size; ++rank) {
+    const Child& child = children[static_cast<std::size_t>(rank)];
+    const bool expected = std::find(options.killed.begin(), options.killed.end(), rank) != options.killed.end();
+    EXPECT_EQ(WIFSIGNALED(child.status), expected) << "rank " << rank << ", wait status " << child.status;
+    if (!child.failures.empty()) ADD_FAILURE() << "rank " << rank << ": " << child.failures;
+    free_process_slot(*group.memory, group.process_slots[static_cast<std::size_t>(rank)]);
+  }
+  EXPECT_EQ(group.memory->allocated_bytes(), 0u);
+  EXPECT_TRUE(waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) << "a process was left behind";
+}
+
+}  // namespace retinue::test
