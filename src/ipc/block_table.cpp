@@ -15,7 +15,7 @@
 namespace retinue {
 namespace {
 
-constexpr std::size_t kCommitBytes = std::size_t{2} << 20;  // Small blocks are committed together.
+constexpr std::size_t kCommitBytes = std::size_t{2} << 20;     // Small blocks are committed together.
 constexpr std::size_t kHeadroomBytes = std::size_t{64} << 20;  // Left to the rest of the machine.
 
 std::uint32_t* page_map(const JobMemory& memory) {
@@ -44,8 +44,7 @@ void repair(const JobMemory& memory) {
   table.end_page = std::max(table.end_page, end);
   std::fill_n(page_map(memory), table.end_page, 0u);
   for (std::uint32_t i = 0; i < table.descriptor_end; ++i)
-    if (table.descriptors[i].used.load(std::memory_order_relaxed) != 0)
-      mark_pages(memory, table.descriptors[i], i + 1);
+    if (table.descriptors[i].used.load(std::memory_order_relaxed) != 0) mark_pages(memory, table.descriptors[i], i + 1);
   table.lowest_free_page = 0;
   table.lowest_free_descriptor = 0;
 }
@@ -103,11 +102,11 @@ void commit(const JobMemory& memory, std::uint64_t end) {
         "job memory: {} MiB more are needed, but machine and memory cgroup have only {} MiB left, of which {} MiB stay "
         "reserved; largest holders: {}",
         bytes >> 20, headroom >> 20, kHeadroomBytes >> 20, largest_holders(memory)));
-  const int error =
-      commit_pages(memory.memfd(), table.data_offset + table.committed_pages * table.page_bytes, bytes);
+  const int error = commit_pages(memory.memfd(), table.data_offset + table.committed_pages * table.page_bytes, bytes);
   if (error != 0)
-    throw SharedMemoryExhausted(fmt::format("job memory: the kernel refused {} MiB more (errno {}); largest holders: {}",
-                                            bytes >> 20, error, largest_holders(memory)));
+    throw SharedMemoryExhausted(
+        fmt::format("job memory: the kernel refused {} MiB more (errno {}); largest holders: {}", bytes >> 20, error,
+                    largest_holders(memory)));
   table.committed_pages = target;
 }
 
@@ -115,8 +114,8 @@ std::uint32_t find_descriptor(const JobMemory& memory) {
   BlockTable& table = memory.header().blocks;
   for (std::uint32_t i = table.lowest_free_descriptor; i < kMaxBlocks; ++i)
     if (table.descriptors[i].used.load(std::memory_order_relaxed) == 0) return i;
-  throw SharedMemoryExhausted(fmt::format("job memory: all {} blocks are in use; largest holders: {}", kMaxBlocks,
-                                          largest_holders(memory)));
+  throw SharedMemoryExhausted(
+      fmt::format("job memory: all {} blocks are in use; largest holders: {}", kMaxBlocks, largest_holders(memory)));
 }
 
 void free_block(const JobMemory& memory, std::uint32_t index) {
@@ -190,7 +189,9 @@ void JobMemory::release(const BlockHandle& handle, std::uint32_t process_slot) {
   if (!has_owner(block)) free_block(*this, handle.index);
 }
 
-void JobMemory::release(const BlockHandle& handle) { release(handle, own_slot()); }
+void JobMemory::release(const BlockHandle& handle) {
+  release(handle, own_slot());
+}
 
 void JobMemory::release_all(std::uint32_t process_slot) {
   const std::uint64_t bit = owner_bit(process_slot);

@@ -13,7 +13,8 @@ constexpr std::uint32_t kOwnerWords = 16;  ///< 64 process slots each.
 
 /// One block of job memory and the processes that own it.
 struct BlockDescriptor {
-  std::atomic<std::uint32_t> used;  ///< Written last when a block is made and first when it goes: repair trusts it alone.
+  std::atomic<std::uint32_t>
+      used;  ///< Written last when a block is made and first when it goes: repair trusts it alone.
   std::uint64_t first_page;
   std::uint64_t pages;
   std::uint64_t bytes;
@@ -27,8 +28,8 @@ struct BlockTable {
   std::uint64_t page_map_offset;  ///< To a uint32 per page: index of its block + 1, 0 for a free page.
   std::uint64_t page_count;
   std::uint64_t page_bytes;
-  std::uint64_t end_page;         ///< All pages from here on were never used.
-  std::uint64_t committed_pages;  ///< Pages below this have memory behind them.
+  std::uint64_t end_page;          ///< All pages from here on were never used.
+  std::uint64_t committed_pages;   ///< Pages below this have memory behind them.
   std::uint64_t lowest_free_page;  ///< No free page below: where a search begins.
   std::uint32_t descriptor_end;    ///< Descriptors from here on were never used.
   std::uint32_t lowest_free_descriptor;

@@ -53,8 +53,7 @@ void notify_context(ContextRecord& record) {
 
 JobGroup world_of(const std::shared_ptr<JobMemory>& memory, std::uint32_t slot_index) {
   const ProcessSlot& slot = process_slot(*memory, slot_index);
-  if (slot.context == ProcessSlot::kNoContext)
-    return {memory, fmt::format("process {}", slot_index), 0, {slot_index}};
+  if (slot.context == ProcessSlot::kNoContext) return {memory, fmt::format("process {}", slot_index), 0, {slot_index}};
   const ContextRecord& record = context_record(*memory, slot.context);
   return {memory, fmt::format("context {}/world", record.id), slot.rank,
           std::vector<std::uint32_t>(record.slots, record.slots + record.nprocs)};

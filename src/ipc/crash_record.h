@@ -22,8 +22,8 @@ struct CrashRecord {
   static constexpr std::size_t kMaxObjects = 24;
 
   struct Frame {
-    std::uint64_t offset;   ///< From the object's load address (ELF virtual address for the symboliser).
-    std::uint32_t object;   ///< Index into `objects`, kNoObject if the address belongs to none.
+    std::uint64_t offset;  ///< From the object's load address (ELF virtual address for the symboliser).
+    std::uint32_t object;  ///< Index into `objects`, kNoObject if the address belongs to none.
   };
   struct Object {
     char path[512];
@@ -41,12 +41,12 @@ struct CrashRecord {
   char message[8192];           ///< what(), nested exceptions one per line.
   std::uint32_t frame_count;
   std::uint32_t object_count;
-  Frame frames[kMaxFrames];     ///< Innermost first.
+  Frame frames[kMaxFrames];  ///< Innermost first.
   Object objects[kMaxObjects];
 
   /// Written by the clerk: 0: none; 2: complete.
   std::atomic<std::uint32_t> stack_phase;
-  char stack[24576];            ///< Text, one frame per line.
+  char stack[24576];  ///< Text, one frame per line.
 };
 
 }  // namespace retinue

@@ -44,8 +44,8 @@ struct JobHeader {
   std::uint64_t job_id;  ///< Random: tells jobs apart in messages and names.
   std::atomic<std::uint32_t> next_context_id;
   std::atomic<std::uint32_t> guardian_ready;  ///< Futex: 1 when the guardian serves requests.
-  std::uint32_t guardian_forks_program;       ///< 1 when the guardian is a fork of `program_path`: functions can be forked.
-  char program_path[4096];                    ///< The program that made the job.
+  std::uint32_t guardian_forks_program;  ///< 1 when the guardian is a fork of `program_path`: functions can be forked.
+  char program_path[4096];               ///< The program that made the job.
   ContextRecord contexts[kMaxContexts];
   BlockTable blocks;
   alignas(4096) ProcessSlot processes[kMaxProcesses];

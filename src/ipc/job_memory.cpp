@@ -14,7 +14,9 @@
 namespace retinue {
 namespace {
 
-std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+std::size_t round_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 void lay_out(JobHeader& header, std::size_t capacity) {
   header.capacity_bytes = capacity;
@@ -29,8 +31,7 @@ void lay_out(JobHeader& header, std::size_t capacity) {
   const std::size_t rest = capacity - blocks.page_map_offset;
   // Each page needs itself and four bytes of the map; one page is set aside for rounding.
   blocks.page_count = rest / (blocks.page_bytes + sizeof(std::uint32_t)) - 1;
-  blocks.data_offset =
-      round_up(blocks.page_map_offset + blocks.page_count * sizeof(std::uint32_t), blocks.page_bytes);
+  blocks.data_offset = round_up(blocks.page_map_offset + blocks.page_count * sizeof(std::uint32_t), blocks.page_bytes);
   header.magic = kJobMagic;
 }
 
@@ -49,10 +50,11 @@ std::shared_ptr<JobMemory> JobMemory::create(std::size_t capacity_bytes) {
   const std::size_t smallest = sizeof(JobHeader) + (std::size_t{4} << 20);
   capacity_bytes = round_up(capacity_bytes, page_bytes());
   if (capacity_bytes < smallest)
-    throw UsageError(fmt::format("job memory of {} bytes is too small: its tables and a first block need {} bytes of "
-                                 "address space (only what is used costs memory); set RuntimeOptions::job_memory or "
-                                 "RETINUE_JOB_MEMORY higher",
-                                 capacity_bytes, smallest));
+    throw UsageError(
+        fmt::format("job memory of {} bytes is too small: its tables and a first block need {} bytes of "
+                    "address space (only what is used costs memory); set RuntimeOptions::job_memory or "
+                    "RETINUE_JOB_MEMORY higher",
+                    capacity_bytes, smallest));
   FileDescriptor fd = create_sealed_memfd("retinue-job", capacity_bytes);
   std::byte* base = map_shared(fd.get(), capacity_bytes);
   std::shared_ptr<JobMemory> memory(new JobMemory(fd.release(), base, capacity_bytes));
@@ -71,9 +73,10 @@ std::shared_ptr<JobMemory> JobMemory::attach(int memfd) {
   if (header.magic != kJobMagic || header.capacity_bytes != bytes)
     throw UsageError("attaching to job memory: the descriptor holds something else");
   if (header.layout_version != kJobLayoutVersion || header.header_bytes != sizeof(JobHeader))
-    throw UsageError(fmt::format("attaching to job memory: it was made by another version of Retinue (layout {}, this "
-                                 "program has {}); build both programs with the same one",
-                                 header.layout_version, kJobLayoutVersion));
+    throw UsageError(
+        fmt::format("attaching to job memory: it was made by another version of Retinue (layout {}, this "
+                    "program has {}); build both programs with the same one",
+                    header.layout_version, kJobLayoutVersion));
   return memory;
 }
 

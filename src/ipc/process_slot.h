@@ -3,8 +3,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "os/life_lock.h"
 #include "ipc/crash_record.h"
+#include "os/life_lock.h"
 
 namespace retinue {
 
@@ -23,14 +23,15 @@ struct alignas(4096) ProcessSlot {
   LifeLock life;  ///< Held by the process's main thread as long as it lives; the kernel marks its death.
   std::atomic<ProcessState> state;
   std::atomic<std::int32_t> pid;
-  std::int32_t rank;        ///< Rank in its context's world.
+  std::int32_t rank;  ///< Rank in its context's world.
   std::int32_t local_rank;
-  std::uint32_t context;    ///< Index of its context, kNoContext for the program.
-  std::uint32_t parent;     ///< Slot of the process that asked for it.
-  std::atomic<std::int32_t> exit_status;      ///< As wait() gives it; valid in kDead.
-  std::atomic<std::uint32_t> stopped_by_job;  ///< 1 when the stop ladder signalled it: its end is no failure of its own.
-  std::atomic<std::uint64_t> started_ns;      ///< CLOCK_MONOTONIC.
-  std::atomic<std::uint64_t> ended_ns;        ///< CLOCK_MONOTONIC: thrown, returned, crashed, or else reaped.
+  std::uint32_t context;                  ///< Index of its context, kNoContext for the program.
+  std::uint32_t parent;                   ///< Slot of the process that asked for it.
+  std::atomic<std::int32_t> exit_status;  ///< As wait() gives it; valid in kDead.
+  std::atomic<std::uint32_t>
+      stopped_by_job;                     ///< 1 when the stop ladder signalled it: its end is no failure of its own.
+  std::atomic<std::uint64_t> started_ns;  ///< CLOCK_MONOTONIC.
+  std::atomic<std::uint64_t> ended_ns;    ///< CLOCK_MONOTONIC: thrown, returned, crashed, or else reaped.
   CrashRecord crash;
 
   static constexpr std::uint32_t kNoContext = 0xffffffffu;

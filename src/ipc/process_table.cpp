@@ -45,10 +45,11 @@ std::vector<std::uint32_t> reserve_process_slots(JobMemory& memory, std::uint32_
     slots.push_back(i);
   }
   if (slots.size() == count) return slots;
-  for (const std::uint32_t i : slots) process_slot(memory, i).state.store(ProcessState::kFree, std::memory_order_release);
-  throw SystemError(fmt::format("starting {} processes: the job's table holds {} processes in all", count,
-                                kMaxProcesses - 2),
-                    EAGAIN);
+  for (const std::uint32_t i : slots)
+    process_slot(memory, i).state.store(ProcessState::kFree, std::memory_order_release);
+  throw SystemError(
+      fmt::format("starting {} processes: the job's table holds {} processes in all", count, kMaxProcesses - 2),
+      EAGAIN);
 }
 
 void enter_process_slot(JobMemory& memory, std::uint32_t index) {

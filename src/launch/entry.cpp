@@ -88,10 +88,11 @@ EntryThunk find_entry(const EntryKey& key) {
     return true;
   });
   if (thunk == nullptr)
-    throw UsageError(fmt::format("this rank has no {} (build-id {}), where the function to start lives: it was loaded "
-                                 "after Runtime was made, or changed since; load it before, or use StartMethod::kFork; "
-                                 "function: {}",
-                                 key.object_path, key.object_id, key.type));
+    throw UsageError(
+        fmt::format("this rank has no {} (build-id {}), where the function to start lives: it was loaded "
+                    "after Runtime was made, or changed since; load it before, or use StartMethod::kFork; "
+                    "function: {}",
+                    key.object_path, key.object_id, key.type));
   return thunk;
 }
 

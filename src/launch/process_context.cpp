@@ -72,7 +72,9 @@ std::vector<RankOutcome> ProcessContext::Impl::look() const {
   return outcomes;
 }
 
-std::vector<RankOutcome> ProcessContext::Impl::outcomes() const { return ended_ ? final_outcomes_ : look(); }
+std::vector<RankOutcome> ProcessContext::Impl::outcomes() const {
+  return ended_ ? final_outcomes_ : look();
+}
 
 std::vector<int> ProcessContext::Impl::pids() const {
   std::vector<int> pids;
@@ -102,9 +104,15 @@ bool ProcessContext::join(std::chrono::nanoseconds timeout) {
   return true;
 }
 
-std::vector<int> ProcessContext::pids() const { return impl_->pids(); }
-std::vector<RankOutcome> ProcessContext::status() const { return impl_->outcomes(); }
-void ProcessContext::terminate() { impl_->request(ControlKind::kStop); }
+std::vector<int> ProcessContext::pids() const {
+  return impl_->pids();
+}
+std::vector<RankOutcome> ProcessContext::status() const {
+  return impl_->outcomes();
+}
+void ProcessContext::terminate() {
+  impl_->request(ControlKind::kStop);
+}
 
 void ProcessContext::signal(int signal) {
   if (signal <= 0 || signal > SIGRTMAX) throw UsageError(fmt::format("ProcessContext::signal: no signal {}", signal));

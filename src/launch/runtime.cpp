@@ -44,7 +44,8 @@ std::size_t job_memory_of_environment() {
     shift = 10 * (static_cast<unsigned>(kSuffixes.find(suffix[0])) + 1);
   if (end == text || errno != 0 || suffix.size() > 1 || (suffix.size() == 1 && shift == 0) || *text == '-' ||
       number == 0 || number > (~0ull >> shift))
-    throw UsageError(fmt::format("RETINUE_JOB_MEMORY is '{}'; it must be a number of bytes, as 4294967296 or 4G", text));
+    throw UsageError(
+        fmt::format("RETINUE_JOB_MEMORY is '{}'; it must be a number of bytes, as 4294967296 or 4G", text));
   return static_cast<std::size_t>(number) << shift;
 }
 
@@ -68,7 +69,9 @@ Runtime::~Runtime() {
   current_runtime = nullptr;
 }
 
-Runtime* Runtime::current_or_null() noexcept { return current_runtime; }
+Runtime* Runtime::current_or_null() noexcept {
+  return current_runtime;
+}
 
 Runtime& Runtime::current() {
   if (current_runtime == nullptr)
@@ -76,11 +79,17 @@ Runtime& Runtime::current() {
   return *current_runtime;
 }
 
-bool Runtime::is_rank() const noexcept { return impl_->is_rank; }
+bool Runtime::is_rank() const noexcept {
+  return impl_->is_rank;
+}
 
-RankContext Runtime::rank_context() const { return {impl_->memory, impl_->memory->own_slot()}; }
+RankContext Runtime::rank_context() const {
+  return {impl_->memory, impl_->memory->own_slot()};
+}
 
-const std::shared_ptr<JobMemory>& Runtime::memory() const noexcept { return impl_->memory; }
+const std::shared_ptr<JobMemory>& Runtime::memory() const noexcept {
+  return impl_->memory;
+}
 
 void Runtime::Impl::make_job(const RuntimeOptions& options) {
   std::fflush(nullptr);  // What stands in buffers would be printed again by every rank.

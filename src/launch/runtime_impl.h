@@ -30,7 +30,7 @@ class Runtime::Impl {
   FileDescriptor lifeline;        ///< Write end; its end of file tells the guardian that the program is gone.
   FileDescriptor guardian_pidfd;  ///< In the program that made the job only.
   pid_t guardian = 0;
-  pid_t owner = 0;                ///< The process that made the job; copies of this object in forks do nothing.
+  pid_t owner = 0;  ///< The process that made the job; copies of this object in forks do nothing.
   bool is_rank = false;
 
  private:

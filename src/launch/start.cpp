@@ -97,14 +97,16 @@ bool holds_cuda_device() {
 
 void refuse_unsafe_fork() {
   if (holds_cuda_device())
-    throw UsageError("StartMethod::kFork: CUDA is initialised in this process and does not survive a fork; use "
-                     "kForkserver or kSpawn");
+    throw UsageError(
+        "StartMethod::kFork: CUDA is initialised in this process and does not survive a fork; use "
+        "kForkserver or kSpawn");
   pause_openmp();
   const int tasks = count_tasks();
   if (tasks > 1)
-    throw UsageError(fmt::format("StartMethod::kFork: this process has {} other threads, whose locks would stay locked "
-                                 "for ever in the ranks; end them first, or use kForkserver or kSpawn",
-                                 tasks - 1));
+    throw UsageError(
+        fmt::format("StartMethod::kFork: this process has {} other threads, whose locks would stay locked "
+                    "for ever in the ranks; end them first, or use kForkserver or kSpawn",
+                    tasks - 1));
 }
 
 /// In the forked rank: waits until the guardian watches it, so that no death goes unnoticed.
@@ -136,8 +138,8 @@ ProcessContext start_function(const StartOptions& options, const EntryKey& entry
       thunk(context, archives.at(static_cast<std::size_t>(context.rank())));
     });
   }
-  StartRequest request = new_request(
-      options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction);
+  StartRequest request =
+      new_request(options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction);
   std::ostringstream stream;
   cereal::BinaryOutputArchive output(stream);
   output(entry);

@@ -7,8 +7,8 @@
 
 namespace retinue {
 
-/// A robust lock in shared memory that its owner takes once and never releases: when the owner's thread ends, however it
-/// ends, the kernel writes OWNER_DIED into the word and wakes one waiter, at once and whatever the process's size (a
+/// A robust lock in shared memory that its owner takes once and never releases: when the owner's thread ends, however
+/// it ends, the kernel writes OWNER_DIED into the word and wakes one waiter, at once and whatever the process's size (a
 /// pidfd becomes readable only after its memory is torn down).
 ///
 /// Built on glibc's robust mutex, because a thread has only one robust list and glibc owns it.
@@ -21,7 +21,8 @@ class LifeLock {
 
   bool owner_died() const noexcept { return (word().load(std::memory_order_acquire) & kOwnerDied) != 0; }
 
-  /// The futex word. A waiter sets kWaiters in it before it parks; the kernel wakes one waiter only, who wakes the others.
+  /// The futex word. A waiter sets kWaiters in it before it parks; the kernel wakes one waiter only, who wakes the
+  /// others.
   std::atomic<std::uint32_t>& word() const noexcept;
 
   static constexpr std::uint32_t kOwnerDied = 0x40000000u;

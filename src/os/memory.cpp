@@ -103,7 +103,9 @@ std::byte* map_shared(int memfd, std::size_t bytes) {
   return static_cast<std::byte*>(base);
 }
 
-void unmap(std::byte* base, std::size_t bytes) { munmap(base, bytes); }
+void unmap(std::byte* base, std::size_t bytes) {
+  munmap(base, bytes);
+}
 
 int commit_pages(int memfd, std::size_t offset, std::size_t bytes) {
   for (;;) {
@@ -123,7 +125,9 @@ std::size_t page_bytes() {
   return bytes;
 }
 
-std::size_t memory_limit_bytes() { return std::min(meminfo_bytes("MemTotal:"), cgroup_memory().limit_bytes); }
+std::size_t memory_limit_bytes() {
+  return std::min(meminfo_bytes("MemTotal:"), cgroup_memory().limit_bytes);
+}
 
 std::size_t memory_headroom_bytes() {
   return std::min(meminfo_bytes("MemAvailable:"), cgroup_memory().headroom_bytes);

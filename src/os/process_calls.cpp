@@ -97,8 +97,12 @@ int count_tasks() {
   return count;
 }
 
-void request_short_slice() { request_slice(100'000); }
-void request_default_slice() { request_slice(0); }
+void request_short_slice() {
+  request_slice(100'000);
+}
+void request_default_slice() {
+  request_slice(0);
+}
 
 std::vector<pid_t> children_of_self() {
   std::vector<pid_t> children;
@@ -107,7 +111,9 @@ std::vector<pid_t> children_of_self() {
   return children;
 }
 
-void become_subreaper() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+void become_subreaper() {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
 
 void die_with_parent(pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);

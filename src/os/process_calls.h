@@ -36,7 +36,8 @@ std::vector<pid_t> children_of_self();
 /// Adopts orphaned descendants.
 void become_subreaper();
 
-/// Kills this process with SIGKILL when its parent's thread dies; ends it at once if the parent is not `parent` any more.
+/// Kills this process with SIGKILL when its parent's thread dies; ends it at once if the parent is not `parent` any
+/// more.
 void die_with_parent(pid_t parent);
 
 /// CPUs that this process may run on.

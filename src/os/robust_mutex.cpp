@@ -23,6 +23,8 @@ RobustMutex::Result RobustMutex::lock() {
   return Result::kOwnerDied;
 }
 
-void RobustMutex::unlock() { pthread_mutex_unlock(&mutex_); }
+void RobustMutex::unlock() {
+  pthread_mutex_unlock(&mutex_);
+}
 
 }  // namespace retinue

@@ -21,7 +21,8 @@ class RobustMutex {
 /// Holds a RobustMutex for a scope; `owner_died()` says that the data must be repaired first.
 class RobustLock {
  public:
-  explicit RobustLock(RobustMutex& mutex) : mutex_(mutex), owner_died_(mutex.lock() == RobustMutex::Result::kOwnerDied) {}
+  explicit RobustLock(RobustMutex& mutex)
+      : mutex_(mutex), owner_died_(mutex.lock() == RobustMutex::Result::kOwnerDied) {}
   ~RobustLock() { mutex_.unlock(); }
   RobustLock(const RobustLock&) = delete;
   RobustLock& operator=(const RobustLock&) = delete;

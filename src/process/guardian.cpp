@@ -1,8 +1,8 @@
 #include "process/guardian.h"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +20,16 @@ namespace {
 using Clock = GuardedContext::Clock;
 
 constexpr auto kSweepTime = std::chrono::seconds(10);
+
+int child_event_fd = -1;
+
+/// A handler, not a signalfd: in a guardian that was executed anew, a thread of the program's own may be given SIGCHLD.
+void on_child_event(int) {
+  const int error = errno;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(child_event_fd, &one, sizeof one);
+  errno = error;
+}
 
 std::string own_name() {
   char name[17] = {};
@@ -41,12 +51,14 @@ void Guardian::prepare_process() {
   // Signals meant for the program's group are the program's business; ours come through descriptors.
   sigset_t all;
   sigfillset(&all);
+  sigdelset(&all, SIGCHLD);
   sigprocmask(SIG_SETMASK, &all, nullptr);
-  signal(SIGCHLD, SIG_DFL);
-  sigset_t child;
-  sigemptyset(&child);
-  sigaddset(&child, SIGCHLD);
-  child_events_.reset(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+  child_events_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  child_event_fd = child_events_.get();
+  struct sigaction action {};
+  action.sa_handler = on_child_event;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGCHLD, &action, nullptr);
   prctl(PR_SET_NAME, "retinue-guard");
   setpgid(0, 0);
   become_subreaper();
@@ -158,7 +170,7 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
 }
 
 void Guardian::reap() {
-  signalfd_siginfo drained;
+  std::uint64_t drained = 0;
   while (read(child_events_.get(), &drained, sizeof drained) > 0) continue;
   for (;;) {
     // Looked at before it is reaped: as long as it is a zombie its process group id cannot be another's.

@@ -27,13 +27,15 @@ Result run(const std::string& command) {
   return {pclose(pipe), output};
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST(Run, GivesTheEnvironmentOfTorchrun) {
-  const Result result = run(
-      "$RETINUE run -n 2 sh -c 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $ROLE_RANK "
-      "$ROLE_NAME $GROUP_WORLD_SIZE $ROLE_WORLD_SIZE $MASTER_ADDR $TORCHELASTIC_RESTART_COUNT "
-      "$TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID; test $MASTER_PORT -gt 1023; test -n \"$OMP_NUM_THREADS\"'");
+  const Result result =
+      run("$RETINUE run -n 2 sh -c 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $ROLE_RANK "
+          "$ROLE_NAME $GROUP_WORLD_SIZE $ROLE_WORLD_SIZE $MASTER_ADDR $TORCHELASTIC_RESTART_COUNT "
+          "$TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID; test $MASTER_PORT -gt 1023; test -n \"$OMP_NUM_THREADS\"'");
   EXPECT_EQ(result.status, 0) << result.output;
   EXPECT_TRUE(contains(result.output, "0 0 2 2 0 0 default 1 2 127.0.0.1 0 0 none\n")) << result.output;
   EXPECT_TRUE(contains(result.output, "1 1 2 2 0 1 default 1 2 127.0.0.1 0 0 none\n")) << result.output;
@@ -45,7 +47,8 @@ TEST(Run, PassesTheProgramsOwnFlagsOn) {
 }
 
 TEST(Run, KeepsUserSettingsOfTheEnvironment) {
-  const Result result = run("OMP_NUM_THREADS=5 MASTER_PORT=4711 $RETINUE run sh -c 'echo $OMP_NUM_THREADS $MASTER_PORT'");
+  const Result result =
+      run("OMP_NUM_THREADS=5 MASTER_PORT=4711 $RETINUE run sh -c 'echo $OMP_NUM_THREADS $MASTER_PORT'");
   EXPECT_EQ(result.output, "5 4711\n");
 }
 

@@ -6,7 +6,9 @@
 
 namespace {
 
-void never(retinue::RankContext&) { std::printf("started\n"); }
+void never(retinue::RankContext&) {
+  std::printf("started\n");
+}
 
 }  // namespace
 

@@ -5,7 +5,9 @@
 
 namespace {
 
-void never(retinue::RankContext&) { std::printf("started\n"); }
+void never(retinue::RankContext&) {
+  std::printf("started\n");
+}
 
 }  // namespace
 

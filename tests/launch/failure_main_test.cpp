@@ -34,7 +34,9 @@ void fail(RankContext& context, const std::string& how) {
   if (how == "throw an int") throw 42;
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 /// Runs it and returns what spawn threw, as the type that it must have.
 template <class Exception>

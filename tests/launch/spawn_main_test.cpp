@@ -46,7 +46,9 @@ void note_arguments(RankContext& context, std::uint64_t offset, const std::strin
   word(offset, context.rank()) = right ? 100 * context.world_size() + context.local_rank() : -1;
 }
 
-void note_rank(int rank, std::uint64_t offset) { word(offset, rank) = rank + 1; }
+void note_rank(int rank, std::uint64_t offset) {
+  word(offset, rank) = rank + 1;
+}
 
 TEST_P(EachStartMethod, PassesArgumentsAndContext) {
   const Words words;
@@ -183,12 +185,14 @@ TEST(Spawn, RefusesWrongCounts) {
   EXPECT_THROW(retinue::spawn<note_rank>({.nprocs = 5000}, 0u), retinue::UsageError);
 }
 
-void add_own(RankContext& context, std::uint64_t offset, int amount) { word(offset, context.rank()) = amount; }
+void add_own(RankContext& context, std::uint64_t offset, int amount) {
+  word(offset, context.rank()) = amount;
+}
 
 TEST(StartProcesses, GivesEachLocalRankItsArguments) {
   const Words words;
-  ProcessContext ranks = retinue::start_processes<add_own>({.name = "adder"}, {{0, {words.offset(), 10}},
-                                                                              {1, {words.offset(), 20}}});
+  ProcessContext ranks =
+      retinue::start_processes<add_own>({.name = "adder"}, {{0, {words.offset(), 10}}, {1, {words.offset(), 20}}});
   ranks.join();
   EXPECT_EQ(words.data()[0], 10);
   EXPECT_EQ(words.data()[1], 20);
@@ -206,8 +210,8 @@ TEST(StartProcesses, NamesAMissingKey) {
 TEST(StartProcesses, RunsPrograms) {
   const auto folder = std::filesystem::temp_directory_path() / ("retinue-programs-" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
-  const std::string script = "test $RANK = $LOCAL_RANK && test $WORLD_SIZE = 2 && test $MINE = yes && touch " +
-                             folder.string() + "/$RANK";
+  const std::string script =
+      "test $RANK = $LOCAL_RANK && test $WORLD_SIZE = 2 && test $MINE = yes && touch " + folder.string() + "/$RANK";
   const retinue::Program program{"sh", {"-c", script}, {{"MINE", "yes"}}};
   retinue::start_processes({}, {program, program}).join();
   EXPECT_TRUE(std::filesystem::exists(folder / "0"));

@@ -33,8 +33,8 @@ TEST(ForkUnnoticed, ChildHasWorkingRobustLocks) {
     retinue::RobustMutex mutex;
     retinue::LifeLock life;
   };
-  auto* shared = static_cast<Shared*>(
-      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* shared =
+      static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   ASSERT_NE(shared, MAP_FAILED);
   shared->mutex.init();
   shared->life.reset();

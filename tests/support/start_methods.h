@@ -17,9 +17,12 @@ inline auto all_start_methods() {
 
 inline std::string start_method_name(const testing::TestParamInfo<StartMethod>& info) {
   switch (info.param) {
-    case StartMethod::kForkserver: return "forkserver";
-    case StartMethod::kSpawn: return "spawn";
-    case StartMethod::kFork: return "fork";
+    case StartMethod::kForkserver:
+      return "forkserver";
+    case StartMethod::kSpawn:
+      return "spawn";
+    case StartMethod::kFork:
+      return "fork";
   }
   return "unknown";
 }

@@ -28,7 +28,9 @@ StartedProgram::StartedProgram(const std::string& program, std::vector<std::stri
   output_ = fdopen(ends[0], "r");
 }
 
-StartedProgram::~StartedProgram() { fclose(output_); }
+StartedProgram::~StartedProgram() {
+  fclose(output_);
+}
 
 std::string StartedProgram::read_line() {
   char line[4096];

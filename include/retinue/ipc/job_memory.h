@@ -13,8 +13,9 @@ struct JobHeader;
 
 /// The memory that all processes of a job share: one sparse sealed memfd, mapped whole by each of them.
 ///
-/// It has no name, so nothing can be left behind: the kernel frees it when its last process is gone. Pages are committed
-/// when a block first uses them and are kept for later blocks, because a first touch costs thirty times a copy.
+/// It has no name, so nothing can be left behind: the kernel frees it when its last process is gone. Pages are
+/// committed when a block first uses them and are kept for later blocks, because a first touch costs thirty times a
+/// copy.
 ///
 /// Threads: all functions may be called from any thread of any process of the job.
 class JobMemory {

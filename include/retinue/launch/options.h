@@ -12,7 +12,8 @@ namespace retinue {
 enum class StartMethod {
   /// A fork of the guardian: the rank sees the program as it was when its Runtime was made. Costs a fork.
   kForkserver,
-  /// A new execution of this program, whose Runtime runs the rank's function and does not return. Costs a program start.
+  /// A new execution of this program, whose Runtime runs the rank's function and does not return. Costs a program
+  /// start.
   kSpawn,
   /// A fork of the caller as it is now: closures are allowed. Refused while the caller has other threads.
   kFork,

@@ -49,7 +49,8 @@ ProcessContext spawn(const SpawnOptions& options, Arguments&&... arguments) {
 inline ProcessContext spawn(const SpawnOptions& options, const std::function<void(RankContext&)>& body) {
   if (options.nprocs < 1) throw UsageError("spawn: nprocs must be at least 1");
   if (options.start_method.value_or(StartMethod::kFork) != StartMethod::kFork)
-    throw UsageError("spawn: a closure can only be started by StartMethod::kFork; give a function as template argument");
+    throw UsageError(
+        "spawn: a closure can only be started by StartMethod::kFork; give a function as template argument");
   ProcessContext context = detail::start_closure(detail::start_options_of(options), options.nprocs, body);
   if (options.join) context.join();
   return context;
