@@ -1,0 +1,160 @@
+#include "torch/operation_queue.h"
+
+#include <utility>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+/// How long a caller of an asynchronous operation looks whether the others are there already.
+constexpr std::chrono::microseconds kEagerSpin{20};
+
+void call_now(Communicator& communicator, const CollectiveCall& call) {
+  communicator.set_timeout(call.timeout);
+  switch (call.kind) {
+    case CollectiveCall::Kind::kAllReduce:
+      return communicator.all_reduce(call.data, call.count, call.dtype, call.op, call.site);
+    case CollectiveCall::Kind::kBroadcast:
+      return communicator.broadcast(call.data, call.count, call.root, call.site);
+    case CollectiveCall::Kind::kAllGather:
+      return communicator.all_gather(call.input, call.data, call.count, call.site);
+    case CollectiveCall::Kind::kBarrier:
+      return communicator.barrier(call.site);
+  }
+}
+
+PendingCollective begin(Communicator& communicator, const CollectiveCall& call) {
+  communicator.set_timeout(call.timeout);
+  switch (call.kind) {
+    case CollectiveCall::Kind::kAllReduce:
+      return communicator.start_all_reduce(call.data, call.count, call.dtype, call.op, call.site);
+    case CollectiveCall::Kind::kBroadcast:
+      return communicator.start_broadcast(call.data, call.count, call.root, call.site);
+    case CollectiveCall::Kind::kAllGather:
+      return communicator.start_all_gather(call.input, call.data, call.count, call.site);
+    case CollectiveCall::Kind::kBarrier:
+      break;
+  }
+  return communicator.start_barrier(call.site);
+}
+
+}  // namespace
+
+void OperationQueue::close() {
+  std::deque<Operation> dropped;
+  std::thread helper;
+  bool helper_waits_for_ranks = false;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    while (!operations_.empty() && !operations_.back().pending) {
+      dropped.push_front(std::move(operations_.back()));
+      operations_.pop_back();
+    }
+    helper = std::move(helper_);
+    helper_waits_for_ranks = taken_ || !operations_.empty();
+  }
+  wake_.notify_all();
+  if (helper.joinable()) helper_waits_for_ranks ? helper.detach() : helper.join();
+  const auto closed = std::make_exception_ptr(Closed("the process group was destroyed before this operation began"));
+  for (Operation& operation : dropped) operation.work->complete(closed);
+}
+
+std::exception_ptr OperationQueue::first_error() const {
+  const std::lock_guard lock(mutex_);
+  return first_error_;
+}
+
+bool OperationQueue::try_take() {
+  const std::lock_guard lock(mutex_);
+  if (taken_ || !operations_.empty()) return false;
+  return taken_ = true;
+}
+
+void OperationQueue::give_back(const std::exception_ptr& error) {
+  bool others_wait = false;
+  {
+    const std::lock_guard lock(mutex_);
+    taken_ = false;
+    if (error && !first_error_) first_error_ = error;
+    others_wait = !operations_.empty();
+  }
+  if (others_wait) wake_.notify_one();
+}
+
+void OperationQueue::run(const CollectiveCall& call) {
+  if (!try_take()) {
+    auto work = c10::make_intrusive<ShmWork>(-1, c10d::OpType::UNKNOWN, std::vector<at::Tensor>{}, 0);
+    push({.call = call, .work = work, .after = nullptr, .pending = std::nullopt});
+    work->wait();
+    return;
+  }
+  try {
+    call_now(communicator_, call);
+  } catch (...) {
+    give_back(std::current_exception());
+    throw;
+  }
+  give_back(nullptr);
+}
+
+void OperationQueue::start(const CollectiveCall& call, c10::intrusive_ptr<ShmWork> work, std::function<void()> after) {
+  Operation operation{.call = call, .work = std::move(work), .after = std::move(after), .pending = std::nullopt};
+  if (!try_take()) return push(std::move(operation));
+  std::exception_ptr error;
+  try {
+    operation.pending.emplace(begin(communicator_, operation.call));
+    if (!operation.pending->ready(kEagerSpin)) return push(std::move(operation));
+  } catch (...) {
+    error = std::current_exception();
+  }
+  end(operation, error);
+}
+
+/// Ends an operation on this thread, which has the communicator, and gives that back.
+void OperationQueue::end(Operation& operation, std::exception_ptr error) {
+  try {
+    if (!error && operation.pending) operation.pending->finish();
+    if (!error && !operation.pending) call_now(communicator_, operation.call);
+    if (!error && operation.after) operation.after();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  operation.pending.reset();
+  operation.after = nullptr;
+  // Before those who wait go on: their next call shall find the communicator free.
+  give_back(error);
+  operation.work->complete(error);
+}
+
+void OperationQueue::push(Operation operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    // One that was started is ahead of all that came while it was tried here.
+    if (operation.pending)
+      operations_.push_front(std::move(operation));
+    else
+      operations_.push_back(std::move(operation));
+    if (!helper_.joinable()) helper_ = std::thread([self = shared_from_this()] { self->help(); });
+  }
+  wake_.notify_one();
+}
+
+void OperationQueue::help() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    // A started operation at the head brings the communicator along.
+    wake_.wait(lock,
+               [this] { return operations_.empty() ? stopping_ : !taken_ || operations_.front().pending.has_value(); });
+    if (operations_.empty()) return;
+    Operation operation = std::move(operations_.front());
+    operations_.pop_front();
+    taken_ = true;
+    lock.unlock();
+    end(operation, nullptr);
+    lock.lock();
+  }
+}
+
+}  // namespace retinue

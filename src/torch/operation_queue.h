@@ -1,0 +1,81 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "retinue/collective/communicator.h"
+#include "retinue/collective/pending.h"
+#include "torch/shm_work.h"
+
+namespace retinue {
+
+/// One call of a communicator as data, so that it can be made later and on another thread.
+struct CollectiveCall {
+  enum class Kind { kAllReduce, kBroadcast, kAllGather, kBarrier };
+
+  Kind kind;
+  const void* input = nullptr;  ///< kAllGather.
+  void* data = nullptr;         ///< Output; in place for the others.
+  std::size_t count = 0;        ///< Elements for kAllReduce, else bytes.
+  Dtype dtype = Dtype::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  CallSite site{"", 0};
+  std::chrono::nanoseconds timeout{};
+};
+
+/// Makes calls on a communicator in the order in which they were given, on the caller's thread wherever that needs no
+/// wait, and on a helper thread where an asynchronous call would have to wait for other ranks.
+///
+/// Threads: any.
+class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
+ public:
+  explicit OperationQueue(Communicator communicator) : communicator_(std::move(communicator)) {}
+
+  /// To be called once, last. An operation that waits for other ranks goes on by itself, until it is done, a rank is
+  /// lost or its timeout passed; those behind it end with Closed. Doesn't wait.
+  void close();
+
+  /// Blocking: until the call is done. Errors: as the communicator's.
+  void run(const CollectiveCall& call);
+
+  /// The error that made the communicator useless, if any.
+  std::exception_ptr first_error() const;
+
+  /// Returns without waiting for other ranks, but for some tens of microseconds in which they often arrive.
+  /// `after` runs when the call succeeded and before the work completes.
+  void start(const CollectiveCall& call, c10::intrusive_ptr<ShmWork> work, std::function<void()> after);
+
+ private:
+  struct Operation {
+    CollectiveCall call;
+    c10::intrusive_ptr<ShmWork> work;
+    std::function<void()> after;
+    std::optional<PendingCollective> pending;  ///< Set when the caller has started it.
+  };
+
+  bool try_take();
+  void give_back(const std::exception_ptr& error);
+  void push(Operation operation);
+  void end(Operation& operation, std::exception_ptr error);
+  void help();
+
+  Communicator communicator_;
+  mutable std::mutex mutex_;  ///< Guards all below.
+  std::condition_variable wake_;
+  std::deque<Operation> operations_;
+  bool taken_ = false;  ///< A thread is using the communicator.
+  bool stopping_ = false;
+  std::exception_ptr first_error_;
+  std::thread helper_;
+};
+
+}  // namespace retinue

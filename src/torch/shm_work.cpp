@@ -1,0 +1,43 @@
+#include "torch/shm_work.h"
+
+#include <ATen/core/jit_type.h>
+
+#include <utility>
+
+namespace retinue {
+namespace {
+
+void settle(c10::ivalue::Future& future, const std::vector<at::Tensor>& outputs, const std::exception_ptr& error) {
+  if (error)
+    future.setError(error);
+  else
+    future.markCompleted(c10::IValue(outputs));
+}
+
+}  // namespace
+
+ShmWork::ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence)
+    : Work(rank, type), outputs_(std::move(outputs)), sequence_(sequence) {}
+
+void ShmWork::complete(std::exception_ptr error) {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::lock_guard lock(mutex_);
+    settled_ = true;
+    error_ = error;
+    future = future_;
+  }
+  finish(error);
+  if (future) settle(*future, outputs_, error);  // outside of the lock: callbacks may ask the work
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> ShmWork::getFuture() {
+  const std::lock_guard lock(mutex_);
+  if (!future_) {
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    if (settled_) settle(*future_, outputs_, error_);  // complete() found no future
+  }
+  return future_;
+}
+
+}  // namespace retinue

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+namespace retinue {
+
+/// An operation of ShmBackend on its way. Its future is a list of tensors, as c10d's Reducer expects.
+class ShmWork final : public c10d::Work {
+ public:
+  ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence);
+
+  /// Ends the work and wakes those who wait. Called once. Future callbacks run on the calling thread.
+  void complete(std::exception_ptr error);
+
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  std::vector<at::Tensor> result() override { return outputs_; }
+  std::uint64_t getSequencenumber() const override { return sequence_; }
+
+ private:
+  const std::vector<at::Tensor> outputs_;
+  const std::uint64_t sequence_;
+
+  // Guarded by Work's mutex.
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  ///< Made when first asked for.
+  bool settled_ = false;
+  std::exception_ptr error_;
+};
+
+}  // namespace retinue

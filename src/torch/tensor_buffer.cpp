@@ -1,0 +1,151 @@
+#include "torch/tensor_buffer.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
+
+#include <string>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+void check_tensor(std::string_view call, const at::Tensor& tensor, TensorBuffer::Access access) {
+  if (!tensor.defined()) throw UsageError(c10::str(call, ": the tensor is undefined"));
+  if (!tensor.device().is_cpu())
+    throw UsageError(c10::str(call, ": the tensor is on ", tensor.device().str(),
+                              "; the shm backend handles CPU tensors: move it with tensor.cpu(), or use a group whose "
+                              "backend handles that device"));
+  if (tensor.layout() != at::kStrided || tensor.is_quantized())
+    throw UsageError(c10::str(call, ": the tensor is sparse or quantized; only dense tensors are handled"));
+  if (access != TensorBuffer::Access::kRead && at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+    throw UsageError(c10::str(
+        call,
+        ": several elements of the tensor are one place in memory (it was expanded); call contiguous() on it first"));
+}
+
+bool is_one_run(at::TensorList tensors) {
+  const std::int64_t begin = tensors[0].storage_offset();
+  std::int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) {
+    // A conjugated or negated view's memory holds other numbers than the tensor.
+    if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg()) return false;
+    if (!tensor.is_alias_of(tensors[0]) || tensor.storage_offset() != begin + count) return false;
+    count += tensor.numel();
+  }
+  return true;
+}
+
+bool is_complex(c10::ScalarType type) {
+  return type == c10::kComplexFloat || type == c10::kComplexDouble;
+}
+
+Dtype dtype_of(std::string_view call, c10::ScalarType type) {
+  switch (type) {
+    case c10::kFloat:
+    case c10::kComplexFloat:
+      return Dtype::kFloat32;
+    case c10::kDouble:
+    case c10::kComplexDouble:
+      return Dtype::kFloat64;
+    case c10::kBFloat16:
+      return Dtype::kBFloat16;
+    case c10::kHalf:
+      return Dtype::kFloat16;
+    case c10::kChar:
+      return Dtype::kInt8;
+    case c10::kShort:
+      return Dtype::kInt16;
+    case c10::kInt:
+      return Dtype::kInt32;
+    case c10::kLong:
+      return Dtype::kInt64;
+    case c10::kBool:
+    case c10::kByte:
+      return Dtype::kUint8;
+    case c10::kUInt16:
+      return Dtype::kUint16;
+    case c10::kUInt32:
+      return Dtype::kUint32;
+    case c10::kUInt64:
+      return Dtype::kUint64;
+    default:
+      throw UsageError(
+          c10::str(call, ": tensors of type ", c10::toString(type), " cannot be reduced; convert the tensor first"));
+  }
+}
+
+ReduceOp op_of(std::string_view call, c10d::ReduceOp::RedOpType op) {
+  switch (op) {
+    case c10d::ReduceOp::SUM:
+      return ReduceOp::kSum;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::kAvg;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::kMin;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::kMax;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::kProduct;
+    case c10d::ReduceOp::BAND:
+      throw UsageError(c10::str(call, ": the shm backend has no BAND reduction"));
+    case c10d::ReduceOp::BOR:
+      throw UsageError(c10::str(call, ": the shm backend has no BOR reduction"));
+    case c10d::ReduceOp::BXOR:
+      throw UsageError(c10::str(call, ": the shm backend has no BXOR reduction"));
+    default:
+      throw UsageError(c10::str(call, ": the shm backend has no reduction number ", static_cast<int>(op)));
+  }
+}
+
+}  // namespace
+
+ReduceKind reduce_kind(std::string_view call, c10::ScalarType type, c10d::ReduceOp::RedOpType op) {
+  ReduceKind kind{.dtype = dtype_of(call, type), .op = op_of(call, op), .parts = is_complex(type) ? 2u : 1u};
+  if (is_complex(type) && kind.op != ReduceOp::kSum && kind.op != ReduceOp::kAvg)
+    throw UsageError(c10::str(call, ": complex tensors can be summed and averaged only"));
+  if (type == c10::kBool) {
+    if (kind.op == ReduceOp::kAvg) throw UsageError(c10::str(call, ": Bool tensors have no average"));
+    if (kind.op == ReduceOp::kSum) kind.op = ReduceOp::kMax;  // 1 + 1 would be no Bool
+  }
+  return kind;
+}
+
+TensorBuffer::TensorBuffer(std::string_view call, at::TensorList tensors, Access access) {
+  if (tensors.empty()) throw UsageError(c10::str(call, ": the list of tensors is empty"));
+  std::int64_t count = 0;
+  for (const at::Tensor& tensor : tensors) {
+    check_tensor(call, tensor, access);
+    if (tensor.scalar_type() != tensors[0].scalar_type())
+      throw UsageError(c10::str(call, ": tensors of types ", c10::toString(tensors[0].scalar_type()), " and ",
+                                c10::toString(tensor.scalar_type()), " in one call"));
+    count += tensor.numel();
+  }
+  if (is_one_run(tensors)) {
+    memory_ = tensors.size() == 1 ? tensors[0] : tensors[0].detach().as_strided({count}, {1});
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  must_unpack_ = access != Access::kRead;
+  memory_ = at::empty({count}, tensors[0].options().requires_grad(false));
+  if (access == Access::kWrite) return;
+  std::int64_t begin = 0;
+  for (const at::Tensor& tensor : tensors) {
+    memory_.narrow(0, begin, tensor.numel()).view(tensor.sizes()).copy_(tensor.detach());
+    begin += tensor.numel();
+  }
+}
+
+void TensorBuffer::unpack(at::TensorList tensors) const {
+  if (!must_unpack_) return;
+  const at::NoGradGuard no_grad;
+  std::int64_t begin = 0;
+  for (const at::Tensor& tensor : tensors) {
+    tensor.detach().copy_(memory_.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    begin += tensor.numel();
+  }
+}
+
+}  // namespace retinue

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <string_view>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include "retinue/collective/types.h"
+
+namespace retinue {
+
+/// What a reduction of a tensor means to the communicator.
+struct ReduceKind {
+  Dtype dtype;
+  ReduceOp op;
+  std::size_t parts;  ///< Communicator elements per tensor element: 2 for complex numbers.
+};
+
+/// Errors: UsageError that names the type or the operation.
+ReduceKind reduce_kind(std::string_view call, c10::ScalarType type, c10d::ReduceOp::RedOpType op);
+
+/// The communicator's view of a list of tensors: one run of memory.
+///
+/// Contiguous tensors that follow each other in one storage are that memory themselves; anything else is packed into a
+/// contiguous copy.
+class TensorBuffer {
+ public:
+  enum class Access { kRead, kWrite, kReadWrite };
+
+  /// Errors: UsageError for tensors that are undefined, not on the CPU, not dense, of different types, or (written to)
+  /// hold an element twice.
+  TensorBuffer(std::string_view call, at::TensorList tensors, Access access);
+  TensorBuffer() = default;
+
+  void* data() const { return memory_.data_ptr(); }
+  std::size_t bytes() const { return memory_.nbytes(); }
+  std::size_t count() const { return static_cast<std::size_t>(memory_.numel()); }
+  c10::ScalarType type() const { return memory_.scalar_type(); }
+
+  /// Whether the memory is a copy whose contents must get to the tensors that it was made for.
+  bool must_unpack() const { return must_unpack_; }
+  void unpack(at::TensorList tensors) const;
+
+ private:
+  at::Tensor memory_;
+  bool must_unpack_ = false;
+};
+
+}  // namespace retinue

@@ -1,0 +1,339 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "retinue/base/error.h"
+#include "retinue/torch/process_group.h"
+#include "retinue/torch/shared_tensor.h"
+#include "support/ranks.h"
+
+namespace retinue {
+namespace {
+
+using c10d::ReduceOp;
+using test::run_ranks;
+
+/// What `rank` contributes; every rank can compute every other's.
+at::Tensor contribution(int rank, at::IntArrayRef sizes, at::ScalarType type) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(1000u + static_cast<unsigned>(rank));
+  return torch::randint(-3, 9, sizes, generator, torch::kFloat64).div_(2).to(type);
+}
+
+/// The serial loop over ranks, in the precision that the contract names.
+at::Tensor reduced(int ranks, at::IntArrayRef sizes, at::ScalarType type, ReduceOp::RedOpType op) {
+  const bool half = type == at::kBFloat16 || type == at::kHalf;
+  const at::ScalarType wide = half ? at::kFloat : type;
+  at::Tensor sum = contribution(0, sizes, type).to(wide);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const at::Tensor next = contribution(rank, sizes, type).to(wide);
+    if (op == ReduceOp::SUM || op == ReduceOp::AVG) sum = sum + next;
+    if (op == ReduceOp::MIN) sum = torch::minimum(sum, next);
+    if (op == ReduceOp::MAX) sum = torch::maximum(sum, next);
+    if (op == ReduceOp::PRODUCT) sum = sum * next;
+  }
+  if (op == ReduceOp::AVG) sum = at::isFloatingType(type) ? sum / ranks : sum.div(ranks, "trunc").to(type);
+  return sum.to(type);
+}
+
+TEST(ProcessGroup, AllReduceHasTheBitsOfTheSerialLoop) {
+  run_ranks(3, [](const JobGroup& members) {
+    at::set_num_threads(1);
+    const ProcessGroup group = init_process_group(members);
+    for (const auto type :
+         {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kInt, at::kLong, at::kShort, at::kChar}) {
+      for (const auto op : {ReduceOp::SUM, ReduceOp::AVG, ReduceOp::MIN, ReduceOp::MAX, ReduceOp::PRODUCT}) {
+        for (const std::int64_t size : {0, 1, 17, 5000}) {
+          SCOPED_TRACE(testing::Message() << at::toString(type) << " op " << static_cast<int>(op) << " size " << size);
+          const at::Tensor expected = reduced(3, {size}, type, op);
+          at::Tensor mine = contribution(members.rank, {size}, type);
+          EXPECT_EQ(all_reduce(mine, group, {.op = op}), nullptr);
+          EXPECT_TRUE(torch::equal(mine, expected));
+          at::Tensor shared = shared_empty({size}, members.memory, type);
+          shared.copy_(contribution(members.rank, {size}, type));
+          all_reduce(shared, group, {.op = op, .async_op = true})->wait();
+          EXPECT_TRUE(torch::equal(shared, expected));
+        }
+      }
+    }
+  });
+}
+
+TEST(ProcessGroup, BroadcastsAndGathers) {
+  run_ranks(3, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members);
+    for (int root = 0; root < 3; ++root) {
+      at::Tensor tensor = contribution(members.rank, {2, 5}, at::kFloat);
+      broadcast(tensor, group, {.src = root});
+      EXPECT_TRUE(torch::equal(tensor, contribution(root, {2, 5}, at::kFloat)));
+    }
+    std::vector<at::Tensor> apart = {torch::zeros({4}), torch::zeros({4}), torch::zeros({4})};
+    all_gather(apart, contribution(members.rank, {4}, at::kFloat), group);
+    const at::Tensor whole = torch::zeros({3, 4});
+    auto work = all_gather(whole.unbind(0), contribution(members.rank, {4}, at::kFloat), group, {.async_op = true});
+    work->wait();
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_TRUE(torch::equal(apart[static_cast<std::size_t>(rank)], contribution(rank, {4}, at::kFloat)));
+      EXPECT_TRUE(torch::equal(whole[rank], contribution(rank, {4}, at::kFloat)));
+    }
+    barrier(group);
+  });
+}
+
+TEST(ProcessGroup, TensorsThatAreNotContiguousAreRight) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members);
+    const auto filled = [&](int rank) { return contribution(rank, {6, 8}, at::kFloat); };
+    const at::Tensor expected = filled(0) + filled(1);
+    at::Tensor base = filled(members.rank);
+    all_reduce(base.t(), group);
+    EXPECT_TRUE(torch::equal(base, expected));
+    at::Tensor sliced = filled(members.rank);
+    all_reduce(sliced.slice(1, 0, 8, 2), group, {.async_op = true})->wait();
+    EXPECT_TRUE(torch::equal(sliced.slice(1, 0, 8, 2), expected.slice(1, 0, 8, 2)));
+    EXPECT_TRUE(torch::equal(sliced.slice(1, 1, 8, 2), filled(members.rank).slice(1, 1, 8, 2)));
+    at::Tensor sent = filled(members.rank);
+    broadcast(sent.t(), group, {.src = 1});
+    EXPECT_TRUE(torch::equal(sent, filled(1)));
+    const at::Tensor gathered = torch::zeros({8, 6, 2});
+    all_gather({gathered.select(2, 0), gathered.select(2, 1)}, filled(members.rank).t(), group);
+    EXPECT_TRUE(torch::equal(gathered.select(2, 0), filled(0).t()));
+    EXPECT_TRUE(torch::equal(gathered.select(2, 1), filled(1).t()));
+    EXPECT_THROW(all_reduce(torch::zeros({1}).expand({4}), group), UsageError);
+    barrier(group);
+  });
+}
+
+TEST(ProcessGroup, BoolAndComplexTensorsKeepTheirMeaning) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members);
+    at::Tensor any = torch::tensor({true, members.rank == 0, false});
+    all_reduce(any, group);
+    EXPECT_TRUE(torch::equal(any, torch::tensor({true, true, false})));
+    at::Tensor every = torch::tensor({true, members.rank == 0, false});
+    all_reduce(every, group, {.op = ReduceOp::PRODUCT});
+    EXPECT_TRUE(torch::equal(every, torch::tensor({true, false, false})));
+    EXPECT_THROW(all_reduce(any, group, {.op = ReduceOp::AVG}), UsageError);
+    const auto number = [](int rank) {
+      return torch::complex(torch::full({3}, 1.0 + rank), torch::full({3}, 2.0 - rank));
+    };
+    at::Tensor sum = number(members.rank);
+    all_reduce(sum, group);
+    EXPECT_TRUE(torch::equal(sum, number(0) + number(1)));
+    at::Tensor conjugated = torch::conj(number(members.rank));
+    all_reduce(conjugated, group);
+    EXPECT_TRUE(torch::equal(conjugated.resolve_conj(), torch::conj(number(0) + number(1)).resolve_conj()));
+    EXPECT_THROW(all_reduce(sum, group, {.op = ReduceOp::MAX}), UsageError);
+  });
+}
+
+TEST(ProcessGroup, ServesCodeThatIsWrittenForC10d) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members, {.group_name = "trainers"});
+    EXPECT_EQ(group->getGroupName(), "trainers");
+    EXPECT_EQ(group->getSize(), 2);
+    EXPECT_EQ(group->getDefaultBackend()->getBackendName(), "shm");
+    const at::Tensor expected = contribution(0, {9}, at::kFloat) + contribution(1, {9}, at::kFloat);
+    for (const bool async_op : {false, true}) {
+      std::vector<at::Tensor> tensors = {contribution(members.rank, {9}, at::kFloat)};
+      c10d::AllreduceOptions options;
+      options.asyncOp = async_op;
+      auto work = group->allreduce(tensors, options);
+      EXPECT_TRUE(work->wait());
+      EXPECT_TRUE(torch::equal(tensors[0], expected));
+      EXPECT_TRUE(torch::equal(work->getFuture()->value().toTensorVector().at(0), expected));
+      EXPECT_TRUE(torch::equal(work->result().at(0), expected));
+    }
+    std::vector<at::Tensor> several = {contribution(members.rank, {9}, at::kFloat), torch::ones({2, 2})};
+    group->allreduce_coalesced(several)->wait();
+    EXPECT_TRUE(torch::equal(several[0], expected));
+    EXPECT_TRUE(torch::equal(several[1], torch::full({2, 2}, 2.0f)));
+    std::vector<at::Tensor> sent = {torch::full({3}, members.rank, torch::kLong)};
+    c10d::BroadcastOptions from_1;
+    from_1.rootRank = 1;
+    group->broadcast(sent, from_1)->wait();
+    EXPECT_TRUE(torch::equal(sent[0], torch::full({3}, 1, torch::kLong)));
+    std::vector<std::vector<at::Tensor>> lists = {{torch::zeros({1}), torch::zeros({1})}};
+    std::vector<at::Tensor> inputs = {torch::full({1}, members.rank + 5.0f)};
+    group->allgather(lists, inputs)->wait();
+    EXPECT_EQ(lists[0][0].item<float>(), 5.0f);
+    EXPECT_EQ(lists[0][1].item<float>(), 6.0f);
+    at::Tensor whole = torch::zeros({2});
+    group->getDefaultBackend()->_allgather_base(whole, inputs[0])->wait();
+    EXPECT_TRUE(torch::equal(whole, torch::tensor({5.0f, 6.0f})));
+    group->setTimeout(std::chrono::minutes(2));
+    group->barrier()->wait();
+    EXPECT_EQ(group->getDefaultBackend()->getSequenceNumberForGroup(), 7u);
+    EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::SUCCESS);
+    std::vector<std::vector<at::Tensor>> none;
+    EXPECT_THROW(group->scatter(several, none), c10::Error);
+  });
+}
+
+TEST(ProcessGroup, AnAsynchronousCallDoesNotWaitForOtherRanks) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members, {.group_name = "data"});
+    const ProcessGroup control = init_process_group(members, {.group_name = "control"});
+    if (members.rank == 1) barrier(control);  // rank 0 comes here only if its calls returned
+    at::Tensor sum = torch::full({1000}, members.rank + 1.0f);
+    at::Tensor queued = torch::full({3}, members.rank + 1.0f);
+    Work first = barrier(group, {.async_op = true});
+    Work second = all_reduce(sum, group, {.async_op = true});
+    std::promise<bool> called;
+    if (members.rank == 0) {
+      EXPECT_FALSE(first->isCompleted());
+      EXPECT_FALSE(second->isCompleted());
+      second->getFuture()->addCallback(
+          [&called](c10::ivalue::Future& future) { called.set_value(!future.hasError()); });
+      barrier(control);
+    }
+    all_reduce(queued, group);  // keeps its place behind the two
+    EXPECT_TRUE(first->isCompleted());
+    EXPECT_TRUE(second->wait());
+    EXPECT_TRUE(first->isSuccess());
+    EXPECT_TRUE(torch::equal(sum, torch::full({1000}, 3.0f)));
+    EXPECT_TRUE(torch::equal(queued, torch::full({3}, 3.0f)));
+    second->getFuture()->wait();
+    if (members.rank == 1) called.set_value(true);
+    EXPECT_TRUE(called.get_future().get());
+  });
+}
+
+TEST(ProcessGroup, ManyAsynchronousCallsKeepTheirOrder) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members);
+    std::vector<at::Tensor> tensors;
+    std::vector<Work> works;
+    for (int i = 0; i < 300; ++i) {
+      tensors.push_back(torch::full({1 + i * 7}, static_cast<float>(i * (members.rank + 1))));
+      works.push_back(all_reduce(tensors.back(), group, {.async_op = i % 5 != 0}));
+      if (i % 40 == members.rank) torch::ones({100000}).sum();
+    }
+    for (const Work& work : works)
+      if (work) work->wait();
+    for (int i = 0; i < 300; ++i)
+      EXPECT_TRUE(torch::equal(tensors[static_cast<std::size_t>(i)], torch::full({1 + i * 7}, i * 3.0f)));
+  });
+}
+
+TEST(ProcessGroup, AGroupMayGoWhileAnOperationIsOnItsWay) {
+  run_ranks(2, [](const JobGroup& members) {
+    ProcessGroup group = init_process_group(members, {.group_name = "data"});
+    const ProcessGroup control = init_process_group(members, {.group_name = "control"});
+    if (members.rank == 1) {
+      barrier(control);
+      at::Tensor sum = torch::ones({4});
+      all_reduce(sum, group);
+      EXPECT_TRUE(torch::equal(sum, torch::full({4}, 2.0f)));
+      return;
+    }
+    at::Tensor sum = torch::ones({4});
+    Work on_its_way = all_reduce(sum, group, {.async_op = true});
+    Work behind = barrier(group, {.async_op = true});
+    group.reset();
+    EXPECT_THROW(behind->wait(), Closed);
+    barrier(control);
+    EXPECT_TRUE(on_its_way->wait());
+    EXPECT_TRUE(torch::equal(sum, torch::full({4}, 2.0f)));
+  });
+}
+
+TEST(ProcessGroup, TheDeathOfARankEndsEveryWait) {
+  run_ranks(2,
+            [](const JobGroup& members) {
+              const ProcessGroup group = init_process_group(members);
+              if (members.rank == 1) raise(SIGKILL);
+              Work work = barrier(group, {.async_op = true});
+              try {
+                work->wait();
+                ADD_FAILURE() << "the wait ended well";
+              } catch (const PeerLost& lost) {
+                EXPECT_EQ(lost.ranks(), std::vector<int>{1});
+                EXPECT_NE(std::string(lost.what()).find("process_group_test.cpp"), std::string::npos) << lost.what();
+              }
+              work->getFuture()->wait();
+              EXPECT_TRUE(work->getFuture()->hasError());
+              EXPECT_FALSE(work->isSuccess());
+              EXPECT_THROW(all_reduce(torch::ones({2}), group), PeerLost);
+              EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::REMOTE_ERROR);
+            },
+            {.killed = {1}});
+}
+
+TEST(ProcessGroup, DifferentCallsAreNoticed) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members);
+    const at::Tensor tensor = torch::ones({members.rank == 0 ? 100 : 200});
+    EXPECT_THROW(all_reduce(tensor, group), CollectiveMismatch);
+    EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::COMM_ERROR);
+  });
+}
+
+TEST(ProcessGroup, ALateRankIsATimeout) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup control = init_process_group(members, {.group_name = "control"});
+    const ProcessGroup group = init_process_group(members, {.timeout = std::chrono::milliseconds(50)});
+    if (members.rank == 0) {
+      EXPECT_THROW(barrier(group), TimeoutError);
+      EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::TIMEOUT);
+    }
+    barrier(control);
+  });
+}
+
+TEST(ProcessGroup, RefusesWhatItCannotDoRight) {
+  const ProcessGroup alone = init_process_group();
+  const at::Tensor good = torch::ones({2});
+  EXPECT_THROW(all_reduce(at::Tensor(), alone), UsageError);
+  EXPECT_THROW(all_reduce(good, ProcessGroup()), UsageError);
+  EXPECT_THROW(all_reduce(good.to_sparse(), alone), UsageError);
+  EXPECT_THROW(all_reduce(good, alone, {.op = ReduceOp::BAND}), UsageError);
+  EXPECT_THROW(broadcast(good, alone, {.src = 1}), UsageError);
+  EXPECT_THROW(all_gather({torch::ones({3})}, good, alone), UsageError);
+  EXPECT_THROW(all_gather({torch::ones({2}, torch::kDouble)}, good, alone), UsageError);
+  EXPECT_THROW(all_gather({}, good, alone), UsageError);
+  try {
+    all_reduce(torch::ones({2}, torch::kMeta), alone);
+    ADD_FAILURE() << "a tensor without memory was reduced";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("meta"), std::string::npos) << error.what();
+  }
+  try {
+    all_reduce(torch::ones({2}).to(at::kFloat8_e4m3fn), alone);
+    ADD_FAILURE() << "an 8-bit float was reduced";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("Float8_e4m3fn"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(init_process_group({.backend = "gloo"}), UsageError);
+  EXPECT_THROW(init_process_group({.init_method = "tcp://localhost:29500"}), UsageError);
+}
+
+TEST(ProcessGroup, AProcessThatNobodyStartedIsAWorldOfOne) {
+  const ProcessGroup alone = init_process_group();
+  EXPECT_EQ(alone->getSize(), 1);
+  at::Tensor tensor = torch::tensor({1.0f, 2.0f});
+  all_reduce(tensor, alone, {.op = ReduceOp::AVG});
+  all_reduce(tensor, alone, {.async_op = true})->wait();
+  broadcast(tensor, alone);
+  at::Tensor copy = torch::zeros({2});
+  all_gather({copy}, tensor, alone);
+  EXPECT_TRUE(torch::equal(copy, torch::tensor({1.0f, 2.0f})));
+  EXPECT_TRUE(barrier(alone, {.async_op = true})->wait());
+}
+
+TEST(ProcessGroup, RefusesTheWorldOfAnotherLauncher) {
+  setenv("WORLD_SIZE", "2", 1);
+  EXPECT_THROW(init_process_group(), UsageError);
+  setenv("WORLD_SIZE", "many", 1);
+  EXPECT_THROW(init_process_group(), UsageError);
+  setenv("WORLD_SIZE", "1", 1);
+  EXPECT_EQ(init_process_group()->getSize(), 1);
+  unsetenv("WORLD_SIZE");
+}
+
+}  // namespace
+}  // namespace retinue
