@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// What all cases of retinue-bench share: who is measured, how rounds interleave, what a row of the result is.
+namespace retinue::bench {
+
+struct Settings {
+  int ranks = 2;
+  std::vector<std::size_t> bytes;  ///< Sizes of buffers; empty: the case's own list.
+  bool peers = false;              ///< Measure the peers in the same run.
+  int rounds = 7;
+};
+
+/// One line of the result; a figure that is absent was not measured.
+struct Row {
+  std::string case_name;
+  std::string variant;
+  int ranks = 0;
+  std::size_t bytes = 0;
+  std::optional<double> ours_us = std::nullopt;
+  std::optional<double> p99_us = std::nullopt;
+  std::string peer = "";  ///< Empty: no peer was asked for.
+  std::optional<double> peer_us = std::nullopt;
+  std::optional<double> ratio = std::nullopt;
+  std::string skipped = "";  ///< Why a figure is absent.
+};
+
+/// Thrown by a contender that cannot run here; the others go on.
+class Unavailable : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// One of those that are measured side by side.
+struct Contender {
+  std::string name;
+  /// Runs one round and returns its samples. Units: microseconds. Errors: Unavailable; any other ends the bench.
+  std::function<std::vector<double>()> round;
+};
+
+struct Figures {
+  double median_us = 0;               ///< Median of the rounds' medians.
+  double p99_us = 0;                  ///< Over the samples of all rounds.
+  std::vector<double> round_medians;  ///< By round, so that contenders can be subtracted round by round.
+  std::string skipped;
+};
+
+double quantile(std::vector<double> values, double q);
+
+/// Runs one round of each contender in turn, `rounds` times, each time beginning with the next one.
+std::vector<Figures> run_interleaved(const std::vector<Contender>& contenders, int rounds);
+
+/// A case's rows for one variant: one without peers, else one for each.
+std::vector<Row> rows_of(const Row& head, const Figures& ours,
+                         const std::vector<std::pair<std::string, Figures>>& peers);
+
+std::vector<Row> run_spawn(const Settings& settings);
+std::vector<Row> run_barrier(const Settings& settings);
+std::vector<Row> run_all_reduce(const Settings& settings);
+std::vector<Row> run_ddp(const Settings& settings);
+
+}  // namespace retinue::bench

@@ -1,0 +1,164 @@
+#include "peer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "retinue/base/deadline.h"
+
+namespace retinue::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::minutes kAnswerWait(3);
+constexpr std::chrono::seconds kEndWait(5);
+
+/// The interpreter that has the peers' packages; empty if there is none.
+std::string peer_python() {
+  if (const char* named = std::getenv("RETINUE_PEER_PYTHON"); named != nullptr && *named != '\0') return named;
+  for (const char* python : {RETINUE_SOURCE_DIR "/.retinue/venv-peer-torch/bin/python3", RETINUE_TORCH_PYTHON}) {
+    if (fs::exists(python)) return python;
+  }
+  return "";
+}
+
+/// The caller's environment and what tells a peer's process its place.
+std::vector<std::string> environment_of(int rank, int processes, const fs::path& folder) {
+  std::vector<std::string> variables = {
+      fmt::format("RANK={}", rank),
+      fmt::format("WORLD_SIZE={}", processes),
+      fmt::format("PEER_STORE={}", (folder / "store").string()),
+      "PYTHONWARNINGS=ignore",
+      "PYTHONDONTWRITEBYTECODE=1",
+  };
+  // The peer's ranks are all on this machine; a host name that resolves elsewhere must not send them over the network.
+  if (std::getenv("GLOO_SOCKET_IFNAME") == nullptr) variables.emplace_back("GLOO_SOCKET_IFNAME=lo");
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    if (!text.starts_with("RANK=") && !text.starts_with("WORLD_SIZE=")) variables.emplace_back(text);
+  }
+  return variables;
+}
+
+bool wait_readable(int channel, const Deadline& deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left());
+  pollfd wanted = {.fd = channel, .events = POLLIN, .revents = 0};
+  return poll(&wanted, 1, static_cast<int>(left.count())) > 0;
+}
+
+}  // namespace
+
+Peer::~Peer() {
+  for (const Process& process : running_) shutdown(process.channel, SHUT_WR);
+  const Deadline deadline = Deadline::after(kEndWait);
+  for (const Process& process : running_) {
+    char rest[256];
+    while (wait_readable(process.channel, deadline) && read(process.channel, rest, sizeof rest) > 0) {
+    }
+    // It has closed its channel, or won't: either way nothing that it does now matters.
+    kill(process.pid, SIGKILL);
+    waitpid(process.pid, nullptr, 0);
+    close(process.channel);
+  }
+  std::error_code ignored;
+  if (!folder_.empty()) fs::remove_all(folder_, ignored);
+}
+
+void Peer::fail(const std::string& reason) {
+  failure_ = reason;
+  throw Unavailable(reason);
+}
+
+void Peer::start() {
+  const std::string python = peer_python();
+  if (python.empty()) fail("no Python with PyTorch: run make peers, or set RETINUE_PEER_PYTHON");
+  std::string name = (fs::temp_directory_path() / "retinue-bench-XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) fail(fmt::format("cannot make the folder {}: {}", name, std::strerror(errno)));
+  folder_ = name;
+  for (int rank = 0; rank < processes_; ++rank) start_process(python, rank);
+}
+
+void Peer::start_process(const std::string& python, int rank) {
+  const std::string script = RETINUE_SOURCE_DIR "/bench/peers/" + script_;
+  std::vector<std::string> variables = environment_of(rank, processes_, folder_);
+  std::vector<char*> environment;
+  for (std::string& variable : variables) environment.push_back(variable.data());
+  environment.push_back(nullptr);
+  char* const arguments[] = {const_cast<char*>(python.c_str()), const_cast<char*>(script.c_str()), nullptr};
+
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    fail(fmt::format("cannot make a socket pair: {}", std::strerror(errno)));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, python.c_str(), &actions, nullptr, arguments, environment.data());
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  if (error != 0) {
+    close(ends[0]);
+    fail(fmt::format("cannot start {}: {}", python, std::strerror(error)));
+  }
+  running_.push_back({pid, ends[0], ""});
+}
+
+nlohmann::json Peer::answer_of(Process& process) {
+  const Deadline deadline = Deadline::after(kAnswerWait);
+  std::size_t end;
+  while ((end = process.unread.find('\n')) == std::string::npos) {
+    if (!wait_readable(process.channel, deadline))
+      fail(fmt::format("{} gave no answer within {} minutes", script_, kAnswerWait.count()));
+    char text[65536];
+    const ssize_t got = read(process.channel, text, sizeof text);
+    if (got <= 0) fail(script_ + " ended; its message is above");
+    process.unread.append(text, static_cast<std::size_t>(got));
+  }
+  nlohmann::json answer = nlohmann::json::parse(process.unread.substr(0, end), nullptr, false);
+  process.unread.erase(0, end + 1);
+  if (!answer.is_object()) fail(script_ + " answered something else than a JSON object");
+  if (answer.contains("error")) fail(fmt::format("{}: {}", script_, answer["error"].get<std::string>()));
+  return answer;
+}
+
+std::vector<nlohmann::json> Peer::ask(const std::string& command) {
+  if (!failure_.empty()) throw Unavailable(failure_);
+  if (running_.empty()) start();
+  const std::string line = command + "\n";
+  for (const Process& process : running_) {
+    if (send(process.channel, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
+      fail(script_ + " ended; its message is above");
+  }
+  std::vector<nlohmann::json> answers;
+  for (Process& process : running_) answers.push_back(answer_of(process));
+  return answers;
+}
+
+Spans spans_of(const std::vector<nlohmann::json>& answers) {
+  Spans spans;
+  for (const nlohmann::json& answer : answers) {
+    const auto enter = answer.at("enter").get<std::vector<std::int64_t>>();
+    const auto exit = answer.at("exit").get<std::vector<std::int64_t>>();
+    std::vector<Span>& of_rank = spans.emplace_back(enter.size());
+    for (std::size_t i = 0; i < enter.size(); ++i) of_rank[i] = {enter[i], exit.at(i)};
+  }
+  return spans;
+}
+
+Contender peer_collective(std::string name, std::shared_ptr<Peer> peer, std::string command) {
+  return {std::move(name), [peer = std::move(peer), command = std::move(command)] {
+            return collective_times(spans_of(peer->ask(command)));
+          }};
+}
+
+}  // namespace retinue::bench

@@ -1,0 +1,59 @@
+/// retinue-bench: measures Retinue, and the systems that users would pick instead, side by side in one run.
+///
+/// A collective's time runs from the entry of the last rank to the exit of the last rank, on the clock that all
+/// processes of a host share, so that no rank's own delay counts. Every buffer is rewritten before and checked after
+/// each call.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <map>
+#include <string>
+
+#include "bench.h"
+#include "report.h"
+#include "retinue/launch/runtime.h"
+
+namespace {
+
+using retinue::bench::Row;
+using retinue::bench::Settings;
+
+const std::map<std::string, std::vector<Row> (*)(const Settings&)>& cases() {
+  static const std::map<std::string, std::vector<Row> (*)(const Settings&)> all = {
+      {"all_reduce", retinue::bench::run_all_reduce},
+      {"barrier", retinue::bench::run_barrier},
+      {"ddp", retinue::bench::run_ddp},
+      {"spawn", retinue::bench::run_spawn},
+  };
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  retinue::Runtime runtime(argc, argv);
+  CLI::App app("Measures Retinue, and its peers, side by side in one run.");
+  Settings settings;
+  std::string case_name;
+  std::string json;
+  app.add_option("case", case_name, "What to measure")->required()->check(CLI::IsMember(cases()));
+  app.add_option("--ranks", settings.ranks, "Ranks")->check(CLI::Range(1, 1024))->capture_default_str();
+  app.add_option("--bytes", settings.bytes, "Sizes of buffers, for all_reduce: multiples of 4")->delimiter(',');
+  app.add_option("--rounds", settings.rounds, "Rounds of each contender")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--peers", settings.peers, "Measure the peers too (install them by make peers)");
+  app.add_option("--json", json, "File for the rows");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    fmt::print("{}\n", retinue::bench::machine_line());
+    const std::vector<Row> rows = cases().at(case_name)(settings);
+    fmt::print("{}", retinue::bench::table(rows));
+    if (!json.empty()) retinue::bench::write_json(rows, json);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "retinue-bench: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,29 @@
+#include "torch_contenders.h"
+
+#if !RETINUE_BENCH_TORCH
+
+namespace retinue::bench {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Unavailable("built without LibTorch: run scripts/bootstrap and configure again");
+}
+
+}  // namespace
+
+Contender c10d_all_reduce(std::string name, int, const Round&) {
+  return {std::move(name), []() -> std::vector<double> { refuse(); }};
+}
+Spans c10d_barrier_spans(int, const Round&) {
+  refuse();
+}
+double torch_spawn_us(int, StartMethod) {
+  refuse();
+}
+Spans ddp_spans(int, const DdpRound&) {
+  refuse();
+}
+
+}  // namespace retinue::bench
+
+#endif

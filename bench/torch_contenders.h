@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "retinue/launch/options.h"
+#include "samples.h"
+
+/// What needs LibTorch. In a build without it all of these throw Unavailable.
+namespace retinue::bench {
+
+/// All-reduce through c10d::ProcessGroup, the face that code written for c10d uses.
+Contender c10d_all_reduce(std::string name, int ranks, const Round& round);
+
+Spans c10d_barrier_spans(int ranks, const Round& round);
+
+/// Starts `ranks` ranks that run a torch operation, and waits for their end. Units: microseconds.
+/// Errors: std::logic_error when a rank's result is wrong.
+double torch_spawn_us(int ranks, StartMethod method);
+
+/// Layers of a multi-layer perceptron; the same as in bench/peers/torch_gloo.py.
+struct Mlp {
+  const char* name;
+  std::array<int, 5> widths;  ///< The last ones may be 0.
+
+  std::size_t parameter_bytes() const;
+};
+inline constexpr Mlp kMlps[] = {{"small", {784, 1024, 1024, 10, 0}}, {"large", {1024, 4096, 3072, 1024, 10}}};
+
+struct DdpRound : Round {
+  enum class Mode : std::uint8_t {
+    kLocal,  ///< Unconnected processes, each for itself, at the same time.
+    kDdp,
+  };
+
+  int mlp = 0;  ///< Index of kMlps.
+  Mode mode = Mode::kLocal;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    Round::serialize(archive);
+    archive(mlp, mode);
+  }
+};
+
+/// Training steps of each rank, batch 32, one thread.
+/// Errors: std::runtime_error when the gradients are not the mean over the ranks, or the parameters differ.
+Spans ddp_spans(int ranks, const DdpRound& round);
+
+}  // namespace retinue::bench
