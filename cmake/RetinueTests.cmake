@@ -14,31 +14,31 @@ function(retinue_test)
   endif()
   set(main GTest::gtest)
   if(NOT arg_OWN_MAIN)
-    set(main retinue_test_main)
+    set(main GTest::gtest_main)
   endif()
-  retinue_executable(${arg_NAME} SOURCES ${arg_SOURCES} LIBRARIES ${main})
+  set(support "")
+  if(TARGET retinue_test_support)
+    set(support retinue_test_support)
+  endif()
+  retinue_executable(${arg_NAME} SOURCES ${arg_SOURCES} LIBRARIES ${main} ${support})
   if(NOT TARGET ${arg_NAME})
     return()
   endif()
-  retinue_test_rules(${arg_NAME} ${arg_ROOM})
+  retinue_test_rules(${arg_NAME})
+  add_dependencies(${arg_NAME} tests_${arg_ROOM}_programs)
   gtest_discover_tests(${arg_NAME}
     TEST_PREFIX ${arg_ROOM}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
-# What tests and their helper programs see: private headers, tests/, and where programs and sources lie.
-function(retinue_test_rules target room)
+# What all that belongs to tests sees: private headers, tests/, and where programs and sources lie.
+function(retinue_test_rules target)
+  retinue_compile_rules(${target})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${target} PRIVATE
     RETINUE_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
     RETINUE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     RETINUE_TORCH_PYTHON="${RetinueTorch_PYTHON}")
-  if(TARGET retinue_test_support)
-    target_link_libraries(${target} PRIVATE retinue_test_support)
-  endif()
-  if(TARGET tests_${room}_programs)
-    add_dependencies(${target} tests_${room}_programs)
-  endif()
 endfunction()
 
 # All tests and helper programs of tests/<room>.
@@ -49,7 +49,7 @@ function(retinue_room_tests room)
     cmake_path(GET source STEM name)
     retinue_executable(${name} SOURCES ${source})
     if(TARGET ${name})
-      target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+      retinue_test_rules(${name})
       add_dependencies(tests_${room}_programs ${name})
     endif()
   endforeach()
