@@ -25,7 +25,7 @@ int count_of(const std::string& text) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   retinue::Runtime runtime(argc, argv);
   CLI::App app("Starts and looks after programs of several processes.", "retinue");
   app.set_version_flag("--version", RETINUE_VERSION);
@@ -44,8 +44,8 @@ int main(int argc, char** argv) {
     return retinue::run_command(options);
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "retinue: %s\n", error.what());
-    return 1;
   }
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "retinue: %s\n", error.what());
+  return 1;
 }

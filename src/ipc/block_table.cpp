@@ -89,7 +89,7 @@ std::string largest_holders(const JobMemory& memory) {
   return text.empty() ? "nobody" : text;
 }
 
-/// Gives pages up to `end` memory. Called with the lock held.
+/// Gives pages up to `end` memory, piece by piece, so that what was reached stays. Called with the lock held.
 void commit(const JobMemory& memory, std::uint64_t end) {
   BlockTable& table = memory.header().blocks;
   if (end <= table.committed_pages) return;
@@ -102,12 +102,16 @@ void commit(const JobMemory& memory, std::uint64_t end) {
         "job memory: {} MiB more are needed, but machine and memory cgroup have only {} MiB left, of which {} MiB stay "
         "reserved; largest holders: {}",
         bytes >> 20, headroom >> 20, kHeadroomBytes >> 20, largest_holders(memory)));
-  const int error = commit_pages(memory.memfd(), table.data_offset + table.committed_pages * table.page_bytes, bytes);
-  if (error != 0)
-    throw SharedMemoryExhausted(
-        fmt::format("job memory: the kernel refused {} MiB more (errno {}); largest holders: {}", bytes >> 20, error,
-                    largest_holders(memory)));
-  table.committed_pages = target;
+  while (table.committed_pages < target) {
+    const std::uint64_t piece = std::min(target - table.committed_pages, 2 * granule);
+    const int error = commit_pages(memory.base() + table.data_offset + table.committed_pages * table.page_bytes,
+                                   piece * table.page_bytes);
+    if (error != 0)
+      throw SharedMemoryExhausted(
+          fmt::format("job memory: the kernel refused {} MiB more (errno {}); largest holders: {}", bytes >> 20, error,
+                      largest_holders(memory)));
+    table.committed_pages += piece;
+  }
 }
 
 std::uint32_t find_descriptor(const JobMemory& memory) {
@@ -148,7 +152,7 @@ BlockHandle JobMemory::allocate(std::size_t bytes) {
   const std::uint64_t bit = owner_bit(own_slot());
   BlockTable& table = header().blocks;
   const std::uint64_t pages = std::max<std::uint64_t>(1, bytes / table.page_bytes + (bytes % table.page_bytes != 0));
-  RobustLock lock(table.mutex);
+  RobustLock lock(table.mutex, lock_patience_);
   if (lock.owner_died()) repair(*this);
   const std::uint64_t first = find_pages(*this, pages);
   if (first == table.page_count)
@@ -175,14 +179,14 @@ BlockHandle JobMemory::allocate(std::size_t bytes) {
 
 void JobMemory::retain(const BlockHandle& handle, std::uint32_t process_slot) {
   const std::uint64_t bit = owner_bit(process_slot);
-  RobustLock lock(header().blocks.mutex);
+  RobustLock lock(header().blocks.mutex, lock_patience_);
   if (lock.owner_died()) repair(*this);
   descriptor_of(*this, handle, "retain").owners[process_slot / 64].fetch_or(bit, std::memory_order_relaxed);
 }
 
 void JobMemory::release(const BlockHandle& handle, std::uint32_t process_slot) {
   const std::uint64_t bit = owner_bit(process_slot);
-  RobustLock lock(header().blocks.mutex);
+  RobustLock lock(header().blocks.mutex, lock_patience_);
   if (lock.owner_died()) repair(*this);
   BlockDescriptor& block = descriptor_of(*this, handle, "release");
   block.owners[process_slot / 64].fetch_and(~bit, std::memory_order_relaxed);
@@ -196,7 +200,7 @@ void JobMemory::release(const BlockHandle& handle) {
 void JobMemory::release_all(std::uint32_t process_slot) {
   const std::uint64_t bit = owner_bit(process_slot);
   BlockTable& table = header().blocks;
-  RobustLock lock(table.mutex);
+  RobustLock lock(table.mutex, lock_patience_);
   if (lock.owner_died()) repair(*this);
   for (std::uint32_t i = 0; i < table.descriptor_end; ++i) {
     BlockDescriptor& block = table.descriptors[i];
@@ -212,7 +216,7 @@ std::optional<BlockHandle> JobMemory::find(const void* pointer) const {
   const std::uint64_t offset = offset_of(pointer);
   if (offset < table.data_offset) return std::nullopt;
   const std::uint64_t page = (offset - table.data_offset) / table.page_bytes;
-  RobustLock lock(table.mutex);
+  RobustLock lock(table.mutex, lock_patience_);
   if (lock.owner_died()) repair(*this);
   if (page >= table.end_page || page_map(*this)[page] == 0) return std::nullopt;
   const std::uint32_t index = page_map(*this)[page] - 1;
@@ -222,7 +226,7 @@ std::optional<BlockHandle> JobMemory::find(const void* pointer) const {
 
 std::size_t JobMemory::allocated_bytes() const {
   BlockTable& table = header().blocks;
-  RobustLock lock(table.mutex);
+  RobustLock lock(table.mutex, lock_patience_);
   if (lock.owner_died()) repair(*this);
   std::size_t bytes = 0;
   for (std::uint32_t i = 0; i < table.descriptor_end; ++i)

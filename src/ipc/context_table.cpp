@@ -40,8 +40,9 @@ std::uint32_t reserve_context(JobMemory& memory, std::uint32_t nprocs) {
 
 void free_context(JobMemory& memory, std::uint32_t index) {
   ContextRecord& record = context_record(memory, index);
-  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank) free_process_slot(memory, record.slots[rank]);
-  if (record.request) memory.release(record.request, record.parent_slot);
+  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank)
+    if (process_slot(memory, record.slots[rank]).context == index) free_process_slot(memory, record.slots[rank]);
+  if (record.request) memory.release(record.request, kGuardianSlot);
   record.request = {};
   record.state.store(ContextRecord::kFree, std::memory_order_release);
 }

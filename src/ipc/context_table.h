@@ -14,6 +14,7 @@ ContextRecord& context_record(const JobMemory& memory, std::uint32_t index);
 std::uint32_t reserve_context(JobMemory& memory, std::uint32_t nprocs);
 
 /// Gives back the context, its process slots with their blocks, and its request. All its processes have ended.
+/// Errors: TimeoutError while another process is in the block table; calling again goes on where this stopped.
 void free_context(JobMemory& memory, std::uint32_t index);
 
 /// Tells the context's waiters that something changed.

@@ -7,6 +7,7 @@
 #include "ipc/block_table.h"
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
+#include "os/process_calls.h"
 #include "retinue/ipc/block_handle.h"
 
 /// The fixed part of job memory. All of it starts as zeros; what is never touched is never committed.
@@ -44,8 +45,9 @@ struct JobHeader {
   std::uint64_t job_id;  ///< Random: tells jobs apart in messages and names.
   std::atomic<std::uint32_t> next_context_id;
   std::atomic<std::uint32_t> guardian_ready;  ///< Futex: 1 when the guardian serves requests.
-  std::uint32_t guardian_forks_program;  ///< 1 when the guardian is a fork of `program_path`: functions can be forked.
-  char program_path[4096];               ///< The program that made the job.
+  std::uint32_t guardian_forks_program;  ///< 1 when the guardian is a fork of `program`: functions can be forked.
+  FileIdentity program;                  ///< The executable that made the job; its path may be another's by now.
+  std::atomic<std::int64_t> longest_stop_ms;  ///< Of all stop policies that were used.
   ContextRecord contexts[kMaxContexts];
   BlockTable blocks;
   alignas(4096) ProcessSlot processes[kMaxProcesses];

@@ -23,6 +23,9 @@ void clear(ProcessSlot& slot) {
   slot.started_ns.store(0, std::memory_order_relaxed);
   slot.ended_ns.store(0, std::memory_order_relaxed);
   slot.crash.phase.store(0, std::memory_order_relaxed);
+  slot.crash.kind = CrashKind::kNone;
+  slot.crash.message[0] = slot.crash.type[0] = '\0';
+  slot.crash.frame_count = slot.crash.object_count = 0;
   slot.crash.stack_phase.store(0, std::memory_order_relaxed);
 }
 
@@ -64,6 +67,7 @@ void enter_process_slot(JobMemory& memory, std::uint32_t index) {
 
 void free_process_slot(JobMemory& memory, std::uint32_t index) {
   memory.release_all(index);
+  process_slot(memory, index).context = ProcessSlot::kNoContext;
   process_slot(memory, index).state.store(ProcessState::kFree, std::memory_order_release);
 }
 

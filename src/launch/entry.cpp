@@ -42,10 +42,10 @@ std::string build_id_of(const dl_phdr_info& info) {
 
 /// What tells two binaries apart: the linker's build-id, or the file itself where it was linked without one.
 std::string id_of(const dl_phdr_info& info) {
-  const std::string build_id = build_id_of(info);
+  std::string build_id = build_id_of(info);
   if (!build_id.empty()) return build_id;
   struct stat status {};
-  const std::string path = path_of(info);
+  std::string path = path_of(info);
   if (stat(path.c_str(), &status) != 0) return path;
   return fmt::format("{}:{}:{}.{}", path, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
 }

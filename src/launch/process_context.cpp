@@ -16,10 +16,10 @@
 namespace retinue {
 
 ProcessContext::Impl::Impl(std::shared_ptr<JobMemory> memory, std::uint32_t index, int control_send_fd)
-    : memory_(std::move(memory)), index_(index), control_send_fd_(control_send_fd) {}
+    : memory_(std::move(memory)), index_(index), control_send_fd_(control_send_fd), owner_(getpid()) {}
 
 ProcessContext::Impl::~Impl() {
-  if (!ended_) let_go();
+  if (!ended_ && owner_ == getpid()) let_go();  // Copies in forks of the owner are none of its business.
 }
 
 /// Whoever comes second frees the record: this owner that lets go, or the guardian at its end.
@@ -30,27 +30,44 @@ void ProcessContext::Impl::let_go() {
   if (record().abandoned.compare_exchange_strong(let_go, 2, std::memory_order_seq_cst)) free_context(*memory_, index_);
 }
 
+bool ProcessContext::Impl::sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) const {
+  auto& guardian = process_slot(*memory_, kGuardianSlot).life.word();
+  const std::uint32_t life = guardian.fetch_or(LifeLock::kWaiters, std::memory_order_acq_rel) | LifeLock::kWaiters;
+  if ((life & LifeLock::kOwnerDied) != 0) return false;
+  const FutexWait waits[] = {{&record().changed, seen}, {&guardian, life}};
+  futex_wait_any(waits, timeout);
+  return true;
+}
+
+void ProcessContext::Impl::fail_without_guardian() {
+  for (const OwnChild& child : own_children_) kill(child.pid, SIGKILL);  // The others died with their parent.
+  reap_own_children();
+  throw SystemError(fmt::format("the job's guardian (pid {}) was killed, and its ranks with it",
+                                process_slot(*memory_, kGuardianSlot).pid.load(std::memory_order_relaxed)),
+                    ESRCH);
+}
+
 bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
   if (ended_) return true;
-  ProcessSlot& guardian = process_slot(*memory_, kGuardianSlot);
   for (;;) {
     const std::uint32_t seen = record().changed.load(std::memory_order_acquire);
     if (record().state.load(std::memory_order_acquire) == ContextRecord::kEnded) break;
-    const std::uint32_t life =
-        guardian.life.word().fetch_or(LifeLock::kWaiters, std::memory_order_acq_rel) | LifeLock::kWaiters;
-    if ((life & LifeLock::kOwnerDied) != 0)
-      throw SystemError(fmt::format("the job's guardian (pid {}) was killed, and its ranks with it",
-                                    guardian.pid.load(std::memory_order_relaxed)),
-                        ESRCH);
     if (deadline.passed()) return false;
-    const FutexWait waits[] = {{&record().changed, seen}, {&guardian.life.word(), life}};
-    futex_wait_any(waits, deadline.left(std::chrono::seconds(1)));
+    if (!sleep(seen, deadline.left(std::chrono::seconds(1)))) fail_without_guardian();
   }
   reap_own_children();
   final_outcomes_ = look();
   ended_ = true;
   free_context(*memory_, index_);
   return true;
+}
+
+void ProcessContext::Impl::wait_until_started() const {
+  for (;;) {
+    const std::uint32_t seen = record().changed.load(std::memory_order_acquire);
+    if (record().state.load(std::memory_order_acquire) != ContextRecord::kReserved) return;
+    if (!sleep(seen, std::chrono::seconds(1))) return;  // join() says that the guardian is dead.
+  }
 }
 
 void ProcessContext::Impl::reap_own_children() {
@@ -73,7 +90,9 @@ std::vector<RankOutcome> ProcessContext::Impl::look() const {
 }
 
 std::vector<RankOutcome> ProcessContext::Impl::outcomes() const {
-  return ended_ ? final_outcomes_ : look();
+  if (ended_) return final_outcomes_;
+  wait_until_started();
+  return look();
 }
 
 std::vector<int> ProcessContext::Impl::pids() const {

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -28,7 +29,9 @@ class ProcessContext::Impl {
   std::uint32_t index() const { return index_; }
 
   /// Ranks that this process forked itself and must reap.
-  void add_own_child(std::uint32_t rank, pid_t pid) { own_children_.push_back({rank, pid}); }
+  void add_own_child(std::uint32_t rank, pid_t pid) {
+    if (pid > 0) own_children_.push_back({rank, pid});
+  }
 
  private:
   struct OwnChild {
@@ -39,6 +42,11 @@ class ProcessContext::Impl {
   ContextRecord& record() const { return context_record(*memory_, index_); }
   std::vector<RankOutcome> look() const;
   void reap_own_children();
+  /// Waits until the guardian has forked the ranks. Errors: as wait_until_ended().
+  void wait_until_started() const;
+  /// Sleeps until the context changes from `seen`, the guardian dies, or `timeout` passed. False: the guardian is dead.
+  bool sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) const;
+  [[noreturn]] void fail_without_guardian();
   void let_go();
 
   std::shared_ptr<JobMemory> memory_;
@@ -46,7 +54,8 @@ class ProcessContext::Impl {
   int control_send_fd_;
   std::vector<OwnChild> own_children_;
   std::vector<RankOutcome> final_outcomes_;
-  bool ended_ = false;
+  std::atomic<bool> ended_ = false;  ///< Read by signal(), which may come from another thread.
+  pid_t owner_;
 };
 
 }  // namespace retinue

@@ -7,7 +7,7 @@
 
 namespace retinue {
 
-RankContext::RankContext(std::shared_ptr<JobMemory> memory, std::uint32_t slot)
+RankContext::RankContext(const std::shared_ptr<JobMemory>& memory, std::uint32_t slot)
     : world_(world_of(memory, slot)),
       rank_(process_slot(*memory, slot).rank),
       local_rank_(process_slot(*memory, slot).local_rank) {}

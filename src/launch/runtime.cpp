@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
+#include <string_view>
+#include <vector>
 
 #include "ipc/context_table.h"
 #include "launch/bootstrap.h"
@@ -28,12 +30,12 @@ namespace {
 Runtime* current_runtime = nullptr;
 
 constexpr auto kGuardianStart = std::chrono::seconds(60);
-constexpr auto kGuardianEnd = std::chrono::seconds(120);
+constexpr auto kGuardianEnd = std::chrono::seconds(60);  // Beyond what the stop policies allow.
 
 /// RETINUE_JOB_MEMORY: bytes with an optional suffix K, M, G, T.
 std::size_t job_memory_of_environment() {
   const char* text = std::getenv("RETINUE_JOB_MEMORY");
-  if (text == nullptr || *text == '\0') return 0;
+  if (text == nullptr || *text == '\0' || std::string_view(text) == "0") return 0;
   char* end = nullptr;
   errno = 0;
   const unsigned long long number = std::strtoull(text, &end, 10);
@@ -49,6 +51,14 @@ std::size_t job_memory_of_environment() {
   return static_cast<std::size_t>(number) << shift;
 }
 
+/// A program may be started with some of descriptors 0 to 2 closed. Job memory must not become one of them: the first
+/// printf would overwrite it.
+void fill_standard_descriptors() {
+  int fd = -1;
+  while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= 2) continue;
+  if (fd > 2) close(fd);
+}
+
 }  // namespace
 
 Runtime::Runtime(int argc, char** argv, RuntimeOptions options) : impl_(std::make_unique<Impl>(argc, argv)) {
@@ -56,6 +66,7 @@ Runtime::Runtime(int argc, char** argv, RuntimeOptions options) : impl_(std::mak
     throw UsageError("a second retinue::Runtime: a process has one, made in the first line of main");
   // Set before the job is made: forks of the guardian see the program as it is now, and have this Runtime.
   current_runtime = this;
+  fill_standard_descriptors();
   try {
     if (!impl_->join_job()) impl_->make_job(options);
   } catch (...) {
@@ -92,12 +103,11 @@ const std::shared_ptr<JobMemory>& Runtime::memory() const noexcept {
 }
 
 void Runtime::Impl::make_job(const RuntimeOptions& options) {
-  std::fflush(nullptr);  // What stands in buffers would be printed again by every rank.
+  std::fflush(stdout);  // What stands in buffers would be printed again by every rank.
   std::cout.flush();
   memory = JobMemory::create(options.job_memory != 0 ? options.job_memory : job_memory_of_environment());
   JobHeader& header = memory->header();
-  const std::string path = executable_path();
-  std::strncpy(header.program_path, path.c_str(), sizeof header.program_path - 1);
+  header.program = executable_identity();
   enter_process_slot(*memory, kProgramSlot);
   auto [send, receive] = make_control_sockets();
   control_send = std::move(send);
@@ -115,7 +125,13 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
                  "anew instead of forked (start method kSpawn); make Runtime the first line of main\n");
     execute_guardian(std::move(receive), std::move(lifeline_read));
   }
-  guardian_pidfd = open_pidfd(guardian);
+  try {
+    guardian_pidfd = open_pidfd(guardian);
+  } catch (...) {
+    kill(guardian, SIGKILL);
+    waitpid(guardian, nullptr, __WALL);
+    throw;
+  }
 }
 
 void Runtime::Impl::fork_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read) {
@@ -151,6 +167,10 @@ void Runtime::Impl::wait_for_guardian() {
 
 Runtime::Impl::~Impl() {
   if (guardian > 0 && owner == getpid()) shut_down_guardian();
+  // Kept mapped to the end of the process: the main thread's life lock stays in the kernel's robust list, and crash
+  // handlers write there.
+  static std::vector<std::shared_ptr<JobMemory>>* const kept = new std::vector<std::shared_ptr<JobMemory>>;
+  if (memory != nullptr) kept->push_back(memory);
 }
 
 void Runtime::Impl::shut_down_guardian() noexcept {
@@ -160,7 +180,8 @@ void Runtime::Impl::shut_down_guardian() noexcept {
   } catch (const std::exception&) {
     // It is gone already; the wait below sees it.
   }
-  if (!wait_for_exit(guardian_pidfd.get(), kGuardianEnd)) kill(guardian, SIGKILL);
+  const auto ladder = std::chrono::milliseconds(memory->header().longest_stop_ms.load(std::memory_order_relaxed));
+  if (!wait_for_exit(guardian_pidfd.get(), ladder + kGuardianEnd)) kill(guardian, SIGKILL);
   int status = 0;
   while (waitpid(guardian, &status, __WALL) < 0 && errno == EINTR) continue;
 }

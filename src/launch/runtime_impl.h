@@ -42,7 +42,10 @@ class Runtime::Impl {
 /// Runs the function of the rank in `process_slot` in this process and ends it: the guardian's RankMain.
 [[noreturn]] void run_function_rank(std::uint32_t process_slot, const StartRequest& request);
 
+enum class RankOrigin { kForked, kExecuted };
+
 /// The same for a closure: `body` runs as the rank in `process_slot`.
-[[noreturn]] void run_rank_body(std::uint32_t process_slot, const std::function<void(RankContext&)>& body);
+[[noreturn]] void run_rank_body(std::uint32_t process_slot, const std::function<void(RankContext&)>& body,
+                                RankOrigin origin);
 
 }  // namespace retinue

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -22,12 +23,16 @@
 namespace retinue {
 namespace {
 
+// Longer waits would leave the clock's range.
+constexpr std::chrono::milliseconds kNoWait(0);
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
+
 StartRequest new_request(const StartOptions& options, StartKind kind) {
   StartRequest request;
   request.kind = kind;
   request.name = options.name;
-  request.terminate_wait_ms = options.stop.terminate_wait.count();
-  request.kill_wait_ms = options.stop.kill_wait.count();
+  request.terminate_wait_ms = std::clamp(options.stop.terminate_wait, kNoWait, kLongestWait).count();
+  request.kill_wait_ms = std::clamp(options.stop.kill_wait, kNoWait, kLongestWait).count();
   request.surroundings = Surroundings::of_this_process();
   return request;
 }
@@ -45,10 +50,13 @@ void send_to_guardian(const Runtime::Impl& runtime, const ControlMessage& messag
 std::unique_ptr<ProcessContext::Impl> submit(const StartRequest& request) {
   Runtime::Impl& runtime = Runtime::current().impl();
   runtime.wait_for_guardian();
+  auto& longest = runtime.memory->header().longest_stop_ms;
+  const std::int64_t stop_ms = request.terminate_wait_ms + request.kill_wait_ms;
+  for (std::int64_t seen = longest.load(); seen < stop_ms && !longest.compare_exchange_weak(seen, stop_ms);) continue;
   const std::uint32_t index = reserve_context(*runtime.memory, static_cast<std::uint32_t>(request.ranks.size()));
   try {
     store_request(*runtime.memory, context_record(*runtime.memory, index), request);
-    std::fflush(nullptr);  // Before the ranks print: lines appear in the order in which they were written.
+    std::fflush(stdout);  // Before the ranks print: lines appear in the order in which they were written.
     send_to_guardian(runtime, {ControlKind::kStart, index, 0, 0}, {0, 1, 2});
   } catch (...) {
     free_context(*runtime.memory, index);
@@ -57,10 +65,14 @@ std::unique_ptr<ProcessContext::Impl> submit(const StartRequest& request) {
   return std::make_unique<ProcessContext::Impl>(runtime.memory, index, runtime.control_send.get());
 }
 
+/// Whether the guardian runs the same executable as this process.
+bool guardian_is_this_program(const Runtime::Impl& runtime) {
+  return executable_identity() == runtime.memory->header().program;
+}
+
 /// Whether the guardian, as a fork of this very program, can fork its functions.
 bool guardian_knows_functions(const Runtime::Impl& runtime) {
-  const JobHeader& header = runtime.memory->header();
-  return header.guardian_forks_program == 1 && executable_path() == header.program_path;
+  return runtime.memory->header().guardian_forks_program == 1 && guardian_is_this_program(runtime);
 }
 
 StartMethod choose_method(const StartOptions& options, const Runtime::Impl& runtime) {
@@ -115,9 +127,41 @@ void wait_at_gate(const Runtime::Impl& runtime, std::uint32_t context, const Pro
   for (;;) {
     const std::uint32_t seen = record.changed.load(std::memory_order_acquire);
     if (slot.state.load(std::memory_order_acquire) == ProcessState::kStarted) return;
-    if (getppid() != parent) _exit(1);
+    if (getppid() != parent || record.state.load(std::memory_order_acquire) == ContextRecord::kEnded) _exit(1);
     futex_wait(record.changed, seen, std::chrono::milliseconds(100));
   }
+}
+
+/// Forks one rank that runs `body`, and tells the guardian of it, or that it could not be forked. Returns its pid or 0.
+pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank,
+                   const std::function<void(RankContext&)>& body) {
+  const ContextRecord& record = context_record(*runtime.memory, index);
+  ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    die_with_parent(parent);
+    setpgid(0, 0);
+    wait_at_gate(runtime, index, slot, parent);
+    set_rank_environment(slot, record.nprocs);
+    run_rank_body(record.slots[rank], body, RankOrigin::kForked);
+  }
+  if (pid < 0) {
+    send_to_guardian(runtime, {ControlKind::kAdopt, index, rank, 0});
+    return 0;
+  }
+  setpgid(pid, pid);
+  slot.pid.store(pid, std::memory_order_relaxed);
+  std::vector<int> pidfds;
+  FileDescriptor pidfd;
+  try {
+    pidfd = open_pidfd(pid);
+    pidfds.push_back(pidfd.get());
+  } catch (const SystemError&) {
+    // Out of descriptors: the guardian opens its own.
+  }
+  send_to_guardian(runtime, {ControlKind::kAdopt, index, rank, pid}, pidfds);
+  return pid;
 }
 
 }  // namespace
@@ -144,8 +188,9 @@ ProcessContext start_function(const StartOptions& options, const EntryKey& entry
   cereal::BinaryOutputArchive output(stream);
   output(entry);
   request.entry = std::move(stream).str();
-  for (std::string& archive : archives)
-    request.ranks.push_back({std::move(archive), executable_path(), runtime.arguments, {}});
+  // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
+  const std::string file = guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path();
+  for (std::string& archive : archives) request.ranks.push_back({std::move(archive), file, runtime.arguments, {}});
   return ProcessContext(submit(request));
 }
 
@@ -159,26 +204,8 @@ ProcessContext start_closure(const StartOptions& options, int nprocs, const std:
   std::cout.flush();
   const std::uint32_t index = context->index();
   const ContextRecord& record = context_record(*runtime.memory, index);
-  const pid_t parent = getpid();
-  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank) {
-    const pid_t pid = fork();
-    if (pid == 0) {
-      die_with_parent(parent);
-      setpgid(0, 0);
-      const ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
-      wait_at_gate(runtime, index, slot, parent);
-      set_rank_environment(slot, record.nprocs);
-      run_rank_body(record.slots[rank], body);
-    }
-    if (pid < 0) {
-      send_to_guardian(runtime, {ControlKind::kAdopt, index, rank, 0});
-      continue;
-    }
-    setpgid(pid, pid);
-    context->add_own_child(rank, pid);
-    const FileDescriptor pidfd = open_pidfd(pid);
-    send_to_guardian(runtime, {ControlKind::kAdopt, index, rank, pid}, {pidfd.get()});
-  }
+  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank)
+    context->add_own_child(rank, fork_closure(runtime, index, rank, body));
   return ProcessContext(std::move(context));
 }
 

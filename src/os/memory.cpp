@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <fstream>
 #include <limits>
@@ -45,10 +46,21 @@ struct CgroupMemory {
   std::size_t headroom_bytes = kUnlimited;
 };
 
+/// File pages that the kernel drops before it kills: they count as used, but are there for the taking.
+std::size_t cached_file_bytes(const std::string& folder) {
+  std::ifstream stat(folder + "/memory.stat");
+  std::size_t bytes = 0;
+  std::string key;
+  for (std::size_t value = 0; stat >> key >> value;)
+    if (key == "inactive_file" || key == "active_file") bytes += value;
+  return bytes;
+}
+
 void look_at_cgroup(CgroupMemory& memory, const std::string& folder, const char* limit_file, const char* usage_file) {
   const auto limit = read_number(folder + "/" + limit_file);
   if (!limit || *limit >= (kUnlimited >> 2)) return;
-  const std::size_t usage = read_number(folder + "/" + usage_file).value_or(0);
+  const std::size_t all = read_number(folder + "/" + usage_file).value_or(0);
+  const std::size_t usage = all - std::min(all, cached_file_bytes(folder));
   memory.limit_bytes = std::min(memory.limit_bytes, *limit);
   memory.headroom_bytes = std::min(memory.headroom_bytes, *limit > usage ? *limit - usage : 0);
 }
@@ -107,10 +119,15 @@ void unmap(std::byte* base, std::size_t bytes) {
   munmap(base, bytes);
 }
 
-int commit_pages(int memfd, std::size_t offset, std::size_t bytes) {
+int commit_pages(std::byte* first, std::size_t bytes) {
   for (;;) {
-    if (fallocate(memfd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0) return 0;
-    if (errno != EINTR) return errno;
+    if (madvise(first, bytes, MADV_POPULATE_WRITE) == 0) return 0;
+    if (errno == EINTR || errno == EAGAIN) continue;
+    if (errno != EINVAL) return errno;
+    // Kernels before 5.14: touching is all there is.
+    for (std::size_t at = 0; at < bytes; at += page_bytes())
+      std::atomic_ref(*reinterpret_cast<unsigned char*>(first + at)).fetch_or(0, std::memory_order_relaxed);
+    return 0;
   }
 }
 

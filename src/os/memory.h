@@ -14,7 +14,8 @@ std::byte* map_shared(int memfd, std::size_t bytes);
 void unmap(std::byte* base, std::size_t bytes);
 
 /// Commits pages, so that lack of memory is an errno and not a SIGBUS later. Returns 0 or the errno.
-int commit_pages(int memfd, std::size_t offset, std::size_t bytes);
+/// Through the mapping, not the descriptor: a program that closes all descriptors may have reused its number.
+int commit_pages(std::byte* first, std::size_t bytes);
 
 std::size_t file_bytes(int fd);
 std::size_t page_bytes();

@@ -1,10 +1,11 @@
 #include "os/process_calls.h"
 
 #include <dirent.h>
-#include <linux/sched.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,6 +14,8 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include "retinue/base/error.h"
 
@@ -60,11 +63,14 @@ pid_t fork_unnoticed() {
     throw SystemError("get_robust_list", errno);
   pid_t* thread_id = glibc_thread_id(robust_list_head);
   if (thread_id == nullptr) throw SystemError("finding glibc's thread id", ENOTSUP);
-  clone_args arguments{};
-  arguments.flags = CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
-  arguments.child_tid = reinterpret_cast<std::uintptr_t>(thread_id);
-  const long pid = syscall(SYS_clone3, &arguments, sizeof arguments);
-  if (pid < 0) throw SystemError("clone3", errno);
+  // clone, not clone3, which older container profiles refuse. The low byte of the flags is the exit signal: none.
+  constexpr unsigned long kFlags = CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+#if defined(__x86_64__)
+  const long pid = syscall(SYS_clone, kFlags, nullptr, nullptr, thread_id, nullptr);
+#else
+  const long pid = syscall(SYS_clone, kFlags, nullptr, nullptr, nullptr, thread_id);
+#endif
+  if (pid < 0) throw SystemError("clone", errno);
   if (pid == 0) syscall(SYS_set_robust_list, robust_list_head, robust_list_bytes);
   return static_cast<pid_t>(pid);
 }
@@ -132,6 +138,34 @@ std::string executable_path() {
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
   if (length < 0) throw SystemError("reading /proc/self/exe", errno);
   return std::string(path, static_cast<std::size_t>(length));
+}
+
+FileIdentity executable_identity() {
+  struct stat status {};
+  if (stat("/proc/self/exe", &status) != 0) throw SystemError("stat of /proc/self/exe", errno);
+  return {status.st_dev, status.st_ino};
+}
+
+int exit_status_of_zombie(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const auto name_end = text.rfind(')');  // The name may hold spaces and brackets of its own.
+  if (name_end == std::string::npos) return -1;
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string field;
+  fields >> field;
+  if (field != "Z" && field != "X") return -1;
+  int status = -1;
+  for (int number = 4; number <= 52 && fields >> field; ++number)  // The exit code is field 52.
+    if (number == 52) status = std::stoi(field);
+  return status;
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace retinue

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,22 @@ void die_with_parent(pid_t parent);
 /// CPUs that this process may run on.
 int count_allowed_cpus();
 
-/// Path of the running executable.
+/// Path of the running executable; it may have been removed or replaced since.
 std::string executable_path();
+
+/// Which file that is, whatever its path is now.
+struct FileIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+FileIdentity executable_identity();
+
+/// wait() status of a process that has ended and was not waited for yet, whoever its parent is; -1 if it can't be read.
+int exit_status_of_zombie(pid_t pid);
+
+/// Raises the limit on open descriptors as far as it goes.
+void raise_descriptor_limit();
 
 }  // namespace retinue

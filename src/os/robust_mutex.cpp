@@ -1,5 +1,8 @@
 #include "os/robust_mutex.h"
 
+#include <fmt/format.h>
+#include <time.h>
+
 #include <cerrno>
 
 #include "retinue/base/error.h"
@@ -15,8 +18,22 @@ void RobustMutex::init() {
   pthread_mutexattr_destroy(&attributes);
 }
 
-RobustMutex::Result RobustMutex::lock() {
-  const int error = pthread_mutex_lock(&mutex_);
+RobustMutex::Result RobustMutex::lock(std::chrono::nanoseconds patience) {
+  timespec until{};
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience);
+  until.tv_sec += seconds.count();
+  until.tv_nsec += (patience - seconds).count();
+  if (until.tv_nsec >= 1'000'000'000) {
+    until.tv_nsec -= 1'000'000'000;
+    ++until.tv_sec;
+  }
+  const int error = pthread_mutex_clocklock(&mutex_, CLOCK_MONOTONIC, &until);
+  if (error == ETIMEDOUT)
+    throw TimeoutError(
+        fmt::format("a table of job memory is held by thread {} since more than {} ms: is its process "
+                    "stopped (SIGSTOP, a debugger)?",
+                    mutex_.__data.__owner, patience / std::chrono::milliseconds(1)));
   if (error == 0) return Result::kLocked;
   if (error != EOWNERDEAD) throw SystemError("locking a table of job memory", error);
   pthread_mutex_consistent(&mutex_);

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <chrono>
+
 namespace retinue {
 
 /// A lock in shared memory that survives its holder's death: the next one learns of it and repairs what it guards.
@@ -11,7 +13,8 @@ class RobustMutex {
 
   enum class Result { kLocked, kOwnerDied };
   /// kOwnerDied: locked too, but the guarded data may be half changed; repair it before going on.
-  [[nodiscard]] Result lock();
+  /// Errors: TimeoutError, which names the holder, when it is not free after `patience`.
+  [[nodiscard]] Result lock(std::chrono::nanoseconds patience);
   void unlock();
 
  private:
@@ -21,8 +24,8 @@ class RobustMutex {
 /// Holds a RobustMutex for a scope; `owner_died()` says that the data must be repaired first.
 class RobustLock {
  public:
-  explicit RobustLock(RobustMutex& mutex)
-      : mutex_(mutex), owner_died_(mutex.lock() == RobustMutex::Result::kOwnerDied) {}
+  RobustLock(RobustMutex& mutex, std::chrono::nanoseconds patience)
+      : mutex_(mutex), owner_died_(mutex.lock(patience) == RobustMutex::Result::kOwnerDied) {}
   ~RobustLock() { mutex_.unlock(); }
   RobustLock(const RobustLock&) = delete;
   RobustLock& operator=(const RobustLock&) = delete;

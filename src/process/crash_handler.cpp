@@ -33,6 +33,7 @@ constexpr std::chrono::milliseconds kOtherWriterPatience{200};
 // A signal handler has no argument of its own: this is all that it can know.
 std::atomic<CrashRecord*> crash_record;
 std::atomic<pid_t> writer_tid;
+std::atomic<pid_t> owner_pid;  // A child that the rank forks has the handlers, but the record is not its own.
 struct sigaction previous_actions[NSIG];
 std::terminate_handler previous_terminate;
 
@@ -110,7 +111,9 @@ void on_signal(int signal, siginfo_t* info, void* raw_context) {
   const int saved_errno = errno;
   auto& context = *static_cast<ucontext_t*>(raw_context);
   CrashRecord& record = *crash_record.load(std::memory_order_acquire);
-  if (claim_crash_record(record)) {
+  if (getpid() != owner_pid.load(std::memory_order_relaxed)) {
+    // Takes its course below.
+  } else if (claim_crash_record(record)) {
     writer_tid.store(gettid(), std::memory_order_relaxed);
     record_signal(*info, context, record);
     complete_crash_record(record);
@@ -127,7 +130,7 @@ void on_signal(int signal, siginfo_t* info, void* raw_context) {
 
 [[noreturn]] void on_terminate() {
   CrashRecord& record = *crash_record.load(std::memory_order_acquire);
-  if (claim_crash_record(record)) {
+  if (getpid() == owner_pid.load(std::memory_order_relaxed) && claim_crash_record(record)) {
     writer_tid.store(gettid(), std::memory_order_relaxed);
     record.kind = CrashKind::kTerminate;
     record.signal = SIGABRT;
@@ -172,6 +175,7 @@ void use_signal_stack() {
 }
 
 void install_crash_handlers(CrashRecord& record) {
+  owner_pid.store(getpid(), std::memory_order_relaxed);
   prepare_stack_capture();
   use_signal_stack();
   const bool is_first = crash_record.exchange(&record, std::memory_order_acq_rel) == nullptr;

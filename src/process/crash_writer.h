@@ -16,6 +16,13 @@ inline bool claim_crash_record(CrashRecord& record) {
   return record.phase.compare_exchange_strong(empty, 1, std::memory_order_acq_rel);
 }
 
+/// A signal that the program's own handler survived is not how the rank ends: what comes later may overwrite it.
+inline bool reclaim_survived_signal(CrashRecord& record) {
+  std::uint32_t complete = 2;
+  return record.kind == CrashKind::kSignal &&
+         record.phase.compare_exchange_strong(complete, 1, std::memory_order_acq_rel);
+}
+
 /// Releases what was written to the readers' acquire of `phase`.
 inline void complete_crash_record(CrashRecord& record) {
   record.phase.store(2, std::memory_order_release);

@@ -97,7 +97,7 @@ bool describe_exception(const std::exception_ptr& exception, CrashRecord& record
 }
 
 void record_current_exception(CrashRecord& record) noexcept {
-  if (!claim_crash_record(record)) return;
+  if (!claim_crash_record(record) && !reclaim_survived_signal(record)) return;
   record.kind = CrashKind::kException;
   record.signal = 0;
   record.fault_address = 0;

@@ -11,6 +11,7 @@
 #include "os/clock.h"
 #include "os/process_calls.h"
 #include "process/clerk.h"
+#include "process/failure_text.h"
 #include "process/rank_birth.h"
 
 namespace retinue {
@@ -35,7 +36,6 @@ GuardedContext::GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t 
 
 void GuardedContext::start(const RankBirth& birth) {
   const pid_t guardian = getpid();
-  record().state.store(ContextRecord::kRunning, std::memory_order_release);
   for (Member& member : members_) {
     ProcessSlot& slot = process_slot(*memory_, member.slot);
     slot.state.store(ProcessState::kStarted, std::memory_order_release);
@@ -50,6 +50,9 @@ void GuardedContext::start(const RankBirth& birth) {
     slot.pid.store(pid, std::memory_order_relaxed);
     slot.started_ns.store(monotonic_ns(), std::memory_order_relaxed);
   }
+  request_.ranks.clear();  // Arguments may be large, and only the ranks need them.
+  request_.ranks.shrink_to_fit();
+  record().state.store(ContextRecord::kRunning, std::memory_order_release);
   notify_context(record());
   after_end();
 }
@@ -113,17 +116,19 @@ std::vector<int> GuardedContext::adopted_pidfds() const {
 void GuardedContext::on_adopted_exit(int pidfd) {
   for (Member& member : members_) {
     if (member.pidfd.get() != pidfd || member.ended) continue;
-    // Only its parent can read the exit status. Until it does, what the rank noted itself must do.
-    const ProcessSlot& slot = process_slot(*memory_, member.slot);
-    const bool finished = slot.state.load(std::memory_order_acquire) == ProcessState::kFinished;
-    note_end(member, finished ? slot.exit_status.load(std::memory_order_relaxed) : SIGKILL);
+    note_end(member, status_of_adopted(member));
   }
   after_end();
 }
 
-bool GuardedContext::failed(const Member& member, int status) const {
+/// Only its parent may wait for it, and may have done so: then what the rank noted itself must do.
+int GuardedContext::status_of_adopted(const Member& member) const {
   const ProcessSlot& slot = process_slot(*memory_, member.slot);
-  return !ended_well(status) || slot.crash.phase.load(std::memory_order_acquire) == 2;
+  const int status = exit_status_of_zombie(member.pid);
+  if (status >= 0) return status;
+  if (slot.state.load(std::memory_order_acquire) == ProcessState::kFinished)
+    return slot.exit_status.load(std::memory_order_relaxed);
+  return slot.crash.phase.load(std::memory_order_acquire) == 2 && slot.crash.signal > 0 ? slot.crash.signal : SIGKILL;
 }
 
 void GuardedContext::note_end(Member& member, int status) {
@@ -140,13 +145,14 @@ void GuardedContext::note_end(Member& member, int status) {
   slot.ended_ns.compare_exchange_strong(unset, crashed ? slot.crash.time_ns : monotonic_ns());
   slot.state.store(ProcessState::kDead, std::memory_order_release);
   member.ended = true;
-  if (failed(member, status)) stop();
+  if (is_failure(outcome_of(slot))) stop();  // By the rule by which join() reports it.
   notify_context(record());
 }
 
 void GuardedContext::signal_group(const Member& member, int signal) const {
   if (member.pid <= 0) return;
-  if (kill(-member.pid, signal) != 0 && errno == ESRCH && !member.ended) kill(member.pid, signal);
+  kill(-member.pid, signal);
+  if (!member.ended && getpgid(member.pid) != member.pid) kill(member.pid, signal);  // It left its group.
 }
 
 void GuardedContext::send_signal(int signal) const {
@@ -207,13 +213,12 @@ void GuardedContext::begin_symbolizing() {
 void GuardedContext::publish_end() {
   ContextRecord& ended = record();
   ended.state.store(ContextRecord::kEnded, std::memory_order_seq_cst);
-  // Whoever comes second frees: the owner that lets go, or the guardian that ends.
-  std::uint32_t let_go = 1;
-  if (ended.abandoned.compare_exchange_strong(let_go, 2, std::memory_order_seq_cst)) {
-    free_context(*memory_, index_);
-    return;
-  }
   notify_context(ended);
+}
+
+bool GuardedContext::has_member(std::uint32_t process_slot_index) const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [&](const Member& member) { return member.slot == process_slot_index; });
 }
 
 }  // namespace retinue

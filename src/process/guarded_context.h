@@ -52,6 +52,8 @@ class GuardedContext {
   bool is_done() const { return phase_ == Phase::kDone; }
   void publish_end();
 
+  bool has_member(std::uint32_t process_slot_index) const;
+  StartKind kind() const { return request_.kind; }
   std::uint32_t index() const { return index_; }
   std::uint32_t parent_slot() const { return record().parent_slot; }
 
@@ -68,7 +70,7 @@ class GuardedContext {
   void note_end(Member& member, int status);
   /// The rank could not be forked: its failure, which ends the others.
   void note_unborn(Member& member, const std::string& reason);
-  bool failed(const Member& member, int status) const;
+  int status_of_adopted(const Member& member) const;
   void signal_group(const Member& member, int signal) const;
   void after_end();
   void begin_symbolizing();

@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 
 #include "os/control_socket.h"
 #include "os/futex.h"
 #include "os/process_calls.h"
+#include "retinue/base/error.h"
 
 namespace retinue {
 namespace {
@@ -20,6 +22,9 @@ namespace {
 using Clock = GuardedContext::Clock;
 
 constexpr auto kSweepTime = std::chrono::seconds(10);
+/// A stopped process may hold the block table: the guardian has better to do than to wait for it.
+constexpr auto kLockPatience = std::chrono::milliseconds(20);
+constexpr auto kRetryTime = std::chrono::milliseconds(200);
 
 int child_event_fd = -1;
 
@@ -63,6 +68,8 @@ void Guardian::prepare_process() {
   setpgid(0, 0);
   become_subreaper();
   request_short_slice();
+  raise_descriptor_limit();  // Ranks get their requester's.
+  setup_.memory->set_lock_patience(kLockPatience);
   enter_process_slot(*setup_.memory, kGuardianSlot);
   setup_.memory->header().guardian_ready.store(1, std::memory_order_release);
   futex_wake_all(setup_.memory->header().guardian_ready);
@@ -106,7 +113,7 @@ void Guardian::wait_for_events() {
       entries.push_back({pidfd, POLLIN, 0});
     }
   }
-  int timeout = -1;
+  int timeout = unfreed_.empty() ? -1 : static_cast<int>(kRetryTime / std::chrono::milliseconds(1));
   if (next) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*next - Clock::now()).count() + 1;
     timeout = static_cast<int>(std::clamp<long>(left, 0, INT_MAX));
@@ -124,7 +131,14 @@ void Guardian::receive_requests() {
     std::vector<FileDescriptor> descriptors;
     const std::size_t bytes = receive_message(setup_.control_receive.get(), &message, sizeof message, descriptors);
     if (bytes == 0) return;
-    if (bytes == sizeof message) obey(message, descriptors);
+    if (bytes != sizeof message) continue;
+    try {
+      obey(message, descriptors);
+    } catch (const std::exception& error) {
+      // One bad request must not take the job along.
+      std::fprintf(stderr, "retinue: the guardian could not serve a request: %s\n", error.what());
+      if (message.context < kMaxContexts) refuse(message.context, error.what());
+    }
   }
 }
 
@@ -141,8 +155,7 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
       if (context == nullptr && message.context < kMaxContexts) begin(message, descriptors);
       break;
     case ControlKind::kAdopt:
-      if (context != nullptr && descriptors.size() == 1)
-        context->adopt(message.rank, message.pid, std::move(descriptors[0]));
+      if (context != nullptr) adopt(*context, message, descriptors);
       break;
     case ControlKind::kStop:
       if (context != nullptr) context->stop();
@@ -157,11 +170,44 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
   }
 }
 
+void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
+  FileDescriptor pidfd;
+  if (message.pid > 0) {
+    // The descriptor is lost where it exceeds a limit on the way.
+    try {
+      pidfd = descriptors.empty() ? open_pidfd(message.pid) : std::move(descriptors[0]);
+    } catch (const SystemError&) {
+      kill(message.pid, SIGKILL);
+    }
+  }
+  const pid_t pid = pidfd ? message.pid : 0;
+  context.adopt(message.rank, pid, std::move(pidfd));
+}
+
+/// Ends a context that could not even begin: its ranks failed, all with the same message.
+void Guardian::refuse(std::uint32_t index, const char* reason) {
+  if (find(index) != nullptr) return;
+  ContextRecord& record = context_record(*setup_.memory, index);
+  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank) {
+    ProcessSlot& slot = process_slot(*setup_.memory, record.slots[rank]);
+    record_failure(slot.crash, "retinue::Error", reason);
+    slot.exit_status.store(127 << 8, std::memory_order_relaxed);
+    slot.state.store(ProcessState::kDead, std::memory_order_release);
+  }
+  record.state.store(ContextRecord::kEnded, std::memory_order_seq_cst);
+  notify_context(record);
+}
+
 void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
+  const std::uint32_t parent = context_record(*setup_.memory, message.context).parent_slot;
+  if (process_slot(*setup_.memory, parent).state.load(std::memory_order_acquire) == ProcessState::kDead) {
+    unfreed_.push_back(message.context);  // Its requester died meanwhile, and nobody waits for it.
+    return;
+  }
   contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context));
   GuardedContext& context = *contexts_.back();
   // A requester that forks its ranks itself tells about them one by one.
-  if (load_request(*setup_.memory, context_record(*setup_.memory, message.context)).kind == StartKind::kClosure) return;
+  if (context.kind() == StartKind::kClosure) return;
   birth_.standard = std::move(descriptors);
   birth_.guardian_fds = own_fds();
   context.start(birth_);
@@ -177,7 +223,9 @@ void Guardian::reap() {
     siginfo_t info{};
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 || info.si_pid == 0) return;
     const pid_t pid = info.si_pid;
-    kill(-pid, SIGKILL);
+    const bool is_ours =
+        std::any_of(contexts_.begin(), contexts_.end(), [pid](const auto& each) { return each->owns(pid); });
+    if (is_ours) kill(-pid, SIGKILL);
     int status = 0;
     if (waitpid(pid, &status, __WALL) != pid) continue;
     for (const auto& context : contexts_) {
@@ -189,25 +237,46 @@ void Guardian::reap() {
 }
 
 void Guardian::end_contexts() {
+  stop_contexts_of_dead_parents();
   const bool last = std::all_of(contexts_.begin(), contexts_.end(), [](const auto& each) { return each->is_done(); });
   // Orphans cannot be told apart by context; while another one runs they may be its own.
   if (last && !contexts_.empty()) sweep_orphans();
-  const auto first_done =
-      std::stable_partition(contexts_.begin(), contexts_.end(), [](const auto& each) { return !each->is_done(); });
-  std::vector<std::unique_ptr<GuardedContext>> done(std::make_move_iterator(first_done),
-                                                    std::make_move_iterator(contexts_.end()));
-  contexts_.erase(first_done, contexts_.end());
-  for (const auto& context : done) {
-    const std::uint32_t index = context->index();
-    for (std::uint32_t rank = 0; rank < context_record(*setup_.memory, index).nprocs; ++rank)
-      stop_children_of(context_record(*setup_.memory, index).slots[rank]);
-    context->publish_end();
+  // A context whose ranks started others ends after those.
+  const auto is_finished = [this](const std::unique_ptr<GuardedContext>& context) {
+    return context->is_done() && std::none_of(contexts_.begin(), contexts_.end(), [&](const auto& other) {
+             return context->has_member(other->parent_slot());
+           });
+  };
+  for (;;) {
+    const auto found = std::find_if(contexts_.begin(), contexts_.end(), is_finished);
+    if (found == contexts_.end()) break;
+    const std::uint32_t index = (*found)->index();
+    (*found)->publish_end();
+    contexts_.erase(found);
+    // Whoever comes second frees: the owner that lets go, or the guardian that ends.
+    std::uint32_t let_go = 1;
+    if (context_record(*setup_.memory, index).abandoned.compare_exchange_strong(let_go, 2)) unfreed_.push_back(index);
+    free_ended_contexts();  // Before the next end is told: who hears of it finds nothing left.
   }
+  if (!unfreed_.empty()) free_ended_contexts();
 }
 
-void Guardian::stop_children_of(std::uint32_t slot) {
+void Guardian::free_ended_contexts() {
+  std::vector<std::uint32_t> later;
+  for (const std::uint32_t index : unfreed_) {
+    try {
+      free_context(*setup_.memory, index);
+    } catch (const TimeoutError&) {
+      later.push_back(index);
+    }
+  }
+  unfreed_ = std::move(later);
+}
+
+void Guardian::stop_contexts_of_dead_parents() {
   for (const auto& context : contexts_) {
-    if (context->parent_slot() != slot) continue;
+    const ProcessSlot& parent = process_slot(*setup_.memory, context->parent_slot());
+    if (parent.state.load(std::memory_order_acquire) != ProcessState::kDead) continue;
     context_record(*setup_.memory, context->index()).abandoned.store(1, std::memory_order_seq_cst);
     context->stop();
   }

@@ -40,7 +40,10 @@ class Guardian {
   void reap();
   void end_contexts();
   void sweep_orphans();
-  void stop_children_of(std::uint32_t process_slot);
+  void adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors);
+  void refuse(std::uint32_t index, const char* reason);
+  void stop_contexts_of_dead_parents();
+  void free_ended_contexts();
   [[noreturn]] void abandon_ship();
   GuardedContext* find(std::uint32_t index);
   std::vector<int> own_fds() const;
@@ -49,6 +52,7 @@ class Guardian {
   FileDescriptor child_events_;
   RankBirth birth_;
   std::vector<std::unique_ptr<GuardedContext>> contexts_;
+  std::vector<std::uint32_t> unfreed_;  ///< Ended contexts that nobody else frees.
   bool shutting_down_ = false;
 };
 

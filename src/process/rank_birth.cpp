@@ -31,6 +31,9 @@ void take_standard_descriptors(const RankBirth& birth) {
     if (from_terminal) source = null.get();
     if (dup2(source, target) < 0) throw SystemError("passing the caller's standard descriptors", errno);
   }
+  // Else whoever reads from the rank would see no end of file when it closes its output.
+  for (const FileDescriptor& standard : birth.standard)
+    if (standard.get() > 2) close(standard.get());
 }
 
 void reset_signals(const sigset_t& mask) {

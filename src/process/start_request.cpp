@@ -1,5 +1,6 @@
 #include "process/start_request.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -32,8 +33,8 @@ Surroundings Surroundings::of_this_process() {
   for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
     now.environment.emplace_back(*variable);
   char directory[PATH_MAX];
-  if (getcwd(directory, sizeof directory) == nullptr) throw SystemError("getcwd for the ranks' directory", errno);
-  now.directory = directory;
+  // A directory that was removed has no path any more, but can still be entered by this one.
+  now.directory = getcwd(directory, sizeof directory) != nullptr ? directory : fmt::format("/proc/{}/cwd", getpid());
   now.umask = current_umask();
   for (int which = 0; which < RLIMIT_NLIMITS; ++which) {
     rlimit limit{};
@@ -80,6 +81,9 @@ void store_request(JobMemory& memory, ContextRecord& record, const StartRequest&
   const std::string bytes = std::move(stream).str();
   record.request = memory.allocate(bytes.size());
   std::memcpy(memory.at(record.request.offset), bytes.data(), bytes.size());
+  // The requester may die while its ranks still read it.
+  memory.retain(record.request, kGuardianSlot);
+  memory.release(record.request);
 }
 
 StartRequest load_request(const JobMemory& memory, const ContextRecord& record) {

@@ -71,7 +71,7 @@ struct StartRequest {
   }
 };
 
-/// Puts the request into a block that the calling process owns and notes it in `record`.
+/// Puts the request into a block that the guardian owns and notes it in `record`.
 void store_request(JobMemory& memory, ContextRecord& record, const StartRequest& request);
 StartRequest load_request(const JobMemory& memory, const ContextRecord& record);
 

@@ -24,7 +24,12 @@ constexpr std::size_t kCapacity = std::size_t{256} << 20;
 
 class JobMemoryTest : public testing::Test {
  protected:
-  JobMemoryTest() : memory_(JobMemory::create(kCapacity)) { enter_process_slot(*memory_, retinue::kProgramSlot); }
+  JobMemoryTest() : memory_(JobMemory::create(kCapacity)) {
+    enter_process_slot(*memory_, retinue::kProgramSlot);
+    // The kernel's list of this thread's robust locks leads into it to the thread's end.
+    static std::vector<std::shared_ptr<JobMemory>> kept;
+    kept.push_back(memory_);
+  }
 
   /// Runs `body` in a child that has slot `slot` of the job; returns its wait() status.
   template <class Body>
@@ -134,7 +139,7 @@ TEST_F(JobMemoryTest, AProcessKilledInsideTheTableIsRepaired) {
   const std::uint32_t slot = retinue::reserve_process_slots(*memory_, 1)[0];
   const int status = in_child(slot, [&] {
     const BlockHandle half = memory_->allocate(30'000);
-    const retinue::RobustLock lock(memory_->header().blocks.mutex);
+    const retinue::RobustLock lock(memory_->header().blocks.mutex, std::chrono::minutes(1));
     // As if killed in the middle of freeing: the descriptor is free, the pages are still marked.
     memory_->header().blocks.descriptors[half.index].used.store(0);
     raise(SIGKILL);

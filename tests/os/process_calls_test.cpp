@@ -41,13 +41,13 @@ TEST(ForkUnnoticed, ChildHasWorkingRobustLocks) {
   const pid_t child = retinue::fork_unnoticed();
   if (child == 0) {
     shared->life.take();
-    (void)shared->mutex.lock();
+    (void)shared->mutex.lock(std::chrono::minutes(1));
     raise(SIGKILL);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, __WALL), child);
   EXPECT_TRUE(shared->life.owner_died());
-  EXPECT_EQ(shared->mutex.lock(), retinue::RobustMutex::Result::kOwnerDied);
+  EXPECT_EQ(shared->mutex.lock(std::chrono::minutes(1)), retinue::RobustMutex::Result::kOwnerDied);
   shared->mutex.unlock();
   munmap(shared, sizeof(Shared));
 }

@@ -11,7 +11,7 @@ namespace retinue {
 /// What a rank knows of itself and its world. Copies are cheap and mean the same rank.
 class RankContext {
  public:
-  RankContext(std::shared_ptr<JobMemory> memory, std::uint32_t process_slot);
+  RankContext(const std::shared_ptr<JobMemory>& memory, std::uint32_t process_slot);
 
   int rank() const noexcept { return rank_; }
   int local_rank() const noexcept { return local_rank_; }

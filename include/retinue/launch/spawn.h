@@ -29,6 +29,8 @@ EntryKey entry_key() {
 /// Runs `fn(RankContext&, arguments...)`, or `fn(int rank, arguments...)`, in `options.nprocs` new processes.
 ///
 /// `fn` is a function or a captureless lambda, given as template argument; the arguments are what cereal can archive.
+/// A forked rank ends by std::quick_exit when `fn` has returned: output is flushed, but exit handlers and static
+/// destructors of the program run in the program alone. Ranks of kSpawn end by std::exit.
 /// Blocking: until all ranks have ended, unless `options.join` is false.
 /// Errors: ProcessRaisedException, ProcessExitedException: the first failure, after all others were ended. UsageError
 /// without a Runtime. SystemError when processes cannot be started.

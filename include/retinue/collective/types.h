@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace retinue {
+
+/// Element types of collectives.
+enum class Dtype : std::uint8_t {
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kUint8,
+  kUint16,
+  kUint32,
+  kUint64,
+  kBFloat16,
+  kFloat16,
+  kFloat32,
+  kFloat64,
+};
+
+/// Reductions. Floating point accumulates in fp32 (fp64 for fp64) in rank order and rounds once; integers wrap.
+/// kAvg is the sum divided by the number of ranks (integers: truncated towards zero). kMin and kMax propagate NaN.
+enum class ReduceOp : std::uint8_t { kSum, kAvg, kMin, kMax, kProduct };
+
+std::size_t size_of(Dtype dtype);
+std::string_view name_of(Dtype dtype);
+std::string_view name_of(ReduceOp op);
+
+/// 16-bit floating point values as bits; the core does no arithmetic on them outside of its kernels.
+struct BFloat16 {
+  std::uint16_t bits;
+};
+struct Float16 {
+  std::uint16_t bits;
+};
+
+template <typename T>
+struct DtypeOf;
+template <>
+struct DtypeOf<std::int8_t> {
+  static constexpr Dtype value = Dtype::kInt8;
+};
+template <>
+struct DtypeOf<std::int16_t> {
+  static constexpr Dtype value = Dtype::kInt16;
+};
+template <>
+struct DtypeOf<std::int32_t> {
+  static constexpr Dtype value = Dtype::kInt32;
+};
+template <>
+struct DtypeOf<std::int64_t> {
+  static constexpr Dtype value = Dtype::kInt64;
+};
+template <>
+struct DtypeOf<std::uint8_t> {
+  static constexpr Dtype value = Dtype::kUint8;
+};
+template <>
+struct DtypeOf<std::uint16_t> {
+  static constexpr Dtype value = Dtype::kUint16;
+};
+template <>
+struct DtypeOf<std::uint32_t> {
+  static constexpr Dtype value = Dtype::kUint32;
+};
+template <>
+struct DtypeOf<std::uint64_t> {
+  static constexpr Dtype value = Dtype::kUint64;
+};
+template <>
+struct DtypeOf<BFloat16> {
+  static constexpr Dtype value = Dtype::kBFloat16;
+};
+template <>
+struct DtypeOf<Float16> {
+  static constexpr Dtype value = Dtype::kFloat16;
+};
+template <>
+struct DtypeOf<float> {
+  static constexpr Dtype value = Dtype::kFloat32;
+};
+template <>
+struct DtypeOf<double> {
+  static constexpr Dtype value = Dtype::kFloat64;
+};
+
+}  // namespace retinue

@@ -1,0 +1,83 @@
+#include "collective/board.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace retinue {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+constexpr std::size_t kMembersOffset = round_up(sizeof(BoardHeader), alignof(Member));
+
+std::size_t control_bytes(int size) {
+  return round_up(kMembersOffset + static_cast<std::size_t>(size) * sizeof(Member), kPage);
+}
+
+}  // namespace
+
+Board::Board(std::byte* base, int size)
+    : base_(base),
+      members_(reinterpret_cast<Member*>(base + kMembersOffset)),
+      data_(base + control_bytes(size)),
+      size_(size) {}
+
+std::size_t Board::bytes_for(int size) {
+  return control_bytes(size) + static_cast<std::size_t>(size) * kDataBytes;
+}
+
+void Board::initialise(std::byte* base, const JobGroup& group, std::uint64_t generation) {
+  const int size = static_cast<int>(group.process_slots.size());
+  std::memset(base, 0, control_bytes(size));
+  const Board board(base, size);
+  board.header().size = static_cast<std::uint32_t>(size);
+  for (int rank = 0; rank < size; ++rank)
+    board.member(rank).process_slot = group.process_slots[static_cast<std::size_t>(rank)];
+  board.header().generation.store(generation, std::memory_order_release);
+}
+
+std::optional<SeenCall> Board::read_line(int rank, std::uint64_t sequence) const {
+  const Line& line = member(rank).lines[sequence % kLines];
+  if (sequence == 0 || line.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+  SeenCall call;
+  call.sequence = sequence;
+  // Acquire, so that the head is read after all that it stands for; pairs with the release in Session::publish.
+  const std::uint64_t count = line.count.load(std::memory_order_acquire);
+  std::uint64_t words[std::size(decltype(line.site){})];
+  for (std::size_t i = 0; i < std::size(words); ++i) words[i] = line.site[i].load(std::memory_order_acquire);
+  const std::uint64_t head = line.head.load(std::memory_order_relaxed);
+  if (!is_head_of(head, sequence)) return std::nullopt;
+  call.shape = unpack(head, count);
+  char text[sizeof words];
+  std::memcpy(text, words, sizeof words);
+  std::memcpy(&call.line, text, sizeof call.line);
+  const char* path = text + sizeof call.line;
+  call.file.assign(path, strnlen(path, Line::kPathBytes));
+  return call;
+}
+
+SeenCall Board::newest_call(int rank) const {
+  SeenCall newest;
+  for (const Line& line : member(rank).lines) {
+    const std::uint64_t sequence = line.sequence.load(std::memory_order_acquire);
+    if (sequence <= newest.sequence) continue;
+    if (auto call = read_line(rank, sequence)) newest = *std::move(call);
+  }
+  return newest;
+}
+
+void write_site(Line& line, const char* file, unsigned source_line) {
+  std::uint64_t words[8] = {};
+  char* text = reinterpret_cast<char*>(words);
+  std::memcpy(text, &source_line, sizeof source_line);
+  const std::size_t length = std::strlen(file);
+  const std::size_t kept = std::min(length, Line::kPathBytes);
+  std::memcpy(text + sizeof source_line, file + (length - kept), kept);
+  for (std::size_t i = 0; i < std::size(words); ++i) line.site[i].store(words[i], std::memory_order_relaxed);
+}
+
+}  // namespace retinue

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collective/line.h"
+#include "retinue/ipc/job_group.h"
+
+namespace retinue {
+
+enum class MemberState : std::uint32_t { kComputing = 0, kWaiting = 1, kParked = 2, kLeft = 3 };
+
+/// What one member writes and the others read. Each cache line has one writer, the bell excepted.
+struct alignas(128) Member {
+  Line lines[kLines];
+
+  /// Steps done within collectives, as sequence << kStepBits | step; only ever grows.
+  alignas(128) std::atomic<std::uint64_t> progress;
+
+  alignas(128) std::atomic<std::uint32_t> cpu;  ///< CPU on which the member was last seen, plus one.
+  std::atomic<MemberState> state;
+  std::atomic<std::uint32_t> parked_for;  ///< Rank, plus one, whose next post must ring the bell; 0: not parked.
+  std::atomic<std::int32_t> pid;          ///< 0: never joined.
+  std::uint32_t process_slot;
+
+  alignas(128) std::atomic<std::uint32_t> bell;  ///< Futex on which the member parks; anybody bumps it.
+};
+
+constexpr int kStepBits = 24;
+
+enum class FailureKind : std::uint32_t { kPeerLost = 1, kMismatch = 2, kTimeout = 3 };
+
+/// Why a group can no longer be used: written once, by the first member that found out.
+struct Poison {
+  enum : std::uint32_t { kNone = 0, kWriting = 1, kWritten = 2 };
+  static constexpr std::size_t kMaxRanks = 64;
+
+  std::atomic<std::uint32_t> state;
+  FailureKind kind;
+  std::uint32_t rank_count;
+  std::int32_t ranks[kMaxRanks];  ///< The ranks that are gone, with kPeerLost.
+  char text[8192];
+};
+
+struct BoardHeader {
+  std::atomic<std::uint64_t> generation;  ///< Unique in the job, so that a stale registry entry is noticed.
+  std::uint32_t size;
+  std::atomic<std::uint64_t> cpus[16];  ///< A bit per CPU that any member may run on; set by all before the opening.
+  alignas(
+      128) std::atomic<std::uint32_t> parked;  ///< Members that are parked or about to; pairs with posts, see Waiter.
+  alignas(128) Poison poison;
+};
+
+/// Bytes that a member may stage before it publishes its line; there are two such buffers, used in turn.
+constexpr std::size_t kStageBytes = std::size_t{64} << 10;
+/// Bytes of a buffer that travel in one step of a pipeline; there are three such buffers.
+constexpr std::size_t kChunkBytes = std::size_t{128} << 10;
+constexpr std::size_t kChunkBuffers = 3;
+
+/// A member's copy of a call, as diagnosis sees it.
+struct SeenCall {
+  std::uint64_t sequence = 0;  ///< 0: none.
+  CallShape shape;
+  unsigned line = 0;
+  std::string file;
+};
+
+/// A group's lines, staging buffers and state in job memory. A view: it owns nothing.
+class Board {
+ public:
+  Board() = default;
+  Board(std::byte* base, int size);
+
+  static std::size_t bytes_for(int size);
+  /// Makes zeroed lines for `group` in `base`; `generation` last, with release.
+  static void initialise(std::byte* base, const JobGroup& group, std::uint64_t generation);
+
+  BoardHeader& header() const { return *reinterpret_cast<BoardHeader*>(base_); }
+  Member& member(int rank) const { return members_[rank]; }
+  int size() const { return size_; }
+
+  /// Where `rank` stages before it publishes `sequence`.
+  std::byte* stage(int rank, std::uint64_t sequence) const { return member_data(rank) + (sequence & 1) * kStageBytes; }
+  std::byte* chunk(int rank, std::uint64_t index) const {
+    return member_data(rank) + 2 * kStageBytes + index % kChunkBuffers * kChunkBytes;
+  }
+
+  /// The member's line of `sequence`, if it is there and stayed while it was copied. Its place in the source may
+  /// already be that of a newer call.
+  std::optional<SeenCall> read_line(int rank, std::uint64_t sequence) const;
+  /// The newest of the member's calls.
+  SeenCall newest_call(int rank) const;
+
+ private:
+  static constexpr std::size_t kDataBytes = 2 * kStageBytes + kChunkBuffers * kChunkBytes;
+
+  std::byte* member_data(int rank) const { return data_ + static_cast<std::size_t>(rank) * kDataBytes; }
+
+  std::byte* base_ = nullptr;
+  Member* members_ = nullptr;
+  std::byte* data_ = nullptr;
+  int size_ = 0;
+};
+
+/// Writes the place of a call into the second half of a line.
+void write_site(Line& line, const char* file, unsigned source_line);
+
+}  // namespace retinue

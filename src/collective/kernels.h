@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+
+#include "retinue/collective/types.h"
+
+namespace retinue {
+
+/// Reduces `count` elements of `source_count` arrays, in their order, and writes the result to all destinations in the
+/// same pass. A destination may be a source; no pointer needs alignment.
+using ReduceKernel = void (*)(const void* const* sources, int source_count, void* const* destinations,
+                              int destination_count, std::size_t count);
+
+constexpr int kDtypes = 12;
+constexpr int kReduceOps = 5;
+
+/// Copies whole blocks of 64 bytes.
+using StreamKernel = void (*)(void* to, const void* from, std::size_t blocks);
+
+struct KernelTable {
+  StreamKernel stream;
+  ReduceKernel kernels[kDtypes][kReduceOps];
+  ReduceKernel get(Dtype dtype, ReduceOp op) const { return kernels[static_cast<int>(dtype)][static_cast<int>(op)]; }
+};
+
+/// The same bits from each of them.
+const KernelTable& portable_kernels();
+const KernelTable& avx2_kernels();
+const KernelTable& avx512_kernels();
+
+/// memcpy by plain vector stores. The C library's uses `rep movsb` from 2 KiB on, which is several times slower where
+/// the destination's lines are in another core's cache.
+void copy_bytes(void* to, const void* from, std::size_t bytes);
+
+/// Copies past the cache, for shared buffers that others read next: storing to lines that another core has read costs
+/// some 25 ns a line, streaming 1.3 ns, and the reader pays the same. `to` is aligned to 64 bytes. Ordered before what
+/// is stored afterwards.
+void stream_bytes(void* to, const void* from, std::size_t bytes);
+
+bool cpu_has_avx2_kernels();
+bool cpu_has_avx512_kernels();
+
+/// The fastest that this CPU runs.
+const KernelTable& kernels();
+
+}  // namespace retinue

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "retinue/collective/types.h"
+
+namespace retinue {
+
+enum class CallKind : std::uint8_t { kNone = 0, kOpen, kBarrier, kAllReduce, kBroadcast, kAllGather };
+
+/// What all members of a collective must agree on.
+struct CallShape {
+  CallKind kind = CallKind::kNone;
+  Dtype dtype = Dtype::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  std::uint16_t root = 0;
+  std::uint64_t count = 0;  ///< Elements for all_reduce, bytes otherwise.
+
+  std::size_t bytes() const { return count * (kind == CallKind::kAllReduce ? size_of(dtype) : 1); }
+  friend bool operator==(const CallShape&, const CallShape&) = default;
+};
+
+/// Where one member's data are; members may differ in it.
+enum BufferPlace : std::uint8_t {
+  kPrivateMemory = 0,
+  kInJobMemory = 1,  ///< The line carries the offset.
+  kStaged = 2,       ///< Copied into the member's staging buffer before the line was published; may be combined.
+};
+
+constexpr std::size_t kInlineBytes = 32;
+constexpr std::uint64_t kLines = 4;  ///< Slots of a member's ring.
+
+/// One call of one member, written by that member alone: `head` first, `sequence` last.
+///
+/// The slot of sequence s is written again for s + kLines. A member publishes s + kLines only after it finished
+/// s + kLines - 1, which began when all members had published that, and a member publishes it only after it finished
+/// s + kLines - 2 >= s. So nobody who still takes part in s can find its slot overwritten. Who only looks (diagnosis,
+/// another process) reads `head` last, whose tag tells whether the slot was being written again meanwhile.
+struct alignas(128) Line {
+  std::atomic<std::uint64_t> sequence;
+  std::atomic<std::uint64_t> head;  ///< kind, dtype, op, place, root (16 bits), tag from the lowest byte up.
+  std::atomic<std::uint64_t> count;
+  std::atomic<std::uint64_t> offset;  ///< In job memory, with kInJobMemory.
+  std::array<std::atomic<std::uint64_t>, kInlineBytes / 8> inline_data;
+  /// On a cache line of its own: nobody reads it before something went wrong. Source line in the first four bytes, then
+  /// the tail of the path, filled with zeros.
+  std::array<std::atomic<std::uint64_t>, 8> site;
+
+  static constexpr std::size_t kPathBytes = 60;
+};
+static_assert(sizeof(Line) == 128);
+
+constexpr std::uint64_t kPlaceMask = std::uint64_t{0xff} << 24;
+
+constexpr std::uint64_t pack_head(const CallShape& shape, std::uint8_t place, std::uint64_t sequence) {
+  return static_cast<std::uint64_t>(shape.kind) | static_cast<std::uint64_t>(shape.dtype) << 8 |
+         static_cast<std::uint64_t>(shape.op) << 16 | static_cast<std::uint64_t>(place) << 24 |
+         static_cast<std::uint64_t>(shape.root) << 32 | sequence << 48;
+}
+
+/// Whether `head` was written for `sequence`, as far as its tag of 16 bits tells.
+constexpr bool is_head_of(std::uint64_t head, std::uint64_t sequence) {
+  return head >> 48 == (sequence & 0xffff);
+}
+
+constexpr std::uint8_t place_of(std::uint64_t head) {
+  return static_cast<std::uint8_t>(head >> 24);
+}
+
+constexpr CallShape unpack(std::uint64_t head, std::uint64_t count) {
+  return {.kind = static_cast<CallKind>(head & 0xff),
+          .dtype = static_cast<Dtype>(head >> 8 & 0xff),
+          .op = static_cast<ReduceOp>(head >> 16 & 0xff),
+          .root = static_cast<std::uint16_t>(head >> 32),
+          .count = count};
+}
+
+}  // namespace retinue

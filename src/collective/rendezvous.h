@@ -1,0 +1,28 @@
+#pragma once
+
+#include "collective/board.h"
+#include "retinue/base/deadline.h"
+#include "retinue/ipc/block_handle.h"
+#include "retinue/ipc/job_group.h"
+
+namespace retinue {
+
+/// A group's board, and the block that this member owns together with the others.
+struct JoinedBoard {
+  Board board;
+  BlockHandle block;
+};
+
+/// Finds the board of `group`'s next communicator, or makes it if this member is the first. The k-th communicator that
+/// a member makes of one group name meets the k-th of the others. Blocking: only while another process of the job holds
+/// the registry, until `deadline`; it doesn't wait for members. Errors: TimeoutError, UsageError,
+/// SharedMemoryExhausted.
+JoinedBoard join_board(const JobGroup& group, Deadline deadline);
+
+/// Marks the member as gone and gives its share of the board back. Never waits.
+void leave_board(const JobGroup& group, const JoinedBoard& joined);
+
+/// Whether a process that joined as `member` (or never did) can take part no more.
+bool is_gone(const JobMemory& memory, const Member& member);
+
+}  // namespace retinue

@@ -1,0 +1,121 @@
+#include "collective/report.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+
+#include "ipc/process_slot.h"
+#include "ipc/process_table.h"
+
+namespace retinue {
+namespace {
+
+constexpr int kNamedRanks = 16;
+
+std::string ordinal(std::uint64_t n) {
+  const char* suffix = "th";
+  if (n % 100 < 11 || n % 100 > 13) suffix = n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
+  return fmt::format("{}{}", n, suffix);
+}
+
+/// The opening is the group's first sequence and no call of the user's.
+std::uint64_t calls_until(std::uint64_t sequence) {
+  return sequence > 0 ? sequence - 1 : 0;
+}
+
+std::string described_at(const SeenCall& call) {
+  if (call.shape.kind == CallKind::kOpen) return describe(call.shape);
+  return fmt::format("{} at {}:{}", describe(call.shape), call.file, call.line);
+}
+
+std::string process_end(const ProcessSlot& slot) {
+  const ProcessState state = slot.state.load(std::memory_order_acquire);
+  if (state == ProcessState::kFinished) return "finished";
+  if (state != ProcessState::kDead) return slot.life.owner_died() ? "died" : "left the group";
+  const int status = slot.exit_status.load(std::memory_order_relaxed);
+  if (WIFSIGNALED(status)) return fmt::format("died (signal {})", WTERMSIG(status));
+  return WEXITSTATUS(status) == 0 ? "finished" : fmt::format("exited with code {}", WEXITSTATUS(status));
+}
+
+}  // namespace
+
+std::string describe(const CallShape& shape) {
+  switch (shape.kind) {
+    case CallKind::kOpen:
+      return "the opening of the group";
+    case CallKind::kBarrier:
+      return "barrier";
+    case CallKind::kAllReduce:
+      return fmt::format("all_reduce({}, {}, {})", name_of(shape.dtype), shape.count, name_of(shape.op));
+    case CallKind::kBroadcast:
+      return fmt::format("broadcast({} bytes, root {})", shape.count, shape.root);
+    case CallKind::kAllGather:
+      return fmt::format("all_gather({} bytes)", shape.count);
+    case CallKind::kNone:
+      break;
+  }
+  return "nothing";
+}
+
+std::string Reporter::own_call() const {
+  const auto call = board_.read_line(group_.rank, sequence_);
+  if (!call || call->shape.kind == CallKind::kOpen)
+    return fmt::format("rank {} waits in the opening of the group", group_.rank);
+  return fmt::format("rank {} waits in its {} call, {}, at {}:{}", group_.rank, ordinal(calls_until(sequence_)),
+                     describe(call->shape), call->file, call->line);
+}
+
+std::string Reporter::history_of(int rank) const {
+  const SeenCall newest = board_.newest_call(rank);
+  if (newest.sequence == 0) return "before it joined the group";
+  if (newest.sequence >= sequence_ && newest.shape.kind != CallKind::kOpen)
+    return fmt::format("in its {} call, {}", ordinal(calls_until(newest.sequence)), described_at(newest));
+  const std::uint64_t calls = calls_until(newest.sequence);
+  if (calls == 0) return "before its first call";
+  return fmt::format("after {} {}, the last {}", calls, calls == 1 ? "call" : "calls", described_at(newest));
+}
+
+std::string Reporter::fate_of(int rank) const {
+  const Member& member = board_.member(rank);
+  const ProcessSlot& slot = process_slot(*group_.memory, member.process_slot);
+  const std::int32_t joined_pid = member.pid.load(std::memory_order_relaxed);
+  const std::int32_t pid = joined_pid != 0 ? joined_pid : slot.pid.load(std::memory_order_relaxed);
+  const bool is_same_process = slot.pid.load(std::memory_order_relaxed) == pid;
+  return fmt::format("rank {} (pid {}) {} {}", rank, pid, is_same_process ? process_end(slot) : "ended",
+                     history_of(rank));
+}
+
+std::string Reporter::lost(const std::vector<int>& ranks) const {
+  std::string text = fmt::format("group \"{}\": ", group_.name);
+  for (const int rank : ranks) text += fate_of(rank) + "; ";
+  return text + own_call();
+}
+
+std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanoseconds timeout) const {
+  std::string text = fmt::format("group \"{}\": {}, and its timeout of {} ms passed; missing: ", group_.name,
+                                 own_call(), std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
+  const std::size_t named = std::min<std::size_t>(late.size(), kNamedRanks);
+  for (std::size_t i = 0; i < named; ++i) {
+    const Member& member = board_.member(late[i]);
+    const std::int32_t pid = member.pid.load(std::memory_order_relaxed);
+    text += fmt::format("{}rank {} (pid {}), seen {}", i > 0 ? "; " : "", late[i], pid, history_of(late[i]));
+  }
+  if (named < late.size()) text += fmt::format("; and {} more", late.size() - named);
+  return text;
+}
+
+std::string Reporter::mismatch() const {
+  std::string text = fmt::format("group \"{}\": the ranks met in different calls (the {} of each): ", group_.name,
+                                 ordinal(calls_until(sequence_)));
+  const int named = std::min(board_.size(), kNamedRanks);
+  for (int rank = 0; rank < named; ++rank) {
+    const auto call = board_.read_line(rank, sequence_);
+    text += fmt::format("{}rank {}: {}", rank > 0 ? "; " : "", rank, call ? described_at(*call) : "nothing");
+  }
+  if (named < board_.size()) text += fmt::format("; and {} more", board_.size() - named);
+  return text;
+}
+
+}  // namespace retinue

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collective/board.h"
+#include "retinue/ipc/job_group.h"
+
+namespace retinue {
+
+/// Words for what went wrong in a group, from what its board shows.
+class Reporter {
+ public:
+  /// `sequence`: this member's current call.
+  Reporter(const JobGroup& group, const Board& board, std::uint64_t sequence)
+      : group_(group), board_(board), sequence_(sequence) {}
+
+  std::string lost(const std::vector<int>& ranks) const;
+  std::string timed_out(const std::vector<int>& late, std::chrono::nanoseconds timeout) const;
+  std::string mismatch() const;
+
+ private:
+  std::string own_call() const;
+  std::string fate_of(int rank) const;
+  std::string history_of(int rank) const;
+
+  const JobGroup& group_;
+  const Board& board_;
+  std::uint64_t sequence_;
+};
+
+/// As "all_reduce(fp32, 1024, sum)".
+std::string describe(const CallShape& shape);
+
+}  // namespace retinue

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "collective/board.h"
+#include "collective/call.h"
+#include "collective/rendezvous.h"
+#include "collective/waiter.h"
+#include "retinue/ipc/job_group.h"
+
+namespace retinue {
+
+/// Room for one pointer per member, so that no call allocates.
+struct PointerLists {
+  explicit PointerLists(int size)
+      : sources(static_cast<std::size_t>(size)), destinations(static_cast<std::size_t>(size)) {}
+
+  std::vector<const void*> sources;
+  std::vector<void*> destinations;
+};
+
+/// One member's part in a group: publishes its lines, waits for the others', turns trouble into errors.
+///
+/// Threads: one at a time.
+class Session {
+ public:
+  /// Joins the board and waits for all members.
+  Session(JobGroup group, std::chrono::nanoseconds timeout);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// Publishes the line of the next call. Doesn't wait. Errors: those that poisoned the group.
+  void publish(const Call& call);
+
+  /// Whether all members published their lines, after at most `budget` of spinning.
+  bool spin_for_arrival(std::chrono::nanoseconds budget) const {
+    return Waiter::spin(line_sequences(), sequence_, budget);
+  }
+
+  /// Waits for all members' lines and checks that they agree. Returns the places that contributing lines share.
+  std::uint8_t await_arrival();
+
+  /// Marks `step` of this call, counted from 1, as done, and all before it.
+  void post(std::uint64_t step) {
+    own_.progress.store(sequence_ << kStepBits | step, std::memory_order_seq_cst);
+    waiter_.posted();
+  }
+  /// Waits until all members posted `step`.
+  void await(std::uint64_t step) { await(step, 0, size()); }
+  void await_one(std::uint64_t step, int rank) { await(step, rank, rank + 1); }
+  /// Waits until all members posted `step`, after which they touch no other's buffer. Fails only when no living member
+  /// can touch this one's any more, because the caller may free it then; a member that is stopped for long is not
+  /// waited for.
+  void await_release(std::uint64_t step);
+
+  int rank() const noexcept { return group_.rank; }
+  int size() const noexcept { return board_.size(); }
+  const JobGroup& group() const noexcept { return group_; }
+  const JobMemory& memory() const noexcept { return *group_.memory; }
+  const Board& board() const noexcept { return board_; }
+  const Line& line(int rank) const { return board_.member(rank).lines[sequence_ % kLines]; }
+  std::byte* stage(int rank) const { return board_.stage(rank, sequence_); }
+  PointerLists& scratch() { return scratch_; }
+  void set_timeout(std::chrono::nanoseconds timeout) { waiter_.set_timeout(timeout); }
+
+  /// Makes every later call fail, because one was begun and never finished.
+  void abandon();
+
+ private:
+  void await(std::uint64_t step, int first, int last);
+  WordSet line_sequences() const;
+  /// Copies the data into staging if they belong there; says where they are.
+  std::uint8_t stage_data(const Call& call);
+  void check_usable();
+
+  [[noreturn]] void fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target);
+  [[noreturn]] void fail_mismatch();
+  [[noreturn]] void fail_poisoned();
+  /// Tells the others why, unless somebody has; then throws, now and in every later call.
+  [[noreturn]] void fail_with(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
+  [[noreturn]] void throw_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
+
+  JobGroup group_;
+  JoinedBoard joined_;
+  Board board_;
+  Member& own_;
+  Waiter waiter_;
+  PointerLists scratch_;
+  std::uint64_t sequence_ = 0;
+  /// What the site half of each own line holds, so that a call in a loop doesn't write it again.
+  struct WrittenSite {
+    const char* file = nullptr;
+    unsigned line = 0;
+  } sites_[kLines];
+  std::exception_ptr failure_;
+};
+
+}  // namespace retinue

@@ -1,0 +1,215 @@
+#include "collective/waiter.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "collective/rendezvous.h"
+#include "ipc/process_slot.h"
+#include "ipc/process_table.h"
+#include "os/futex.h"
+
+namespace retinue {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// A pause costs about 25 ns, a wake-up by futex about 20 us: spinning pays for waits of up to a few of the latter.
+constexpr auto kSpinBudget = 50us;
+/// A yield hands the CPU to another rank for some 2 us; this is for groups whose ranks take turns.
+constexpr auto kYieldBudget = 500us;
+/// A yield that takes longer met a program that uses its whole time slice.
+constexpr auto kLongYield = 200us;
+constexpr int kParkedWaits = 100;
+constexpr int kEagerSpins = 48;
+constexpr int kSpinsPerLook = 64;
+/// Parked members look up from time to time: a process may die before it holds its life lock, and then rings no bell.
+constexpr auto kLookUp = 50ms;
+
+void add_own_cpus(BoardHeader& header) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
+  for (std::size_t cpu = 0; cpu < std::size(header.cpus) * 64; ++cpu)
+    if (CPU_ISSET(cpu, &set)) header.cpus[cpu / 64].fetch_or(std::uint64_t{1} << cpu % 64, std::memory_order_relaxed);
+}
+
+/// Asks the kernel to wake a waiter when the process dies; false if it has died or holds no lock yet.
+bool watch(std::atomic<std::uint32_t>& life, std::uint32_t& expected) {
+  constexpr std::uint32_t kOwner = ~(LifeLock::kWaiters | LifeLock::kOwnerDied);
+  expected = life.load(std::memory_order_acquire);
+  for (;;) {
+    // A free lock must stay zero, or its future owner would wait for an owner that doesn't exist.
+    if ((expected & kOwner) == 0 || (expected & LifeLock::kOwnerDied) != 0) return false;
+    if ((expected & LifeLock::kWaiters) != 0) return true;
+    if (life.compare_exchange_weak(expected, expected | LifeLock::kWaiters, std::memory_order_acq_rel)) {
+      expected |= LifeLock::kWaiters;
+      return true;
+    }
+  }
+}
+
+}  // namespace
+
+Waiter::Waiter(const Board& board, const JobGroup& group, std::chrono::nanoseconds timeout)
+    : board_(board),
+      header_(board.header()),
+      own_(board.member(group.rank)),
+      rank_(group.rank),
+      memory_(*group.memory),
+      timeout_(timeout) {
+  for (const std::uint32_t slot : group.process_slots) processes_.push_back(&process_slot(*group.memory, slot));
+  add_own_cpus(header_);
+}
+
+void Waiter::count_cpus() {
+  int cpus = 0;
+  for (const auto& word : header_.cpus) cpus += std::popcount(word.load(std::memory_order_relaxed));
+  crowded_ = cpus > 0 && board_.size() > cpus;
+  eager_spins_ = crowded_ ? 0 : kEagerSpins;
+}
+
+bool Waiter::spin(const WordSet& words, std::uint64_t target, std::chrono::nanoseconds budget) {
+  int late = words.first;
+  if (advance(words, target, late)) return true;
+  if (budget <= 0ns) return false;
+  const auto end = Clock::now() + budget;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      _mm_pause();
+      if (advance(words, target, late)) return true;
+    }
+  } while (Clock::now() < end);
+  return false;
+}
+
+void Waiter::wait_for_living(const WordSet& words, std::uint64_t target, Deadline deadline) const {
+  for (int rank = words.first; rank < words.last; ++rank)
+    while (words.word(rank).load(std::memory_order_acquire) < target && !is_lost(rank) && !deadline.passed())
+      sched_yield();
+}
+
+bool Waiter::is_lost(int rank) const {
+  const Member& member = board_.member(rank);
+  return member.state.load(std::memory_order_acquire) == MemberState::kLeft || is_gone(memory_, member);
+}
+
+bool Waiter::find_reason_to_stop(const WordSet& words, std::uint64_t target, Deadline deadline,
+                                 Outcome& outcome) const {
+  if (header_.poison.state.load(std::memory_order_acquire) != Poison::kNone) {
+    outcome = Outcome::kPoisoned;
+    return true;
+  }
+  for (int rank = words.first; rank < words.last; ++rank) {
+    const auto& word = words.word(rank);
+    // The word is read again after the death was seen: the member may have posted it as its last deed.
+    if (word.load(std::memory_order_acquire) >= target || !is_lost(rank)) continue;
+    if (word.load(std::memory_order_acquire) >= target) continue;
+    outcome = Outcome::kLost;
+    return true;
+  }
+  outcome = Outcome::kTimedOut;
+  return deadline.passed();
+}
+
+bool Waiter::shares_my_cpu(const WordSet& words, std::uint64_t target, int late) const {
+  const auto here = static_cast<std::uint32_t>(sched_getcpu()) + 1;
+  for (int rank = late; rank < words.last; ++rank) {
+    if (words.word(rank).load(std::memory_order_relaxed) >= target) continue;
+    const Member& member = board_.member(rank);
+    if (member.cpu.load(std::memory_order_relaxed) == here) return true;
+  }
+  return false;
+}
+
+void Waiter::yield_and_time() {
+  const auto before = Clock::now();
+  sched_yield();
+  if (Clock::now() - before > kLongYield) parked_waits_ = kParkedWaits;
+}
+
+Waiter::Outcome Waiter::wait_long(const WordSet& words, std::uint64_t target, int late) {
+  own_.state.store(MemberState::kWaiting, std::memory_order_relaxed);
+  if (parked_waits_ > 0) --parked_waits_;
+  const Outcome outcome = wait_by_policy(words, target, late);
+  own_.state.store(MemberState::kComputing, std::memory_order_relaxed);
+  note_cpu();
+  return outcome;
+}
+
+Waiter::Outcome Waiter::wait_by_policy(const WordSet& words, std::uint64_t target, int late) {
+  const auto start = Clock::now();
+  const Deadline deadline = Deadline::after(timeout_);
+  Outcome outcome;
+  for (;;) {
+    if (advance(words, target, late)) return Outcome::kArrived;
+    if (find_reason_to_stop(words, target, deadline, outcome)) {
+      // What the lost member posted before its end counts; all others see the same words and go on likewise.
+      return advance(words, target, late) ? Outcome::kArrived : outcome;
+    }
+    const auto waited = Clock::now() - start;
+    const bool yields = crowded_ || shares_my_cpu(words, target, late);
+    if (parked_waits_ > 0 || waited > (yields ? kYieldBudget : kSpinBudget)) {
+      park(words, target, late, deadline);
+    } else if (yields) {
+      yield_and_time();
+    } else {
+      for (int i = 0; i < kSpinsPerLook && !advance(words, target, late); ++i) _mm_pause();
+      if (late == words.last) return Outcome::kArrived;
+    }
+  }
+}
+
+void Waiter::park(const WordSet& words, std::uint64_t target, int late, Deadline deadline) {
+  const std::uint32_t bell = own_.bell.load(std::memory_order_seq_cst);
+  own_.state.store(MemberState::kParked, std::memory_order_relaxed);
+  own_.parked_for.store(static_cast<std::uint32_t>(late) + 1, std::memory_order_seq_cst);
+  header_.parked.fetch_add(1, std::memory_order_seq_cst);
+  bool sleeps = words.word(late).load(std::memory_order_seq_cst) < target;
+  std::array<FutexWait, kMaxFutexWaits> waits;
+  std::size_t count = 0;
+  waits[count++] = {&own_.bell, bell};
+  for (int rank = late; sleeps && rank < words.last && count < waits.size(); ++rank) {
+    if (rank == rank_ || words.word(rank).load(std::memory_order_seq_cst) >= target) continue;
+    auto& life = processes_[static_cast<std::size_t>(rank)]->life.word();
+    std::uint32_t expected = 0;
+    if (watch(life, expected)) waits[count++] = {&life, expected};
+    if ((expected & LifeLock::kOwnerDied) != 0) sleeps = false;
+  }
+  if (sleeps) futex_wait_any({waits.data(), count}, deadline.left(kLookUp));
+  header_.parked.fetch_sub(1, std::memory_order_seq_cst);
+  own_.parked_for.store(0, std::memory_order_relaxed);
+  own_.state.store(MemberState::kWaiting, std::memory_order_relaxed);
+  // The kernel wakes one waiter of a life lock only, and others may wait for it in other groups.
+  for (std::size_t i = 1; i < count; ++i)
+    if ((waits[i].word->load(std::memory_order_acquire) & LifeLock::kOwnerDied) != 0) futex_wake_all(*waits[i].word);
+}
+
+void Waiter::ring(Member& member) {
+  member.bell.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(member.bell);
+}
+
+void Waiter::ring_parked() {
+  for (int rank = 0; rank < board_.size(); ++rank) {
+    Member& member = board_.member(rank);
+    if (member.parked_for.load(std::memory_order_seq_cst) == static_cast<std::uint32_t>(rank_) + 1) ring(member);
+  }
+}
+
+void Waiter::ring_all() {
+  for (int rank = 0; rank < board_.size(); ++rank)
+    if (rank != rank_) ring(board_.member(rank));
+}
+
+void Waiter::note_cpu() {
+  const auto cpu = static_cast<std::uint32_t>(sched_getcpu()) + 1;
+  if (cpu == cpu_) return;
+  cpu_ = cpu;
+  own_.cpu.store(cpu, std::memory_order_relaxed);
+}
+
+}  // namespace retinue

@@ -1,0 +1,151 @@
+#include "retinue/collective/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "retinue/collective/pending.h"
+#include "support/ranks.h"
+
+namespace retinue::test {
+namespace {
+
+void check_sum(Communicator& communicator, int value) {
+  int sum = value;
+  communicator.all_reduce(&sum, 1, Dtype::kInt32, ReduceOp::kSum);
+  EXPECT_EQ(sum, value * communicator.size());
+}
+
+TEST(Communicator, KnowsItsPlace) {
+  run_ranks(3, [](const JobGroup& group) {
+    const Communicator communicator(group);
+    EXPECT_EQ(communicator.rank(), group.rank);
+    EXPECT_EQ(communicator.size(), 3);
+    EXPECT_EQ(communicator.group().name, group.name);
+  });
+}
+
+TEST(Communicator, SeveralOfOneGroupShareNothing) {
+  run_ranks(3, [](const JobGroup& group) {
+    Communicator first(group);
+    Communicator second(group);
+    for (int i = 0; i < 100; ++i) {
+      check_sum(first, i);
+      if (i % 3 == 0) check_sum(second, -i);
+    }
+  });
+}
+
+TEST(Communicator, CanBeMadeAgainAndAgain) {
+  run_ranks(3, [](const JobGroup& group) {
+    for (int i = 0; i < 200; ++i) {
+      Communicator communicator(group);
+      check_sum(communicator, i);
+    }
+    // All members must have left for the boards to be freed; a member that is still in its destructor holds the last.
+    Communicator communicator(group);
+    communicator.barrier();
+    EXPECT_LE(group.memory->allocated_bytes(), std::size_t{8} << 20);
+  });
+}
+
+TEST(Communicator, OfSubgroupsRunSideBySide) {
+  run_ranks(4, [](const JobGroup& group) {
+    JobGroup pair = group;
+    const auto first = static_cast<std::size_t>(group.rank / 2 * 2);
+    pair.process_slots = {group.process_slots[first], group.process_slots[first + 1]};
+    pair.rank = group.rank % 2;
+    pair.name = "pair " + std::to_string(group.rank / 2);
+    Communicator all(group);
+    Communicator two(pair);
+    for (int i = 0; i < 200; ++i) {
+      check_sum(two, i);
+      if (group.rank < 2 || i % 4 == 0) check_sum(two, 2 * i);
+      if (i % 50 == 0) check_sum(all, i);
+    }
+  });
+}
+
+TEST(Communicator, CanBeMoved) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator first(group);
+    Communicator second = std::move(first);
+    check_sum(second, 3);
+    std::optional<Communicator> third(std::move(second));
+    check_sum(*third, 4);
+  });
+}
+
+TEST(Communicator, RefusesGroupsThatCannotBe) {
+  run_ranks(1, [](const JobGroup& group) {
+    JobGroup outside = group;
+    outside.rank = 1;
+    EXPECT_THROW(Communicator{outside}, UsageError);
+    JobGroup nameless = group;
+    nameless.name = std::string(1000, 'x');
+    EXPECT_THROW(Communicator{nameless}, UsageError);
+    JobGroup slotless = group;
+    slotless.process_slots = {1u << 20};
+    EXPECT_THROW(Communicator{slotless}, UsageError);
+    JobGroup nowhere = group;
+    nowhere.memory = nullptr;
+    EXPECT_THROW(Communicator{nowhere}, UsageError);
+  });
+}
+
+TEST(PendingCollective, EndsWhereTheBlockingCallWould) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    for (const std::size_t count : {1, 1000, 100000}) {
+      std::vector<float> data(count, 1.0f);
+      PendingCollective pending = communicator.start_all_reduce(data.data(), count, Dtype::kFloat32, ReduceOp::kAvg);
+      EXPECT_THROW(communicator.barrier(), UsageError);
+      std::thread helper([moved = std::move(pending)]() mutable {
+        while (!moved.ready(std::chrono::microseconds(20))) {
+        }
+        moved.finish();
+        EXPECT_THROW(moved.finish(), UsageError);
+      });
+      helper.join();
+      EXPECT_EQ(data, std::vector<float>(count, 1.0f));
+    }
+    communicator.start_barrier().finish();
+    int x = group.rank + 5;
+    communicator.start_broadcast(&x, sizeof x, 1).finish();
+    EXPECT_EQ(x, 6);
+    int all[2];
+    x = group.rank;
+    communicator.start_all_gather(&x, all, sizeof x).finish();
+    EXPECT_EQ(all[0], 0);
+    EXPECT_EQ(all[1], 1);
+  });
+}
+
+TEST(PendingCollective, IsNotReadyBeforeAllHaveBegun) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator first(group);
+    Communicator second(group);
+    if (group.rank == 0) {
+      PendingCollective pending = first.start_barrier();
+      EXPECT_FALSE(pending.ready(std::chrono::microseconds(100)));
+      second.barrier();
+      pending.finish();
+    } else {
+      second.barrier();
+      first.barrier();
+    }
+  });
+}
+
+TEST(PendingCollective, LeftUnfinishedMakesTheNextCallFail) {
+  run_ranks(1, [](const JobGroup& group) {
+    Communicator communicator(group);
+    { const PendingCollective pending = communicator.start_barrier(); }
+    EXPECT_THROW(communicator.barrier(), UsageError);
+  });
+}
+
+}  // namespace
+}  // namespace retinue::test

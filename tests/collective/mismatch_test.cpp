@@ -1,0 +1,95 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "retinue/collective/communicator.h"
+#include "support/ranks.h"
+
+namespace retinue::test {
+namespace {
+
+using Step = std::function<void(Communicator&)>;
+
+/// Rank 1 makes another call than the others: all must learn it, with the same words, again and again.
+void check_mismatch(int size, const Step& ours, const Step& theirs, const std::vector<std::string>& words) {
+  run_ranks(size, [&](const JobGroup& group) {
+    Communicator communicator(group);
+    for (int i = 0; i < 10; ++i) communicator.barrier();
+    std::string first;
+    try {
+      (group.rank == 1 ? theirs : ours)(communicator);
+      ADD_FAILURE() << "the calls went together";
+    } catch (const CollectiveMismatch& error) {
+      first = error.what();
+    }
+    for (const std::string& word : words) EXPECT_NE(first.find(word), std::string::npos) << word << " in: " << first;
+    EXPECT_NE(first.find("mismatch_test.cpp:"), std::string::npos) << first;
+    try {
+      communicator.barrier();
+      ADD_FAILURE() << "the group was used after a mismatch";
+    } catch (const CollectiveMismatch& error) {
+      EXPECT_EQ(first, error.what());
+    }
+  });
+}
+
+TEST(Mismatch, OfOperations) {
+  check_mismatch(
+      2, [](Communicator& c) { c.barrier(); },
+      [](Communicator& c) {
+        float x = 1;
+        c.all_reduce(&x, 1, Dtype::kFloat32, ReduceOp::kSum);
+      },
+      {"rank 0: barrier", "rank 1: all_reduce(fp32, 1, sum)"});
+}
+
+TEST(Mismatch, OfCountsAmongThree) {
+  const auto reduce = [](std::size_t count) {
+    return [count](Communicator& c) {
+      std::vector<double> data(count);
+      c.all_reduce(std::span(data), ReduceOp::kMax);
+    };
+  };
+  check_mismatch(3, reduce(100000), reduce(100001),
+                 {"rank 0: all_reduce(fp64, 100000, max)", "rank 1: all_reduce(fp64, 100001, max)",
+                  "rank 2: all_reduce(fp64, 100000, max)"});
+}
+
+TEST(Mismatch, OfTypes) {
+  check_mismatch(
+      2,
+      [](Communicator& c) {
+        float x[4] = {};
+        c.all_reduce(x, 4, Dtype::kFloat32, ReduceOp::kSum);
+      },
+      [](Communicator& c) {
+        int x[4] = {};
+        c.all_reduce(x, 4, Dtype::kInt32, ReduceOp::kSum);
+      },
+      {"fp32", "int32"});
+}
+
+TEST(Mismatch, OfReductions) {
+  const auto reduce = [](ReduceOp op) {
+    return [op](Communicator& c) {
+      float x = 0;
+      c.all_reduce(&x, 1, Dtype::kFloat32, op);
+    };
+  };
+  check_mismatch(2, reduce(ReduceOp::kMin), reduce(ReduceOp::kAvg), {"min", "avg"});
+}
+
+TEST(Mismatch, OfRoots) {
+  const auto broadcast = [](int root) {
+    return [root](Communicator& c) {
+      char x[100] = {};
+      c.broadcast(x, sizeof x, root);
+    };
+  };
+  check_mismatch(3, broadcast(0), broadcast(2), {"broadcast(100 bytes, root 0)", "broadcast(100 bytes, root 2)"});
+}
+
+}  // namespace
+}  // namespace retinue::test
