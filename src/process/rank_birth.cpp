@@ -63,6 +63,7 @@ void leave_guardian_behind(const RankBirth& birth, pid_t guardian) {
   die_with_parent(guardian);
   setpgid(0, 0);
   request_default_slice();
+  birth.memory->set_lock_patience(JobMemory::kLockPatience);  // The guardian has less.
   prctl(PR_SET_NAME, birth.process_name.c_str());
   for (const int fd : birth.guardian_fds) close(fd);
 }

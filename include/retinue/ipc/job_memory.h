@@ -74,6 +74,7 @@ class JobMemory {
   std::uint32_t own_slot() const noexcept { return own_slot_; }
   /// Called by enter_process_slot() only.
   void set_own_slot(std::uint32_t process_slot) noexcept { own_slot_ = process_slot; }
+  static constexpr std::chrono::seconds kLockPatience{30};
   /// How long an operation waits for another process that is in the block table; then it throws TimeoutError.
   void set_lock_patience(std::chrono::nanoseconds patience) noexcept { lock_patience_ = patience; }
   static constexpr std::uint32_t kNoSlot = 0xffffffffu;
@@ -85,7 +86,7 @@ class JobMemory {
   std::byte* base_;
   std::size_t capacity_;
   std::uint32_t own_slot_ = kNoSlot;
-  std::chrono::nanoseconds lock_patience_ = std::chrono::seconds(30);
+  std::chrono::nanoseconds lock_patience_ = kLockPatience;
 };
 
 }  // namespace retinue
