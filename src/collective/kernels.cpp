@@ -1,11 +1,26 @@
 #include "collective/kernels.h"
 
+#include <cpuid.h>
+
 #include <cstring>
 
 namespace retinue {
 
+namespace {
+
+/// Not by __builtin_cpu_supports, which clang knows without this feature.
+bool cpu_has_f16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+}  // namespace
+
 bool cpu_has_avx2_kernels() {
-  return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
+  return __builtin_cpu_supports("avx2") != 0 && cpu_has_f16c();
 }
 
 bool cpu_has_avx512_kernels() {

@@ -45,8 +45,8 @@ struct JobHeader {
   std::uint64_t job_id;  ///< Random: tells jobs apart in messages and names.
   std::atomic<std::uint32_t> next_context_id;
   std::atomic<std::uint32_t> guardian_ready;  ///< Futex: 1 when the guardian serves requests.
-  std::uint32_t guardian_forks_program;  ///< 1 when the guardian is a fork of `program`: functions can be forked.
-  FileIdentity program;                  ///< The executable that made the job; its path may be another's by now.
+  std::uint32_t guardian_forks_program;       ///< 1 when the guardian is a fork of `program`: functions can be forked.
+  FileIdentity program;                       ///< The executable that made the job; its path may be another's by now.
   std::atomic<std::int64_t> longest_stop_ms;  ///< Of all stop policies that were used.
   ContextRecord contexts[kMaxContexts];
   BlockTable blocks;

@@ -51,6 +51,13 @@ std::size_t job_memory_of_environment() {
   return static_cast<std::size_t>(number) << shift;
 }
 
+/// To the end of the process: the main thread's life lock stays in the kernel's robust list, and crash handlers write
+/// there.
+void keep_mapped(const std::shared_ptr<JobMemory>& memory) {
+  static auto* const kept = new std::vector<std::shared_ptr<JobMemory>>;
+  kept->push_back(memory);
+}
+
 /// A program may be started with some of descriptors 0 to 2 closed. Job memory must not become one of them: the first
 /// printf would overwrite it.
 void fill_standard_descriptors() {
@@ -69,6 +76,7 @@ Runtime::Runtime(int argc, char** argv, RuntimeOptions options) : impl_(std::mak
   fill_standard_descriptors();
   try {
     if (!impl_->join_job()) impl_->make_job(options);
+    keep_mapped(impl_->memory);
   } catch (...) {
     current_runtime = nullptr;
     throw;
@@ -167,10 +175,6 @@ void Runtime::Impl::wait_for_guardian() {
 
 Runtime::Impl::~Impl() {
   if (guardian > 0 && owner == getpid()) shut_down_guardian();
-  // Kept mapped to the end of the process: the main thread's life lock stays in the kernel's robust list, and crash
-  // handlers write there.
-  static std::vector<std::shared_ptr<JobMemory>>* const kept = new std::vector<std::shared_ptr<JobMemory>>;
-  if (memory != nullptr) kept->push_back(memory);
 }
 
 void Runtime::Impl::shut_down_guardian() noexcept {

@@ -60,19 +60,28 @@ void detach_gradients(const std::vector<at::Tensor>& parameters) {
   }
 }
 
-/// Averages a bucket in one pass, where it lies.
+/// Averages the buckets in one pass each, where they lie, when the last one is full: the ranks then wait for each other
+/// once in a backward, not once in each bucket, where now the one is late and now the other. Nothing is lost by it: the
+/// averaging is done by the ranks' own threads, which have gradients to compute until then.
 class AverageInPlace final : public c10d::CommHookInterface {
  public:
   AverageInPlace(ShmBackend& backend, std::vector<at::Tensor> parameters)
       : backend_(backend), parameters_(std::move(parameters)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
-    if (bucket.isLast()) detach_when_finished();
-    backend_.all_reduce(bucket.getBufferRef(), c10d::ReduceOp::AVG, CallMode::kWait, kInBackward);
     auto done = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get());
-    done->markCompleted(bucket.getBuffer());
+    full_.push_back({bucket.getBufferRef(), done});
+    if (!bucket.isLast()) return done;
+    detach_when_finished();
+    for (const FullBucket& full : std::exchange(full_, {})) {
+      backend_.all_reduce(full.buffer, c10d::ReduceOp::AVG, CallMode::kWait, kInBackward);
+      full.done->markCompleted(full.buffer);
+    }
     return done;
   }
+
+  /// Drops what a backward that failed half-way left behind.
+  void forget() { full_.clear(); }
 
   at::Tensor parseHookResult(const c10::IValue& result) override { return result.toTensor(); }
 
@@ -83,8 +92,14 @@ class AverageInPlace final : public c10d::CommHookInterface {
     engine.queue_callback([this, &engine] { engine.queue_callback([this] { detach_gradients(parameters_); }); });
   }
 
+  struct FullBucket {
+    at::Tensor buffer;
+    c10::intrusive_ptr<c10::ivalue::Future> done;
+  };
+
   ShmBackend& backend_;
   std::vector<at::Tensor> parameters_;
+  std::vector<FullBucket> full_;  ///< Of this backward, in the order of the buckets, which is the same on all ranks.
 };
 
 class C10dReducer final : public GradientReducer {
@@ -98,7 +113,9 @@ class C10dReducer final : public GradientReducer {
     if (backend == nullptr) return;
     memory_ = backend->memory();
     move_buckets();
-    reducer_->register_comm_hook(std::make_unique<AverageInPlace>(*backend, parameters_));
+    auto hook = std::make_unique<AverageInPlace>(*backend, parameters_);
+    hook_ = hook.get();
+    reducer_->register_comm_hook(std::move(hook));
   }
 
   void prepare_forward() override {
@@ -106,7 +123,10 @@ class C10dReducer final : public GradientReducer {
     if (reducer_->rebuild_buckets() && memory_) move_buckets();
   }
 
-  void prepare_backward(const std::vector<at::Tensor>& outputs) override { reducer_->prepare_for_backward(outputs); }
+  void prepare_backward(const std::vector<at::Tensor>& outputs) override {
+    if (hook_ != nullptr) hook_->forget();
+    reducer_->prepare_for_backward(outputs);
+  }
 
  private:
   /// Moves the storages under the buckets' tensors into job memory; the tensors and their views do not notice.
@@ -123,6 +143,7 @@ class C10dReducer final : public GradientReducer {
   std::vector<at::Tensor> parameters_;
   std::shared_ptr<JobMemory> memory_;  ///< Null when the group's backend is not ours.
   std::shared_ptr<c10d::Reducer> reducer_;
+  AverageInPlace* hook_ = nullptr;  ///< Owned by the Reducer.
   /// The Reducer takes its presence for granted when it finds that the unused parameters changed.
   std::shared_ptr<c10d::Logger> logger_;
 };
