@@ -19,7 +19,7 @@ void clear(ProcessSlot& slot) {
   slot.context = ProcessSlot::kNoContext;
   slot.parent = JobMemory::kNoSlot;
   slot.exit_status.store(0, std::memory_order_relaxed);
-  slot.stopped_by_job.store(0, std::memory_order_relaxed);
+  slot.stop_signal.store(0, std::memory_order_relaxed);
   slot.started_ns.store(0, std::memory_order_relaxed);
   slot.ended_ns.store(0, std::memory_order_relaxed);
   slot.crash.phase.store(0, std::memory_order_relaxed);

@@ -74,8 +74,7 @@ void GuardedContext::adopt(std::uint32_t rank, pid_t pid, FileDescriptor pidfd) 
   slot.state.store(ProcessState::kStarted, std::memory_order_release);
   notify_context(record());
   if (phase_ == Phase::kRunning) return;
-  slot.stopped_by_job.store(1, std::memory_order_relaxed);  // The job already ends: so does the late-comer.
-  signal_group(member, phase_ == Phase::kTerminating ? SIGTERM : SIGKILL);
+  step_ladder(member, phase_ == Phase::kTerminating ? SIGTERM : SIGKILL);  // The job already ends: so does it.
 }
 
 void GuardedContext::note_unborn(Member& member, const std::string& reason) {
@@ -160,14 +159,20 @@ void GuardedContext::send_signal(int signal) const {
     if (!member.ended) signal_group(member, signal);
 }
 
+void GuardedContext::step_ladder(const Member& member, int signal) const {
+  ProcessSlot& slot = process_slot(*memory_, member.slot);
+  // One that is dying already, which may take long for a large process, ends by what it is dying of.
+  if (slot.is_alive()) slot.stop_signal.store(signal, std::memory_order_relaxed);
+  signal_group(member, signal);
+}
+
 void GuardedContext::stop() {
   if (phase_ != Phase::kRunning) return;
   phase_ = Phase::kTerminating;
   for (const Member& member : members_) {
     if (member.ended || member.pid == 0) continue;
-    process_slot(*memory_, member.slot).stopped_by_job.store(1, std::memory_order_relaxed);
     signal_group(member, SIGCONT);
-    signal_group(member, SIGTERM);
+    step_ladder(member, SIGTERM);
   }
   deadline_ = Clock::now() + std::chrono::milliseconds(request_.terminate_wait_ms);
 }
@@ -178,7 +183,7 @@ void GuardedContext::on_time(Clock::time_point now) {
     phase_ = Phase::kKilling;
     deadline_ = now + std::chrono::milliseconds(request_.kill_wait_ms);
     for (const Member& member : members_)
-      if (!member.ended) signal_group(member, SIGKILL);
+      if (!member.ended) step_ladder(member, SIGKILL);
   } else if (phase_ == Phase::kKilling) {
     for (Member& member : members_)  // The kernel does not let them go (state D): report and go on.
       if (!member.ended) note_end(member, SIGKILL);

@@ -72,6 +72,8 @@ class GuardedContext {
   void note_unborn(Member& member, const std::string& reason);
   int status_of_adopted(const Member& member) const;
   void signal_group(const Member& member, int signal) const;
+  /// Signals a rank as the job's doing.
+  void step_ladder(const Member& member, int signal) const;
   void after_end();
   void begin_symbolizing();
 

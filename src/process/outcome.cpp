@@ -54,7 +54,10 @@ RankEnd end_of_dead(const ProcessSlot& slot, int status, bool has_own_crash) {
   if (has_own_crash && slot.crash.kind == CrashKind::kException) return RankEnd::kRaised;
   const bool is_clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (is_clean) return RankEnd::kReturned;
-  const bool is_stopped = slot.stopped_by_job.load(std::memory_order_acquire) != 0;
+  const int stop_signal = slot.stop_signal.load(std::memory_order_acquire);
+  // A SIGKILL that the ladder had not come to yet was somebody else's.
+  const bool is_others_kill = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && stop_signal != SIGKILL;
+  const bool is_stopped = stop_signal != 0 && !is_others_kill;
   if (is_stopped && !has_own_crash) return RankEnd::kStopped;
   return WIFSIGNALED(status) ? RankEnd::kSignaled : RankEnd::kExited;
 }

@@ -90,7 +90,8 @@ TEST_F(Outcome, OfACrashWhoseHandlerExits) {
 }
 
 TEST_F(Outcome, OfARankThatTheJobStopped) {
-  slot_->stopped_by_job = 1;
+  slot_->stop_signal = SIGTERM;
+  EXPECT_EQ(dead(SIGKILL).end, RankEnd::kSignaled);
   EXPECT_EQ(dead(SIGTERM).end, RankEnd::kStopped);
   EXPECT_EQ(dead(exited_with(143)).end, RankEnd::kStopped);
   EXPECT_EQ(dead(exited_with(0)).end, RankEnd::kReturned);
