@@ -153,6 +153,8 @@ void Session::fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t 
     late.push_back(i);
     if (waiter_.is_lost(i)) lost.push_back(i);
   }
+  // Looked at after the members: who poisoned the group and then left must not be taken for the lost one.
+  if (board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone) fail_poisoned();
   const Reporter report(group_, board_, sequence_);
   if (outcome == Waiter::Outcome::kLost) fail_with(FailureKind::kPeerLost, report.lost(lost), lost);
   fail_with(FailureKind::kTimeout, report.timed_out(late, waiter_.timeout()), {});
