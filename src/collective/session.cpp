@@ -121,17 +121,19 @@ std::uint8_t Session::await_arrival() {
   return place_of(common);
 }
 
+WordSet Session::progress_words(int first, int last) const {
+  return {.base = reinterpret_cast<const std::byte*>(&board_.member(0).progress), .first = first, .last = last};
+}
+
 void Session::await(std::uint64_t step, int first, int last) {
-  const WordSet words{
-      .base = reinterpret_cast<const std::byte*>(&board_.member(0).progress), .first = first, .last = last};
+  const WordSet words = progress_words(first, last);
   const std::uint64_t target = sequence_ << kStepBits | step;
   const Waiter::Outcome outcome = waiter_.wait(words, target);
   if (outcome != Waiter::Outcome::kArrived) fail(outcome, words, target);
 }
 
 void Session::await_release(std::uint64_t step) {
-  const WordSet words{
-      .base = reinterpret_cast<const std::byte*>(&board_.member(0).progress), .first = 0, .last = size()};
+  const WordSet words = progress_words(0, size());
   const std::uint64_t target = sequence_ << kStepBits | step;
   const Waiter::Outcome outcome = waiter_.wait(words, target);
   if (outcome == Waiter::Outcome::kArrived) return;

@@ -74,6 +74,7 @@ class Session {
  private:
   void await(std::uint64_t step, int first, int last);
   WordSet line_sequences() const;
+  WordSet progress_words(int first, int last) const;
   /// Copies the data into staging if they belong there; says where they are.
   std::uint8_t stage_data(const Call& call);
   void check_usable();

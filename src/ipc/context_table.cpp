@@ -47,6 +47,11 @@ void free_context(JobMemory& memory, std::uint32_t index) {
   record.state.store(ContextRecord::kFree, std::memory_order_release);
 }
 
+bool claim_abandoned(ContextRecord& record) {
+  std::uint32_t let_go = 1;
+  return record.abandoned.compare_exchange_strong(let_go, 2, std::memory_order_seq_cst);
+}
+
 void notify_context(ContextRecord& record) {
   record.changed.fetch_add(1, std::memory_order_release);
   futex_wake_all(record.changed);

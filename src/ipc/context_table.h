@@ -17,6 +17,10 @@ std::uint32_t reserve_context(JobMemory& memory, std::uint32_t nprocs);
 /// Errors: TimeoutError while another process is in the block table; calling again goes on where this stopped.
 void free_context(JobMemory& memory, std::uint32_t index);
 
+/// Whether the caller is the one who must free the ended context: its owner that lets go of it, or the guardian at its
+/// end, whoever comes second.
+bool claim_abandoned(ContextRecord& record);
+
 /// Tells the context's waiters that something changed.
 void notify_context(ContextRecord& record);
 

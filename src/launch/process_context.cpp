@@ -22,12 +22,10 @@ ProcessContext::Impl::~Impl() {
   if (!ended_ && owner_ == getpid()) let_go();  // Copies in forks of the owner are none of its business.
 }
 
-/// Whoever comes second frees the record: this owner that lets go, or the guardian at its end.
 void ProcessContext::Impl::let_go() {
   record().abandoned.store(1, std::memory_order_seq_cst);
   if (record().state.load(std::memory_order_seq_cst) != ContextRecord::kEnded) return;
-  std::uint32_t let_go = 1;
-  if (record().abandoned.compare_exchange_strong(let_go, 2, std::memory_order_seq_cst)) free_context(*memory_, index_);
+  if (claim_abandoned(record())) free_context(*memory_, index_);
 }
 
 bool ProcessContext::Impl::sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) const {

@@ -9,15 +9,9 @@
 #include <array>
 #include <cerrno>
 
+#include "os/clock.h"
+
 namespace retinue {
-namespace {
-
-timespec to_timespec(std::chrono::nanoseconds duration) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(duration);
-  return {static_cast<time_t>(seconds.count()), static_cast<long>((duration - seconds).count())};
-}
-
-}  // namespace
 
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds timeout) {
   const timespec relative = to_timespec(timeout);
@@ -33,15 +27,7 @@ void futex_wait_any(std::span<const FutexWait> waits, std::chrono::nanoseconds t
     kernel_waits[i].uaddr = reinterpret_cast<std::uintptr_t>(waits[i].word);
     kernel_waits[i].flags = FUTEX_32;
   }
-  timespec absolute{};
-  clock_gettime(CLOCK_MONOTONIC, &absolute);
-  const timespec relative = to_timespec(timeout);
-  absolute.tv_sec += relative.tv_sec;
-  absolute.tv_nsec += relative.tv_nsec;
-  if (absolute.tv_nsec >= 1'000'000'000) {
-    absolute.tv_nsec -= 1'000'000'000;
-    ++absolute.tv_sec;
-  }
+  const timespec absolute = monotonic_after(timeout);
   const long result = syscall(SYS_futex_waitv, kernel_waits.data(), count, 0, &absolute, CLOCK_MONOTONIC);
   if (result < 0 && (errno == ENOSYS || errno == EPERM))
     futex_wait(*waits[0].word, waits[0].expected,

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "os/clock.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 
@@ -20,15 +21,7 @@ int lock_within(pthread_mutex_t& mutex, std::chrono::nanoseconds patience) {
   while ((error = pthread_mutex_trylock(&mutex)) == EBUSY && !deadline.passed()) sched_yield();
   return error == EBUSY ? ETIMEDOUT : error;
 #else
-  timespec until{};
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience);
-  until.tv_sec += seconds.count();
-  until.tv_nsec += (patience - seconds).count();
-  if (until.tv_nsec >= 1'000'000'000) {
-    until.tv_nsec -= 1'000'000'000;
-    ++until.tv_sec;
-  }
+  const timespec until = monotonic_after(patience);
   return pthread_mutex_clocklock(&mutex, CLOCK_MONOTONIC, &until);
 #endif
 }

@@ -253,9 +253,7 @@ void Guardian::end_contexts() {
     const std::uint32_t index = (*found)->index();
     (*found)->publish_end();
     contexts_.erase(found);
-    // Whoever comes second frees: the owner that lets go, or the guardian that ends.
-    std::uint32_t let_go = 1;
-    if (context_record(*setup_.memory, index).abandoned.compare_exchange_strong(let_go, 2)) unfreed_.push_back(index);
+    if (claim_abandoned(context_record(*setup_.memory, index))) unfreed_.push_back(index);
     free_ended_contexts();  // Before the next end is told: who hears of it finds nothing left.
   }
   if (!unfreed_.empty()) free_ended_contexts();
