@@ -15,7 +15,6 @@
 namespace retinue {
 namespace {
 
-constexpr std::size_t kCommitBytes = std::size_t{2} << 20;     // Small blocks are committed together.
 constexpr std::size_t kHeadroomBytes = std::size_t{64} << 20;  // Left to the rest of the machine.
 
 std::uint32_t* page_map(const JobMemory& memory) {
@@ -93,7 +92,7 @@ std::string largest_holders(const JobMemory& memory) {
 void commit(const JobMemory& memory, std::uint64_t end) {
   BlockTable& table = memory.header().blocks;
   if (end <= table.committed_pages) return;
-  const std::uint64_t granule = kCommitBytes / table.page_bytes;
+  const std::uint64_t granule = kHugePageBytes / table.page_bytes;
   const std::uint64_t target = std::min((end + granule - 1) / granule * granule, table.page_count);
   const std::size_t bytes = (target - table.committed_pages) * table.page_bytes;
   const std::size_t headroom = memory_headroom_bytes();
@@ -103,7 +102,7 @@ void commit(const JobMemory& memory, std::uint64_t end) {
         "reserved; largest holders: {}",
         bytes >> 20, headroom >> 20, kHeadroomBytes >> 20, largest_holders(memory)));
   while (table.committed_pages < target) {
-    const std::uint64_t piece = std::min(target - table.committed_pages, 2 * granule);
+    const std::uint64_t piece = std::min(target - table.committed_pages, granule);
     const int error = commit_pages(memory.base() + table.data_offset + table.committed_pages * table.page_bytes,
                                    piece * table.page_bytes);
     if (error != 0)

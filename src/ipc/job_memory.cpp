@@ -29,9 +29,9 @@ void lay_out(JobHeader& header, std::size_t capacity) {
   blocks.page_bytes = page_bytes();
   blocks.page_map_offset = round_up(sizeof(JobHeader), blocks.page_bytes);
   const std::size_t rest = capacity - blocks.page_map_offset;
-  // Each page needs itself and four bytes of the map; one page is set aside for rounding.
-  blocks.page_count = rest / (blocks.page_bytes + sizeof(std::uint32_t)) - 1;
-  blocks.data_offset = round_up(blocks.page_map_offset + blocks.page_count * sizeof(std::uint32_t), blocks.page_bytes);
+  // Each page needs itself and four bytes of the map; data begin where a huge page can.
+  blocks.page_count = (rest - kHugePageBytes) / (blocks.page_bytes + sizeof(std::uint32_t));
+  blocks.data_offset = round_up(blocks.page_map_offset + blocks.page_count * sizeof(std::uint32_t), kHugePageBytes);
   header.magic = kJobMagic;
 }
 

@@ -21,6 +21,7 @@
 namespace retinue {
 namespace {
 
+constexpr int kMadviseCollapse = 25;  // MADV_COLLAPSE, Linux 6.1; the C library's headers do not name it yet.
 constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
 std::size_t meminfo_bytes(std::string_view key) {
@@ -92,6 +93,26 @@ CgroupMemory cgroup_memory() {
   return memory;
 }
 
+/// Gives pages memory. Returns 0 or the errno.
+int populate(std::byte* first, std::size_t bytes) {
+  for (;;) {
+    if (madvise(first, bytes, MADV_POPULATE_WRITE) == 0) return 0;
+    if (errno == EINTR || errno == EAGAIN) continue;
+    if (errno != EINVAL) return errno;
+    // Kernels before 5.14: touching is all there is.
+    for (std::size_t at = 0; at < bytes; at += page_bytes())
+      std::atomic_ref(*reinterpret_cast<unsigned char*>(first + at)).fetch_or(0, std::memory_order_relaxed);
+    return 0;
+  }
+}
+
+[[noreturn]] void throw_mapping_failed(std::size_t bytes) {
+  throw SystemError(fmt::format("mapping {} bytes of job memory (lower RuntimeOptions::job_memory or "
+                                "RETINUE_JOB_MEMORY, or raise the address space limit, ulimit -v)",
+                                bytes),
+                    errno);
+}
+
 }  // namespace
 
 FileDescriptor create_sealed_memfd(const char* name, std::size_t bytes) {
@@ -105,30 +126,44 @@ FileDescriptor create_sealed_memfd(const char* name, std::size_t bytes) {
 }
 
 std::byte* map_shared(int memfd, std::size_t bytes) {
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memfd, 0);
-  if (base == MAP_FAILED)
-    throw SystemError(fmt::format("mapping {} bytes of job memory (lower RuntimeOptions::job_memory or "
-                                  "RETINUE_JOB_MEMORY, or raise the address space limit, ulimit -v)",
-                                  bytes),
-                      errno);
+  // Reserved with room to align: the kernel maps a huge page only where address and file offset agree.
+  const std::size_t reserved = bytes + kHugePageBytes;
+  void* room = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) throw_mapping_failed(bytes);
+  auto* const first = static_cast<std::byte*>(room);
+  const std::size_t before =
+      (kHugePageBytes - reinterpret_cast<std::uintptr_t>(room) % kHugePageBytes) % kHugePageBytes;
+  std::byte* const base = first + before;
+  const void* mapped = mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, memfd, 0);
+  if (mapped == MAP_FAILED) {
+    const int error = errno;
+    munmap(room, reserved);
+    errno = error;
+    throw_mapping_failed(bytes);
+  }
+  const std::size_t end = (before + bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+  if (before > 0) munmap(first, before);
+  if (end < reserved) munmap(first + end, reserved - end);
   madvise(base, bytes, MADV_DONTDUMP);
-  return static_cast<std::byte*>(base);
+  return base;
 }
 
 void unmap(std::byte* base, std::size_t bytes) {
   munmap(base, bytes);
 }
 
+void collapse_to_huge_page(std::byte* piece) {
+  madvise(piece, kHugePageBytes, kMadviseCollapse);
+}
+
 int commit_pages(std::byte* first, std::size_t bytes) {
-  for (;;) {
-    if (madvise(first, bytes, MADV_POPULATE_WRITE) == 0) return 0;
-    if (errno == EINTR || errno == EAGAIN) continue;
-    if (errno != EINVAL) return errno;
-    // Kernels before 5.14: touching is all there is.
-    for (std::size_t at = 0; at < bytes; at += page_bytes())
-      std::atomic_ref(*reinterpret_cast<unsigned char*>(first + at)).fetch_or(0, std::memory_order_relaxed);
-    return 0;
+  if (bytes == kHugePageBytes && reinterpret_cast<std::uintptr_t>(first) % kHugePageBytes == 0) {
+    // The kernel collapses where there is a page already. What it cannot make huge stays small.
+    const int error = populate(first, page_bytes());
+    if (error != 0) return error;
+    collapse_to_huge_page(first);
   }
+  return populate(first, bytes);
 }
 
 std::size_t file_bytes(int fd) {

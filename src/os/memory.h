@@ -9,11 +9,19 @@ namespace retinue {
 /// An anonymous file of `bytes` bytes that cannot be resized any more, sparse, close-on-exec.
 FileDescriptor create_sealed_memfd(const char* name, std::size_t bytes);
 
-/// Maps all of `memfd` shared; kept out of core dumps.
+/// The unit in which memory is committed: a huge page of x86-64, and of aarch64 with pages of 4 KiB.
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+
+/// Maps all of `memfd` shared, at a multiple of kHugePageBytes; kept out of core dumps.
 std::byte* map_shared(int memfd, std::size_t bytes);
 void unmap(std::byte* base, std::size_t bytes);
 
-/// Commits pages, so that lack of memory is an errno and not a SIGBUS later. Returns 0 or the errno.
+/// Puts one huge page behind `piece`, kHugePageBytes that are aligned so and touched somewhere. Without effect where the
+/// kernel cannot.
+void collapse_to_huge_page(std::byte* piece);
+
+/// Commits pages, so that lack of memory is an errno and not a SIGBUS later; an aligned piece of kHugePageBytes as one
+/// huge page where the kernel has one, whatever its shmem_enabled says. Returns 0 or the errno.
 /// Through the mapping, not the descriptor: a program that closes all descriptors may have reused its number.
 int commit_pages(std::byte* first, std::size_t bytes);
 

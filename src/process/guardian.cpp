@@ -68,7 +68,8 @@ void Guardian::prepare_process() {
   setpgid(0, 0);
   become_subreaper();
   request_short_slice();
-  raise_descriptor_limit();  // Ranks get their requester's.
+  raise_descriptor_limit();                                             // Ranks get their requester's.
+  heap_is_huge_ = setup_.memory->header().guardian_forks_program == 0;  // Of no use to ranks that are executed.
   setup_.memory->set_lock_patience(kLockPatience);
   enter_process_slot(*setup_.memory, kGuardianSlot);
   setup_.memory->header().guardian_ready.store(1, std::memory_order_release);
@@ -119,10 +120,19 @@ void Guardian::wait_for_events() {
     timeout = static_cast<int>(std::clamp<long>(left, 0, INT_MAX));
   }
   const std::size_t fixed = entries.size() - adopted.size();
-  if (poll(entries.data(), entries.size(), timeout) <= 0) return;
+  int ready = 0;
+  while (contexts_.empty() && !heap_is_huge_ && (ready = poll(entries.data(), entries.size(), 0)) == 0)
+    make_forks_cheaper();
+  if (ready == 0) ready = poll(entries.data(), entries.size(), timeout);
+  if (ready <= 0) return;
   if (entries[2].revents != 0 || (entries[3].revents & (POLLHUP | POLLERR)) != 0) abandon_ship();
   for (std::size_t i = 0; i < adopted.size(); ++i)
     if (entries[fixed + i].revents != 0) adopted[i].first->on_adopted_exit(adopted[i].second);
+}
+
+void Guardian::make_forks_cheaper() {
+  if (!heap_) heap_.emplace();
+  heap_is_huge_ = !heap_->advance();
 }
 
 void Guardian::receive_requests() {

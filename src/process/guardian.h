@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "os/file_descriptor.h"
+#include "os/huge_heap.h"
 #include "process/guarded_context.h"
 #include "process/rank_birth.h"
 
@@ -34,6 +36,8 @@ class Guardian {
  private:
   void prepare_process();
   void wait_for_events();
+  /// A step of half a millisecond towards `heap_is_huge_`, for moments without ranks and requests.
+  void make_forks_cheaper();
   void receive_requests();
   void obey(const ControlMessage& message, std::vector<FileDescriptor>& descriptors);
   void begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors);
@@ -53,6 +57,8 @@ class Guardian {
   RankBirth birth_;
   std::vector<std::unique_ptr<GuardedContext>> contexts_;
   std::vector<std::uint32_t> unfreed_;  ///< Ended contexts that nobody else frees.
+  std::optional<HugeHeap> heap_;
+  bool heap_is_huge_ = false;
   bool shutting_down_ = false;
 };
 

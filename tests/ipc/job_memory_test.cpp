@@ -13,7 +13,9 @@
 
 #include "ipc/job_layout.h"
 #include "os/file_descriptor.h"
+#include "os/memory.h"
 #include "retinue/base/error.h"
+#include "support/memory_map.h"
 
 using retinue::BlockHandle;
 using retinue::JobMemory;
@@ -206,6 +208,19 @@ TEST(JobMemoryCreate, RefusesACapacityTooSmallForItsTables) {
 TEST(JobMemoryCreate, AProcessWithoutSlotCannotAllocate) {
   const auto memory = JobMemory::create(kCapacity);
   EXPECT_THROW(memory->allocate(1), retinue::UsageError);
+}
+
+/// A first touch of small pages takes thirteen times as long, and each process that touches them pays again.
+TEST_F(JobMemoryTest, NewMemoryIsHugePages) {
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory_->base()) % retinue::kHugePageBytes, 0u);
+  EXPECT_EQ(memory_->header().blocks.data_offset % retinue::kHugePageBytes, 0u);
+  constexpr std::size_t kBytes = std::size_t{16} << 20;
+  const BlockHandle block = memory_->allocate(kBytes);
+  std::memset(memory_->at(block.offset), 1, kBytes);
+  const std::size_t huge = retinue::test::smaps_bytes("ShmemPmdMapped");
+  memory_->release(block);
+  if (huge == 0) GTEST_SKIP() << "this kernel makes no huge pages of shared memory on request";
+  EXPECT_GE(huge, kBytes);
 }
 
 }  // namespace

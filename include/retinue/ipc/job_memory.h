@@ -15,8 +15,8 @@ struct JobHeader;
 /// The memory that all processes of a job share: one sparse sealed memfd, mapped whole by each of them.
 ///
 /// It has no name, so nothing can be left behind: the kernel frees it when its last process is gone. Pages are
-/// committed when a block first uses them and are kept for later blocks, because a first touch costs thirty times a
-/// copy.
+/// committed when a block first uses them, as huge pages where the kernel has them, and are kept for later blocks,
+/// because a first touch costs much more than a copy.
 ///
 /// Threads: all functions may be called from any thread of any process of the job.
 class JobMemory {
@@ -52,7 +52,8 @@ class JobMemory {
 
   /// A block of at least `bytes` bytes, aligned to a page, with unspecified contents, owned by the calling process.
   /// Errors: SharedMemoryExhausted, which names the largest holders.
-  /// Cost: a microsecond for pages that were used before, about a second per 3 GB for new ones.
+  /// Cost: a microsecond for pages that were used before; for new ones about a second per 15 GB, per 1 GB where the
+  /// kernel has no huge pages to give.
   BlockHandle allocate(std::size_t bytes);
 
   /// Makes the process in slot `process_slot` one more owner of the block.

@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "retinue/launch/std_streams.h"
 #include "retinue/process/stop_policy.h"
 
 namespace retinue {
@@ -35,10 +37,23 @@ struct SpawnOptions {
 };
 
 struct StartOptions {
-  /// Heads the job's messages about these ranks.
+  /// Heads the lines of these ranks on the console, and the job's messages about them.
   std::string name = "rank";
   std::optional<StartMethod> start_method = std::nullopt;
   StopPolicy stop = {};
+  /// An empty directory that exists: gets {local_rank}/stdout.log, stderr.log, error.json. Left out where redirects or
+  /// tees need one: a new one in the temporary folder, named on standard error, kept after a failure only.
+  std::string log_dir = {};
+  /// Streams that go to their files only.
+  StdByRank redirects = {};
+  /// Streams that go to their files and, line by line with a prefix, to the console.
+  StdByRank tee = {};
+  /// Heads each tee'd line; ${role_name} (that is `name`), ${local_rank} and ${rank} are filled in.
+  std::string line_prefix = "[${role_name}${local_rank}]:";
+  /// Local ranks whose lines the console shows; empty: all of them.
+  std::vector<int> console_ranks = {};
+  /// Of tee'd lines the console shows those that contain one of these; empty: all of them.
+  std::vector<std::string> console_filters = {};
 };
 
 }  // namespace retinue
