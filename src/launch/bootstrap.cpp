@@ -21,17 +21,18 @@
 namespace retinue {
 namespace {
 
-/// Descriptors of an exec'd guardian, at the numbers that its bootstrap names one after the other.
-constexpr int kGuardianDescriptors = 2;  // After the control socket to send on: to receive from, then the lifeline.
+void close_on_exec(int fd) {
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
 
 [[noreturn]] void serve_as_guardian(const std::shared_ptr<JobMemory>& memory, const Bootstrap& bootstrap) {
   GuardianSetup setup;
   setup.memory = memory;
   setup.control_send_fd = bootstrap.control_fd;
-  setup.control_receive.reset(fcntl(bootstrap.control_fd + 1, F_DUPFD_CLOEXEC, 3));
-  setup.lifeline.reset(fcntl(bootstrap.control_fd + kGuardianDescriptors, F_DUPFD_CLOEXEC, 3));
-  close(bootstrap.control_fd + 1);
-  close(bootstrap.control_fd + kGuardianDescriptors);
+  setup.control_receive.reset(bootstrap.control_receive_fd);
+  setup.lifeline.reset(bootstrap.lifeline_fd);
+  close_on_exec(bootstrap.control_receive_fd);
+  close_on_exec(bootstrap.lifeline_fd);
   setup.program_pidfd = open_pidfd(getppid());
   setup.rank_main = &run_function_rank;
   sigprocmask(SIG_SETMASK, nullptr, &setup.signal_mask);
@@ -46,9 +47,10 @@ std::optional<Bootstrap> take_bootstrap() {
   Bootstrap bootstrap;
   unsigned long long job_id = 0;
   unsigned role = 0;
-  const int fields =
-      std::sscanf(text, "%llu,%d,%d,%u,%u", &job_id, &bootstrap.memfd, &bootstrap.control_fd, &bootstrap.slot, &role);
-  if (fields != 5 || role > 2 || bootstrap.slot >= kMaxProcesses)
+  const int fields = std::sscanf(text, "%llu,%d,%d,%u,%u,%d,%d", &job_id, &bootstrap.memfd, &bootstrap.control_fd,
+                                 &bootstrap.slot, &role, &bootstrap.control_receive_fd, &bootstrap.lifeline_fd);
+  const bool guards = role == static_cast<unsigned>(BootstrapRole::kGuardian);
+  if (fields != (guards ? 7 : 5) || role > 2 || bootstrap.slot >= kMaxProcesses)
     throw UsageError(fmt::format("{} is '{}', which Retinue did not write: unset it", kBootstrapVariable, text));
   bootstrap.job_id = job_id;
   bootstrap.role = static_cast<BootstrapRole>(role);
@@ -71,7 +73,7 @@ bool Runtime::Impl::join_job() {
     return false;
   }
   close(bootstrap->memfd);
-  fcntl(bootstrap->control_fd, F_SETFD, FD_CLOEXEC);
+  close_on_exec(bootstrap->control_fd);
   if (bootstrap->role == BootstrapRole::kGuardian) serve_as_guardian(memory, *bootstrap);
   control_send.reset(bootstrap->control_fd);
   ProcessSlot& slot = process_slot(*memory, bootstrap->slot);
@@ -91,17 +93,10 @@ bool Runtime::Impl::join_job() {
 }
 
 void Runtime::Impl::execute_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read) {
-  // Four descriptors that survive the exec, the last three with consecutive numbers.
-  const FileDescriptor memfd(fcntl(memory->memfd(), F_DUPFD, 3));
-  int base = 64;
-  while (fcntl(base, F_GETFD) >= 0 || fcntl(base + 1, F_GETFD) >= 0 || fcntl(base + 2, F_GETFD) >= 0) ++base;
-  const FileDescriptor send(dup2(control_send.get(), base));
-  const FileDescriptor receive(dup2(control_receive.get(), base + 1));
-  const FileDescriptor read_end(dup2(lifeline_read.get(), base + kGuardianDescriptors));
-  if (!memfd || !send || !receive || !read_end) throw SystemError("passing descriptors to the guardian", errno);
-  const std::string bootstrap =
-      fmt::format("{}={}", kBootstrapVariable,
-                  bootstrap_value(*memory, memfd.get(), base, kGuardianSlot, BootstrapRole::kGuardian));
+  const std::string bootstrap = fmt::format(
+      "{}={},{},{}", kBootstrapVariable,
+      bootstrap_value(*memory, memory->memfd(), control_send.get(), kGuardianSlot, BootstrapRole::kGuardian),
+      control_receive.get(), lifeline_read.get());
   std::vector<char*> environment;
   for (char** variable = environ; *variable != nullptr; ++variable) environment.push_back(*variable);
   environment.push_back(const_cast<char*>(bootstrap.c_str()));
@@ -109,11 +104,11 @@ void Runtime::Impl::execute_guardian(FileDescriptor control_receive, FileDescrip
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  const int lifeline_write = lifeline.get();
+  const int passed[] = {memory->memfd(), control_send.get(), control_receive.get(), lifeline_read.get()};
   guardian = fork_unnoticed();
   if (guardian != 0) return;
   // Other threads' locks are held for ever here: nothing but system calls until the exec.
-  close(lifeline_write);
+  for (const int fd : passed) fcntl(fd, F_SETFD, 0);
   execve("/proc/self/exe", argv.data(), environment.data());
   _exit(127);
 }

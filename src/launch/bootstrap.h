@@ -14,6 +14,8 @@ struct Bootstrap {
   int control_fd = -1;
   std::uint32_t slot = 0;
   BootstrapRole role = BootstrapRole::kProgramRank;
+  int control_receive_fd = -1;  ///< A guardian's only.
+  int lifeline_fd = -1;         ///< A guardian's only.
 };
 
 /// Reads the variable and removes it from the environment, so that no other program inherits it.

@@ -25,7 +25,12 @@ ProcessContext::Impl::~Impl() {
 void ProcessContext::Impl::let_go() {
   record().abandoned.store(1, std::memory_order_seq_cst);
   if (record().state.load(std::memory_order_seq_cst) != ContextRecord::kEnded) return;
-  if (claim_abandoned(record())) free_context(*memory_, index_);
+  if (!claim_abandoned(record())) return;
+  try {
+    free_context(*memory_, index_);
+  } catch (const TimeoutError&) {
+    // A stopped process holds the block table. A destructor must not throw; the record comes back with the job's end.
+  }
 }
 
 bool ProcessContext::Impl::sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) const {

@@ -28,6 +28,9 @@ int commit_pages(std::byte* first, std::size_t bytes);
 std::size_t file_bytes(int fd);
 std::size_t page_bytes();
 
+/// What `ulimit -f` allows; a memfd that is made larger would end the process by SIGXFSZ.
+std::size_t file_size_limit_bytes();
+
 /// RAM of the machine, or the smallest limit of this process's memory cgroups if that is smaller.
 std::size_t memory_limit_bytes();
 

@@ -78,7 +78,6 @@ std::string labels_file(int count) {
 class TrainFashionMnist : public testing::Test {
  protected:
   void SetUp() override {
-    if (!fs::exists(RETINUE_BIN_DIR "/train_fashion_mnist")) GTEST_SKIP() << "built without LibTorch";
     std::string name = (fs::temp_directory_path() / "retinue-fashion-mnist-XXXXXX").string();
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
@@ -140,7 +139,6 @@ TEST_F(TrainFashionMnist, UnevenRanks) {
 }
 
 TEST_F(TrainFashionMnist, UnderTheCommand) {
-  if (!fs::exists(RETINUE_BIN_DIR "/retinue")) GTEST_SKIP() << "built without the command";
   expect_trained(run(RETINUE_BIN_DIR "/retinue run -n 2 env " + command(kShort)), 2);
 }
 

@@ -30,6 +30,19 @@ TEST(OddStart, StandardDescriptorsMayBeClosed) {
 
 TEST(OddStart, ALowLimitOfDescriptorsIsEnough) {
   EXPECT_EQ(std::system("ulimit -n 32; exec " RETINUE_BIN_DIR "/retinue run -n 40 true"), 0);
+  // Its guardian is executed, which passes descriptors on by number.
+  EXPECT_EQ(std::system("ulimit -n 32; exec " RETINUE_BIN_DIR "/tests_launch_early_threads_main >/dev/null"), 0);
+}
+
+/// Job memory is a file that may be larger than the limit: it is made smaller, or refused by name where it was asked
+/// for.
+TEST(OddStart, AFileSizeLimitIsRespected) {
+  EXPECT_EQ(std::system("ulimit -f 1000000; exec " RETINUE_BIN_DIR "/retinue run -n 2 true"), 0);
+  FILE* pipe = popen("ulimit -f 1000; RETINUE_JOB_MEMORY=1G " RETINUE_BIN_DIR "/retinue run true 2>&1", "r");
+  char line[512] = {};
+  EXPECT_NE(fgets(line, sizeof line, pipe), nullptr);
+  EXPECT_NE(std::string(line).find("ulimit -f"), std::string::npos) << line;
+  EXPECT_NE(pclose(pipe), 0);
 }
 
 TEST(OddStart, GarbledSettingsAreRefusedByName) {
