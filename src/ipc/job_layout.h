@@ -15,7 +15,7 @@ namespace retinue {
 
 constexpr std::uint64_t kJobMagic = 0x31455554494e4552ull;  // "RETINUE1", shortened to eight bytes.
 /// Changes with every change of the layout; a process built against another one is refused.
-constexpr std::uint32_t kJobLayoutVersion = 1;
+constexpr std::uint32_t kJobLayoutVersion = 2;
 
 constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
 constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.
@@ -42,9 +42,11 @@ struct JobHeader {
   std::uint32_t layout_version;
   std::uint32_t header_bytes;
   std::uint64_t capacity_bytes;
+  std::uint64_t inode;   ///< Of the memfd, as /proc/PID/maps shows it.
   std::uint64_t job_id;  ///< Random: tells jobs apart in messages and names.
   std::atomic<std::uint32_t> next_context_id;
   std::atomic<std::uint32_t> guardian_ready;  ///< Futex: 1 when the guardian serves requests.
+  std::atomic<std::uint32_t> swept;           ///< 1 when the guardian has left nothing behind and ends.
   std::uint32_t guardian_forks_program;       ///< 1 when the guardian is a fork of `program`: functions can be forked.
   FileIdentity program;                       ///< The executable that made the job; its path may be another's by now.
   std::atomic<std::int64_t> longest_stop_ms;  ///< Of all stop policies that were used.

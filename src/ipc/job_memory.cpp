@@ -66,6 +66,7 @@ std::shared_ptr<JobMemory> JobMemory::create(std::size_t capacity_bytes) {
   std::byte* base = map_shared(fd.get(), capacity_bytes);
   std::shared_ptr<JobMemory> memory(new JobMemory(fd.release(), base, capacity_bytes));
   lay_out(memory->header(), capacity_bytes);
+  memory->header().inode = file_inode(memory->memfd());
   return memory;
 }
 

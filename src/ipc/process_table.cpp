@@ -7,6 +7,7 @@
 
 #include "ipc/job_layout.h"
 #include "os/clock.h"
+#include "os/memory.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -57,7 +58,11 @@ std::vector<std::uint32_t> reserve_process_slots(JobMemory& memory, std::uint32_
 
 void enter_process_slot(JobMemory& memory, std::uint32_t index) {
   ProcessSlot& slot = process_slot(memory, index);
-  if (index <= kGuardianSlot) clear(slot);
+  if (index <= kGuardianSlot) {
+    clear(slot);
+  } else {
+    map_mark(memory.memfd());  // By which a rank's forks are found when no parent leads to them any more.
+  }
   slot.life.take();
   slot.pid.store(getpid(), std::memory_order_relaxed);
   slot.started_ns.store(monotonic_ns(), std::memory_order_relaxed);

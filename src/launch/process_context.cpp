@@ -11,6 +11,7 @@
 #include "os/control_socket.h"
 #include "os/futex.h"
 #include "process/failure_text.h"
+#include "process/job_sweep.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -45,6 +46,7 @@ bool ProcessContext::Impl::sleep(std::uint32_t seen, std::chrono::nanoseconds ti
 void ProcessContext::Impl::fail_without_guardian() {
   for (const OwnChild& child : own_children_) kill(child.pid, SIGKILL);  // The others died with their parent.
   reap_own_children();
+  if (memory_->own_slot() == kProgramSlot) sweep_job(*memory_);  // Who would have swept is dead.
   throw SystemError(fmt::format("the job's guardian (pid {}) was killed, and its ranks with it",
                                 process_slot(*memory_, kGuardianSlot).pid.load(std::memory_order_relaxed)),
                     ESRCH);

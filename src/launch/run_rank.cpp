@@ -10,6 +10,7 @@
 #include "ipc/context_table.h"
 #include "launch/runtime_impl.h"
 #include "os/clock.h"
+#include "os/fault_point.h"
 #include "os/futex.h"
 #include "process/crash_handler.h"
 #include "process/exception_report.h"
@@ -54,6 +55,7 @@ void run_rank_body(std::uint32_t slot_index, const std::function<void(RankContex
     install_crash_handlers(slot.crash);
     enable_throw_trace();
     on_exit(note_exit, &slot);
+    fault_point("rank.start", slot.rank);
     std::setvbuf(stdout, nullptr, _IOLBF, 0);  // Ranks share a console: whole lines.
     RankContext context(impl.memory, slot_index);
     share_cpus(context);
@@ -63,6 +65,7 @@ void run_rank_body(std::uint32_t slot_index, const std::function<void(RankContex
     record_current_exception(slot.crash);
   }
   note_finish(slot, exit_code);
+  fault_point("rank.finish", slot.rank);
   std::cout.flush();
   if (origin == RankOrigin::kExecuted) std::exit(exit_code);
   // Exit handlers and static destructors of the program that was forked are the program's own: a file that it removes

@@ -17,10 +17,12 @@
 #include "launch/bootstrap.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
+#include "os/fault_point.h"
 #include "os/futex.h"
 #include "os/memory.h"
 #include "os/process_calls.h"
 #include "process/guardian.h"
+#include "process/job_sweep.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 
@@ -178,6 +180,7 @@ Runtime::Impl::~Impl() {
 }
 
 void Runtime::Impl::shut_down_guardian() noexcept {
+  fault_point("program.shutdown");
   try {
     const ControlMessage message{ControlKind::kShutdown, ~0u, 0, 0};
     send_message(control_send.get(), &message, sizeof message);
@@ -188,6 +191,13 @@ void Runtime::Impl::shut_down_guardian() noexcept {
   if (!wait_for_exit(guardian_pidfd.get(), ladder + kGuardianEnd)) kill(guardian, SIGKILL);
   int status = 0;
   while (waitpid(guardian, &status, __WALL) < 0 && errno == EINTR) continue;
+  if (memory->header().swept.load(std::memory_order_acquire) != 0) return;
+  try {
+    sweep_job(*memory);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "retinue: the job's guardian was killed, and looking for its orphans failed: %s\n",
+                 error.what());
+  }
 }
 
 }  // namespace retinue

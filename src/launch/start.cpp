@@ -14,8 +14,10 @@
 #include "launch/process_context_impl.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
+#include "os/fault_point.h"
 #include "os/futex.h"
 #include "os/process_calls.h"
+#include "process/job_sweep.h"
 #include "process/start_request.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/spawn.h"
@@ -58,6 +60,7 @@ std::unique_ptr<ProcessContext::Impl> submit(const StartRequest& request) {
     store_request(*runtime.memory, context_record(*runtime.memory, index), request);
     std::fflush(stdout);  // Before the ranks print: lines appear in the order in which they were written.
     send_to_guardian(runtime, {ControlKind::kStart, index, 0, 0}, {0, 1, 2});
+    fault_point("program.start");
   } catch (...) {
     free_context(*runtime.memory, index);
     throw;
@@ -144,6 +147,7 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
     setpgid(0, 0);
     wait_at_gate(runtime, index, slot, parent);
     set_rank_environment(slot, record.nprocs);
+    setenv(kJobVariable, job_variable_value(*runtime.memory).c_str(), 1);
     run_rank_body(record.slots[rank], body, RankOrigin::kForked);
   }
   if (pid < 0) {

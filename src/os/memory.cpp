@@ -173,6 +173,16 @@ std::size_t file_bytes(int fd) {
   return static_cast<std::size_t>(status.st_size);
 }
 
+std::uint64_t file_inode(int fd) {
+  struct stat status {};
+  if (fstat(fd, &status) != 0) throw SystemError("fstat of job memory", errno);
+  return status.st_ino;
+}
+
+void map_mark(int memfd) {
+  mmap(nullptr, page_bytes(), PROT_NONE, MAP_SHARED, memfd, 0);
+}
+
 std::size_t page_bytes() {
   static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   return bytes;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "os/file_descriptor.h"
 
@@ -16,8 +17,8 @@ constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 std::byte* map_shared(int memfd, std::size_t bytes);
 void unmap(std::byte* base, std::size_t bytes);
 
-/// Puts one huge page behind `piece`, kHugePageBytes that are aligned so and touched somewhere. Without effect where the
-/// kernel cannot.
+/// Puts one huge page behind `piece`, kHugePageBytes that are aligned so and touched somewhere. Without effect where
+/// the kernel cannot.
 void collapse_to_huge_page(std::byte* piece);
 
 /// Commits pages, so that lack of memory is an errno and not a SIGBUS later; an aligned piece of kHugePageBytes as one
@@ -25,7 +26,11 @@ void collapse_to_huge_page(std::byte* piece);
 /// Through the mapping, not the descriptor: a program that closes all descriptors may have reused its number.
 int commit_pages(std::byte* first, std::size_t bytes);
 
+/// Maps a page of `memfd` without any right, for ever: forks of this process can be told by it.
+void map_mark(int memfd);
+
 std::size_t file_bytes(int fd);
+std::uint64_t file_inode(int fd);
 std::size_t page_bytes();
 
 /// What `ulimit -f` allows; a memfd that is made larger would end the process by SIGXFSZ.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "os/fault_point.h"
 #include "os/process_calls.h"
 #include "process/symbolizer.h"
 
@@ -19,6 +20,7 @@ pid_t start_clerk(const std::vector<CrashRecord*>& records) {
   die_with_parent(guardian);
   prctl(PR_SET_NAME, "retinue-clerk");
   request_default_slice();
+  fault_point("clerk.start");
   for (CrashRecord* record : records) {
     const std::string text = symbolize(*record);
     const std::size_t bytes = std::min(text.size(), sizeof record->stack - 1);

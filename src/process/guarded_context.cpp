@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "os/clock.h"
+#include "os/fault_point.h"
 #include "os/process_calls.h"
 #include "process/clerk.h"
 #include "process/failure_text.h"
@@ -39,6 +40,7 @@ void GuardedContext::start(const RankBirth& birth) {
   for (Member& member : members_) {
     ProcessSlot& slot = process_slot(*memory_, member.slot);
     slot.state.store(ProcessState::kStarted, std::memory_order_release);
+    fault_point("guardian.fork", slot.rank);
     const pid_t pid = fork();
     if (pid == 0) be_born(birth, request_, member.slot, guardian);
     if (pid < 0) {
@@ -131,6 +133,7 @@ int GuardedContext::status_of_adopted(const Member& member) const {
 }
 
 void GuardedContext::note_end(Member& member, int status) {
+  fault_point("guardian.reap");
   ProcessSlot& slot = process_slot(*memory_, member.slot);
   const ProcessState before = slot.state.load(std::memory_order_acquire);
   if (request_.kind == StartKind::kExecutedFunction && before == ProcessState::kStarted && ended_well(status))
@@ -155,6 +158,7 @@ void GuardedContext::signal_group(const Member& member, int signal) const {
 }
 
 void GuardedContext::send_signal(int signal) const {
+  fault_point("guardian.signal");
   for (const Member& member : members_)
     if (!member.ended) signal_group(member, signal);
 }

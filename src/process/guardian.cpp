@@ -12,8 +12,10 @@
 #include <cstdio>
 
 #include "os/control_socket.h"
+#include "os/fault_point.h"
 #include "os/futex.h"
 #include "os/process_calls.h"
+#include "process/job_sweep.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -67,6 +69,7 @@ void Guardian::prepare_process() {
   prctl(PR_SET_NAME, "retinue-guard");
   setpgid(0, 0);
   become_subreaper();
+  fault_point("guardian.start");
   request_short_slice();
   raise_descriptor_limit();                                             // Ranks get their requester's.
   heap_is_huge_ = setup_.memory->header().guardian_forks_program == 0;  // Of no use to ranks that are executed.
@@ -95,7 +98,10 @@ void Guardian::run() {
     for (const auto& context : contexts_) context->on_time(now);
     end_contexts();
     if (!shutting_down_ || !contexts_.empty()) continue;
+    fault_point("guardian.shutdown");
     sweep_orphans();
+    if (had_closures_) sweep_job(*setup_.memory);  // Their orphans do not come to the guardian.
+    setup_.memory->header().swept.store(1, std::memory_order_release);
     _exit(0);
   }
 }
@@ -217,7 +223,10 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
   contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context));
   GuardedContext& context = *contexts_.back();
   // A requester that forks its ranks itself tells about them one by one.
-  if (context.kind() == StartKind::kClosure) return;
+  if (context.kind() == StartKind::kClosure) {
+    had_closures_ = true;
+    return;
+  }
   birth_.standard = std::move(descriptors);
   birth_.guardian_fds = own_fds();
   context.start(birth_);
@@ -325,11 +334,13 @@ void Guardian::abandon_ship() {
       adopted = true;
       kill(process.pid.load(std::memory_order_relaxed), SIGKILL);
     }
-    if ((children.empty() && !adopted) || Clock::now() >= end) _exit(0);
+    if ((children.empty() && !adopted) || Clock::now() >= end) break;
     pollfd entry{child_events_.get(), POLLIN, 0};
     poll(&entry, 1, 20);
     reap();
   }
+  if (had_closures_) sweep_job(*setup_.memory);
+  _exit(0);
 }
 
 }  // namespace retinue

@@ -59,6 +59,7 @@ class Guardian {
   std::vector<std::uint32_t> unfreed_;  ///< Ended contexts that nobody else frees.
   std::optional<HugeHeap> heap_;
   bool heap_is_huge_ = false;
+  bool had_closures_ = false;
   bool shutting_down_ = false;
 };
 

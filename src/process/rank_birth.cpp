@@ -12,8 +12,10 @@
 
 #include "ipc/process_table.h"
 #include "os/clock.h"
+#include "os/fault_point.h"
 #include "os/process_calls.h"
 #include "process/crash_writer.h"
+#include "process/job_sweep.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -99,11 +101,13 @@ void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t 
   ProcessSlot& slot = process_slot(*birth.memory, slot_index);
   try {
     leave_guardian_behind(birth, guardian);
+    fault_point("rank.born", slot.rank);
     take_standard_descriptors(birth);
     const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
     request.surroundings.apply();
     unsetenv(kBootstrapVariable);
     set_rank_environment(slot, request.ranks.size());
+    setenv(kJobVariable, job_variable_value(*birth.memory).c_str(), 1);
     for (const auto& [name, value] : rank.environment) setenv(name.c_str(), value.c_str(), 1);
     reset_signals(birth.signal_mask);
     if (request.kind == StartKind::kForkedFunction) {
