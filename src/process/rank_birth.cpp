@@ -104,6 +104,7 @@ void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t 
     request.surroundings.apply();
     unsetenv(kBootstrapVariable);
     set_rank_environment(slot, request.ranks.size());
+    direct_streams(request.logs, slot.local_rank);
     for (const auto& [name, value] : rank.environment) setenv(name.c_str(), value.c_str(), 1);
     reset_signals(birth.signal_mask);
     if (request.kind == StartKind::kForkedFunction) {
