@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "launch/log_options.h"
@@ -60,6 +61,9 @@ bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
   }
   reap_own_children();
   final_outcomes_ = look();
+  const bool failed = std::any_of(final_outcomes_.begin(), final_outcomes_.end(), is_failure);
+  if (logs_.is_temporary && !failed)  // The files are gone.
+    for (RankOutcome& outcome : final_outcomes_) outcome.stdout_log = outcome.stderr_log = {};
   ended_ = true;
   warn_if_full(logs_);
   free_context(*memory_, index_);

@@ -1,0 +1,68 @@
+// Who shows the output is outlived by nobody, and shows what is there before it ends.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+#include "launch/log_files.h"
+#include "support/started_program.h"
+
+using retinue::test::Folder;
+using retinue::test::StartedProgram;
+using retinue::test::wait_until;
+
+namespace {
+
+class TeeDeath : public testing::TestWithParam<std::string> {
+ protected:
+  /// Returns the pid of the process that watches the rank: the guardian, but for forked ranks.
+  pid_t wait_for_rank() {
+    int parent = 0;
+    const std::string line = program_.read_line();
+    EXPECT_EQ(std::sscanf(line.c_str(), "[rank0]:parent %d", &parent), 1) << line;
+    return parent;
+  }
+  void expect_the_rest() {
+    EXPECT_EQ(program_.read_all(), "[rank0]:half a line [no newline]\n");
+    EXPECT_TRUE(WIFSIGNALED(program_.wait_for_all()));
+  }
+
+  Folder logs_;
+  StartedProgram program_{"tee_program", {GetParam(), logs_.path()}};
+};
+
+// The tests' time limit is what says that a process survived: wait_for_all() would not end.
+TEST_P(TeeDeath, OfTheProgramShowsTheRest) {
+  wait_for_rank();
+  kill(program_.pid(), SIGKILL);
+  expect_the_rest();
+}
+
+TEST_P(TeeDeath, OfTheProgramByASignalShowsTheRest) {
+  wait_for_rank();
+  kill(program_.pid(), SIGTERM);
+  expect_the_rest();
+}
+
+INSTANTIATE_TEST_SUITE_P(StartMethods, TeeDeath, testing::Values("forkserver", "spawn", "fork"),
+                         [](const auto& info) { return info.param; });
+
+class GuardedTee : public TeeDeath {};
+
+TEST_P(GuardedTee, DeathOfProgramAndGuardianShowsTheRest) {
+  const pid_t guardian = wait_for_rank();
+  kill(program_.pid(), SIGSTOP);
+  kill(guardian, SIGSTOP);
+  kill(program_.pid(), SIGKILL);
+  kill(guardian, SIGKILL);
+  expect_the_rest();
+}
+
+INSTANTIATE_TEST_SUITE_P(StartMethods, GuardedTee, testing::Values("forkserver", "spawn"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
