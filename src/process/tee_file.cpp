@@ -22,12 +22,12 @@ TeeFile::TeeFile(std::string path, Console& console, std::atomic<std::uint64_t>&
 TeeFile::Found TeeFile::read_new(std::string& scratch) {
   if (!file_) file_.reset(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file_) throw SystemError("opening " + path_, errno);
-  const ssize_t bytes = pread(file_.get(), scratch.data(), scratch.size(), static_cast<off_t>(read_));
-  if (bytes < 0) throw SystemError("reading " + path_, errno);
-  if (bytes == 0) {
-    note_truncation();
-    return Found::kNothing;
-  }
+  ssize_t bytes = 0;
+  do {
+    bytes = pread(file_.get(), scratch.data(), scratch.size(), static_cast<off_t>(read_));
+    if (bytes < 0) throw SystemError("reading " + path_, errno);
+  } while (bytes == 0 && restart_if_truncated());
+  if (bytes == 0) return Found::kNothing;
   read_ += static_cast<std::uint64_t>(bytes);
   std::string_view text(scratch.data(), static_cast<std::size_t>(bytes));
   while (!text.empty()) {
@@ -38,11 +38,12 @@ TeeFile::Found TeeFile::read_new(std::string& scratch) {
 }
 
 /// Somebody emptied the file, as log rotation does; its writers go on at its new end.
-void TeeFile::note_truncation() {
+bool TeeFile::restart_if_truncated() {
   struct stat status {};
-  if (fstat(file_.get(), &status) != 0 || static_cast<std::uint64_t>(status.st_size) >= read_) return;
+  if (fstat(file_.get(), &status) != 0 || static_cast<std::uint64_t>(status.st_size) >= read_) return false;
   first_ = read_ = 0;
   splitter_.restart();
+  return true;
 }
 
 void TeeFile::finish() {

@@ -32,7 +32,7 @@ class TeeFile {
   bool is_active = false;  ///< The clerk's: whether it is to be read.
 
  private:
-  void note_truncation();
+  bool restart_if_truncated();
 
   std::string path_;
   Console* console_;
