@@ -168,8 +168,9 @@ void Tee::obey() {
 void Tee::show_pending() {
   const bool had_output = !output_.is_gone();
   const bool had_error = !error_.is_gone();
-  const bool progressed = output_.flush() | error_.flush();
-  if (progressed || (!output_.is_pending() && !error_.is_pending())) last_progress_ = Clock::now();
+  const bool output_took = output_.flush();
+  const bool error_took = error_.flush();
+  if (output_took || error_took || (!output_.is_pending() && !error_.is_pending())) last_progress_ = Clock::now();
   if (had_error && error_.is_gone()) report_console(error_, "standard error");
   if (had_output && output_.is_gone()) report_console(output_, "standard output");
 }

@@ -11,6 +11,7 @@
 #include "launch/log_files.h"
 #include "support/started_program.h"
 
+using retinue::test::contents_of;
 using retinue::test::Folder;
 using retinue::test::StartedProgram;
 using retinue::test::wait_until;
@@ -64,5 +65,31 @@ TEST_P(GuardedTee, DeathOfProgramAndGuardianShowsTheRest) {
 
 INSTANTIATE_TEST_SUITE_P(StartMethods, GuardedTee, testing::Values("forkserver", "spawn"),
                          [](const auto& info) { return info.param; });
+
+class FullConsole : public testing::TestWithParam<int> {};
+
+// Nobody reads the pipe, and more than it holds is to be shown: the clerk ends nevertheless.
+TEST_P(FullConsole, OutlivesNobody) {
+  const Folder logs;
+  StartedProgram program("tee_program", {"forkserver", logs.path(), "100000"});
+  EXPECT_TRUE(wait_until([&] { return contents_of(logs.path() + "/0/stderr.log").starts_with("parent "); }));
+  kill(program.pid(), GetParam());
+  EXPECT_TRUE(WIFSIGNALED(program.wait_for_all()));
+  EXPECT_TRUE(contents_of(logs.path() + "/0/stdout.log").ends_with("line 99999\nhalf a line"));
+}
+
+TEST(GuardianAndFullConsole, OutliveNobody) {
+  const Folder logs;
+  StartedProgram program("tee_program", {"forkserver", logs.path(), "100000"});
+  const std::string path = logs.path() + "/0/stderr.log";
+  int guardian = 0;
+  EXPECT_TRUE(wait_until([&] { return std::sscanf(contents_of(path).c_str(), "parent %d", &guardian) == 1; }));
+  kill(guardian, SIGSTOP);
+  kill(program.pid(), SIGKILL);
+  kill(guardian, SIGKILL);
+  EXPECT_TRUE(WIFSIGNALED(program.wait_for_all()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, FullConsole, testing::Values(SIGKILL, SIGTERM));
 
 }  // namespace

@@ -2,13 +2,15 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "retinue/launch/spawn.h"
 
 namespace {
 
-void print_and_wait(retinue::RankContext&) {
+void print_and_wait(retinue::RankContext&, int lines) {
+  for (int i = 0; i < lines; ++i) std::printf("line %d\n", i);
   std::printf("half a line");
   std::fflush(stdout);
   std::fprintf(stderr, "parent %d\n", getppid());
@@ -28,5 +30,5 @@ int main(int argc, char** argv) {
   options.start_method = start;
   options.log_dir = argc > 2 ? argv[2] : "";
   options.tee = retinue::Std::kAll;
-  retinue::start_processes<print_and_wait>(options, {{0, {}}}).join();
+  retinue::start_processes<print_and_wait>(options, {{0, {argc > 3 ? std::atoi(argv[3]) : 0}}}).join();
 }
