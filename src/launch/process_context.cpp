@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
+#include "launch/log_options.h"
 #include "launch/process_context_impl.h"
 #include "os/control_socket.h"
 #include "os/futex.h"
@@ -16,8 +18,12 @@
 
 namespace retinue {
 
-ProcessContext::Impl::Impl(std::shared_ptr<JobMemory> memory, std::uint32_t index, int control_send_fd)
-    : memory_(std::move(memory)), index_(index), control_send_fd_(control_send_fd), owner_(getpid()) {}
+ProcessContext::Impl::Impl(std::shared_ptr<JobMemory> memory, std::uint32_t index, int control_send_fd, LogRequest logs)
+    : memory_(std::move(memory)),
+      index_(index),
+      control_send_fd_(control_send_fd),
+      logs_(std::move(logs)),
+      owner_(getpid()) {}
 
 ProcessContext::Impl::~Impl() {
   if (!ended_ && owner_ == getpid()) let_go();  // Copies in forks of the owner are none of its business.
@@ -62,7 +68,11 @@ bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
   }
   reap_own_children();
   final_outcomes_ = look();
+  const bool failed = std::any_of(final_outcomes_.begin(), final_outcomes_.end(), is_failure);
+  if (logs_.is_temporary && !failed)  // The files are gone.
+    for (RankOutcome& outcome : final_outcomes_) outcome.stdout_log = outcome.stderr_log = {};
   ended_ = true;
+  warn_if_full(logs_);
   free_context(*memory_, index_);
   return true;
 }
@@ -91,7 +101,13 @@ std::vector<RankOutcome> ProcessContext::Impl::look() const {
   std::vector<RankOutcome> outcomes;
   for (std::uint32_t rank = 0; rank < record().nprocs; ++rank)
     outcomes.push_back(outcome_of(process_slot(*memory_, record().slots[rank])));
+  for (RankOutcome& outcome : outcomes) add_log_paths(outcome);
   return outcomes;
+}
+
+void ProcessContext::Impl::add_log_paths(RankOutcome& outcome) const {
+  outcome.stdout_log = logs_.file_of(outcome.local_rank, kStdoutBit);
+  outcome.stderr_log = logs_.file_of(outcome.local_rank, kStderrBit);
 }
 
 std::vector<RankOutcome> ProcessContext::Impl::outcomes() const {

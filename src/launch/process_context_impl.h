@@ -17,7 +17,7 @@ namespace retinue {
 
 class ProcessContext::Impl {
  public:
-  Impl(std::shared_ptr<JobMemory> memory, std::uint32_t index, int control_send_fd);
+  Impl(std::shared_ptr<JobMemory> memory, std::uint32_t index, int control_send_fd, LogRequest logs);
   ~Impl();
 
   /// True when all ranks have ended.
@@ -41,6 +41,8 @@ class ProcessContext::Impl {
 
   ContextRecord& record() const { return context_record(*memory_, index_); }
   std::vector<RankOutcome> look() const;
+  /// Names the log files in an outcome.
+  void add_log_paths(RankOutcome& outcome) const;
   void reap_own_children();
   /// Waits until the guardian has forked the ranks. Errors: as wait_until_ended().
   void wait_until_started() const;
@@ -52,6 +54,7 @@ class ProcessContext::Impl {
   std::shared_ptr<JobMemory> memory_;
   std::uint32_t index_;
   int control_send_fd_;
+  LogRequest logs_;
   std::vector<OwnChild> own_children_;
   std::vector<RankOutcome> final_outcomes_;
   std::atomic<bool> ended_ = false;  ///< Read by signal(), which may come from another thread.

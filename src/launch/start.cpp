@@ -11,6 +11,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "launch/log_options.h"
 #include "launch/process_context_impl.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
@@ -49,8 +50,10 @@ void send_to_guardian(const Runtime::Impl& runtime, const ControlMessage& messag
 }
 
 /// Reserves a context, stores the request, and tells the guardian.
-std::unique_ptr<ProcessContext::Impl> submit(const StartRequest& request) {
+std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartOptions& options) {
   Runtime::Impl& runtime = Runtime::current().impl();
+  PreparedLogs logs(options, static_cast<int>(request.ranks.size()));
+  request.logs = logs.request();
   runtime.wait_for_guardian();
   auto& longest = runtime.memory->header().longest_stop_ms;
   const std::int64_t stop_ms = request.terminate_wait_ms + request.kill_wait_ms;
@@ -61,11 +64,12 @@ std::unique_ptr<ProcessContext::Impl> submit(const StartRequest& request) {
     std::fflush(stdout);  // Before the ranks print: lines appear in the order in which they were written.
     send_to_guardian(runtime, {ControlKind::kStart, index, 0, 0}, {0, 1, 2});
     fault_point("program.start");
+    logs.keep();
   } catch (...) {
     free_context(*runtime.memory, index);
     throw;
   }
-  return std::make_unique<ProcessContext::Impl>(runtime.memory, index, runtime.control_send.get());
+  return std::make_unique<ProcessContext::Impl>(runtime.memory, index, runtime.control_send.get(), request.logs);
 }
 
 /// Whether the guardian runs the same executable as this process.
@@ -135,8 +139,17 @@ void wait_at_gate(const Runtime::Impl& runtime, std::uint32_t context, const Pro
   }
 }
 
+void direct_streams_or_exit(const LogRequest& logs, ProcessSlot& slot) {
+  try {
+    direct_streams(logs, slot.local_rank);
+  } catch (const SystemError& error) {
+    record_failure(slot.crash, "retinue::SystemError", error.what());
+    _exit(127);
+  }
+}
+
 /// Forks one rank that runs `body`, and tells the guardian of it, or that it could not be forked. Returns its pid or 0.
-pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank,
+pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank, const LogRequest& logs,
                    const std::function<void(RankContext&)>& body) {
   const ContextRecord& record = context_record(*runtime.memory, index);
   ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
@@ -148,6 +161,7 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
     wait_at_gate(runtime, index, slot, parent);
     set_rank_environment(slot, record.nprocs);
     setenv(kJobVariable, job_variable_value(*runtime.memory).c_str(), 1);
+    direct_streams_or_exit(logs, slot);
     run_rank_body(record.slots[rank], body, RankOrigin::kForked);
   }
   if (pid < 0) {
@@ -195,7 +209,7 @@ ProcessContext start_function(const StartOptions& options, const EntryKey& entry
   // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
   const std::string file = guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path();
   for (std::string& archive : archives) request.ranks.push_back({std::move(archive), file, runtime.arguments, {}});
-  return ProcessContext(submit(request));
+  return ProcessContext(submit(request, options));
 }
 
 ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body) {
@@ -204,12 +218,12 @@ ProcessContext start_closure(const StartOptions& options, int nprocs, const std:
   refuse_unsafe_fork();
   StartRequest request = new_request(options, StartKind::kClosure);
   request.ranks.resize(static_cast<std::size_t>(nprocs));
-  std::unique_ptr<ProcessContext::Impl> context = submit(request);
+  std::unique_ptr<ProcessContext::Impl> context = submit(request, options);
   std::cout.flush();
   const std::uint32_t index = context->index();
   const ContextRecord& record = context_record(*runtime.memory, index);
   for (std::uint32_t rank = 0; rank < record.nprocs; ++rank)
-    context->add_own_child(rank, fork_closure(runtime, index, rank, body));
+    context->add_own_child(rank, fork_closure(runtime, index, rank, request.logs, body));
   return ProcessContext(std::move(context));
 }
 
@@ -223,7 +237,7 @@ ProcessContext start_processes(const StartOptions& options, const std::vector<Pr
     rank.arguments.insert(rank.arguments.end(), program.arguments.begin(), program.arguments.end());
     request.ranks.push_back(std::move(rank));
   }
-  return ProcessContext(submit(request));
+  return ProcessContext(submit(request, options));
 }
 
 }  // namespace retinue

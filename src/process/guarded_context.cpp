@@ -35,6 +35,10 @@ GuardedContext::GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t 
   }
 }
 
+void GuardedContext::start_logs(const std::vector<FileDescriptor>& standard) {
+  if (!request_.logs.directory.empty()) logs_ = std::make_unique<LogClerk>(request_.logs, standard);
+}
+
 void GuardedContext::start(const RankBirth& birth) {
   const pid_t guardian = getpid();
   for (Member& member : members_) {
@@ -90,12 +94,13 @@ void GuardedContext::note_unborn(Member& member, const std::string& reason) {
 }
 
 bool GuardedContext::owns(pid_t pid) const {
-  return pid == clerk_ || std::any_of(members_.begin(), members_.end(), [pid](const Member& member) {
-           return member.pid == pid && !member.ended && !member.pidfd;
-         });
+  return pid == clerk_ || owns_log_clerk(pid) ||
+         std::any_of(members_.begin(), members_.end(),
+                     [pid](const Member& member) { return member.pid == pid && !member.ended && !member.pidfd; });
 }
 
 void GuardedContext::on_exit(pid_t pid, int status) {
+  if (owns_log_clerk(pid)) return logs_->on_exit(status);
   if (pid == clerk_) {
     clerk_ = 0;
     deadline_.reset();
@@ -181,7 +186,13 @@ void GuardedContext::stop() {
   deadline_ = Clock::now() + std::chrono::milliseconds(request_.terminate_wait_ms);
 }
 
+std::optional<GuardedContext::Clock::time_point> GuardedContext::next_time() const {
+  const auto of_logs = logs_ ? logs_->next_time() : std::nullopt;
+  return deadline_ && of_logs ? std::min(deadline_, of_logs) : deadline_ ? deadline_ : of_logs;
+}
+
 void GuardedContext::on_time(Clock::time_point now) {
+  if (logs_) logs_->on_time(now);
   if (!deadline_ || now < *deadline_) return;
   if (phase_ == Phase::kTerminating) {
     phase_ = Phase::kKilling;
@@ -201,7 +212,16 @@ void GuardedContext::on_time(Clock::time_point now) {
 void GuardedContext::after_end() {
   if (phase_ == Phase::kSymbolizing || phase_ == Phase::kDone) return;
   const bool all = std::all_of(members_.begin(), members_.end(), [](const Member& member) { return member.ended; });
-  if (all) begin_symbolizing();
+  if (!all) return;
+  begin_symbolizing();
+  if (logs_) finish_logs();
+}
+
+void GuardedContext::finish_logs() {
+  const bool failed = std::any_of(members_.begin(), members_.end(), [this](const Member& member) {
+    return is_failure(outcome_of(process_slot(*memory_, member.slot)));
+  });
+  logs_->finish(failed ? LogClerk::Files::kKeep : LogClerk::Files::kRemoveTemporary);
 }
 
 void GuardedContext::begin_symbolizing() {

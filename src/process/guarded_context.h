@@ -11,6 +11,7 @@
 
 #include "ipc/context_table.h"
 #include "os/file_descriptor.h"
+#include "process/log_clerk.h"
 #include "process/rank_birth.h"
 #include "process/start_request.h"
 
@@ -27,6 +28,16 @@ class GuardedContext {
   /// Forks the ranks; in each of them this does not return. A fork that fails ends those that were started and refuses
   /// the context.
   void start(const RankBirth& birth);
+  /// Begins to show the ranks' output, if any is to be shown; before start(). `standard`: the requester's descriptors.
+  void start_logs(const std::vector<FileDescriptor>& standard);
+  /// Descriptors that no rank should have.
+  std::vector<int> log_fds() const { return logs_ ? logs_->fds() : std::vector<int>(); }
+  bool owns_log_clerk(pid_t pid) const { return logs_ && logs_->owns(pid); }
+  /// The program is gone and the ranks have been killed: shows the rest of their output, without much patience.
+  void hurry_logs() {
+    if (logs_) logs_->hurry();
+  }
+
   /// Takes over a rank that the requester forked, and opens its gate. A pid of 0: the requester could not fork it.
   void adopt(std::uint32_t rank, pid_t pid, FileDescriptor pidfd);
 
@@ -46,10 +57,11 @@ class GuardedContext {
   void stop();
   /// Takes the next step of the ladder when its time has come.
   void on_time(Clock::time_point now);
-  std::optional<Clock::time_point> next_time() const { return deadline_; }
+  std::optional<Clock::time_point> next_time() const;
 
-  /// All ranks have ended and their stacks are written; what is left is to sweep orphans and to tell.
-  bool is_done() const { return phase_ == Phase::kDone; }
+  /// All ranks have ended, their stacks are written and their output is shown; what is left is to sweep orphans and to
+  /// tell.
+  bool is_done() const { return phase_ == Phase::kDone && (!logs_ || logs_->is_done()); }
   void publish_end();
 
   bool has_member(std::uint32_t process_slot_index) const;
@@ -76,6 +88,7 @@ class GuardedContext {
   void step_ladder(const Member& member, int signal) const;
   void after_end();
   void begin_symbolizing();
+  void finish_logs();
 
   std::shared_ptr<JobMemory> memory_;
   std::uint32_t index_;
@@ -84,6 +97,7 @@ class GuardedContext {
   Phase phase_ = Phase::kRunning;
   std::optional<Clock::time_point> deadline_;
   pid_t clerk_ = 0;
+  std::unique_ptr<LogClerk> logs_;  ///< Of a context with log files.
 };
 
 }  // namespace retinue

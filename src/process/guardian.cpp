@@ -83,8 +83,10 @@ void Guardian::prepare_process() {
 std::vector<int> Guardian::own_fds() const {
   std::vector<int> fds = {setup_.control_receive.get(), setup_.program_pidfd.get(), setup_.lifeline.get(),
                           child_events_.get()};
-  for (const auto& context : contexts_)
+  for (const auto& context : contexts_) {
     for (const int fd : context->adopted_pidfds()) fds.push_back(fd);
+    for (const int fd : context->log_fds()) fds.push_back(fd);
+  }
   return fds;
 }
 
@@ -222,6 +224,7 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
   }
   contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context));
   GuardedContext& context = *contexts_.back();
+  context.start_logs(descriptors);
   // A requester that forks its ranks itself tells about them one by one.
   if (context.kind() == StartKind::kClosure) {
     had_closures_ = true;
@@ -315,32 +318,6 @@ void Guardian::sweep_orphans() {
     poll(&entry, 1, 100);
     reap();
   }
-}
-
-/// The program is gone without a word: so is the job.
-void Guardian::abandon_ship() {
-  const auto end = Clock::now() + kSweepTime;
-  for (;;) {
-    const std::vector<pid_t> children = children_of_self();
-    bool adopted = false;
-    for (const pid_t pid : children) {
-      kill(-pid, SIGKILL);
-      kill(pid, SIGKILL);
-    }
-    for (std::uint32_t slot = kGuardianSlot + 1; slot < kMaxProcesses; ++slot) {
-      const ProcessSlot& process = process_slot(*setup_.memory, slot);
-      const ProcessState state = process.state.load(std::memory_order_acquire);
-      if (state != ProcessState::kRunning || !process.is_alive()) continue;
-      adopted = true;
-      kill(process.pid.load(std::memory_order_relaxed), SIGKILL);
-    }
-    if ((children.empty() && !adopted) || Clock::now() >= end) break;
-    pollfd entry{child_events_.get(), POLLIN, 0};
-    poll(&entry, 1, 20);
-    reap();
-  }
-  if (had_closures_) sweep_job(*setup_.memory);
-  _exit(0);
 }
 
 }  // namespace retinue

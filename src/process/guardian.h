@@ -48,6 +48,12 @@ class Guardian {
   void refuse(std::uint32_t index, const char* reason);
   void stop_contexts_of_dead_parents();
   void free_ended_contexts();
+  /// What is left of the job: log clerks, and all others.
+  struct Remains {
+    int processes = 0;
+    std::vector<pid_t> log_clerks;
+  };
+  Remains kill_ranks_and_orphans() const;
   [[noreturn]] void abandon_ship();
   GuardedContext* find(std::uint32_t index);
   std::vector<int> own_fds() const;

@@ -108,6 +108,7 @@ void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t 
     unsetenv(kBootstrapVariable);
     set_rank_environment(slot, request.ranks.size());
     setenv(kJobVariable, job_variable_value(*birth.memory).c_str(), 1);
+    direct_streams(request.logs, slot.local_rank);
     for (const auto& [name, value] : rank.environment) setenv(name.c_str(), value.c_str(), 1);
     reset_signals(birth.signal_mask);
     if (request.kind == StartKind::kForkedFunction) {

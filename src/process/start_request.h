@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ipc/job_layout.h"
+#include "process/log_request.h"
 #include "retinue/process/stop_policy.h"
 
 namespace retinue {
@@ -63,11 +64,12 @@ struct StartRequest {
   std::int64_t terminate_wait_ms = 0;
   std::int64_t kill_wait_ms = 0;
   Surroundings surroundings;
+  LogRequest logs;
   std::vector<RankRequest> ranks;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(kind, name, entry, terminate_wait_ms, kill_wait_ms, surroundings, ranks);
+    archive(kind, name, entry, terminate_wait_ms, kill_wait_ms, surroundings, logs, ranks);
   }
 };
 

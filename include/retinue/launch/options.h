@@ -42,15 +42,19 @@ struct StartOptions {
   std::optional<StartMethod> start_method = std::nullopt;
   StopPolicy stop = {};
   /// An empty directory that exists: gets {local_rank}/stdout.log, stderr.log, error.json. Left out where redirects or
-  /// tees need one: a new one in the temporary folder, named on standard error, kept after a failure only.
+  /// tees need one: a new one in the temporary folder (TMPDIR), named on standard error, kept after a failure only.
+  /// Ranks find the path of their error.json in TORCHELASTIC_ERROR_FILE.
   std::string log_dir = {};
   /// Streams that go to their files only.
   StdByRank redirects = {};
-  /// Streams that go to their files and, line by line with a prefix, to the console.
+  /// Streams that go to their files and, line by line with a prefix, to the console; also where `redirects` names them.
+  /// A slow or closed console stops no rank. Programs of the C library write whole buffers to files: give them
+  /// `stdbuf -oL`, and Python PYTHONUNBUFFERED=1, to see lines at once.
   StdByRank tee = {};
   /// Heads each tee'd line; ${role_name} (that is `name`), ${local_rank} and ${rank} are filled in.
   std::string line_prefix = "[${role_name}${local_rank}]:";
-  /// Local ranks whose lines the console shows; empty: all of them.
+  /// Local ranks whose lines the console shows; empty: all of them. Of the others, tee'd streams go to their files only
+  /// and those without a file to nowhere.
   std::vector<int> console_ranks = {};
   /// Of tee'd lines the console shows those that contain one of these; empty: all of them.
   std::vector<std::string> console_filters = {};

@@ -29,8 +29,11 @@ class StdByRank {
   }
   /// Whether any of the local ranks below `ranks` has a stream.
   bool any(int ranks) const;
-  /// The largest rank that is named; -1 if none is.
+  /// Whether it was made for single ranks.
+  bool names_ranks() const { return !by_rank_.empty(); }
+  /// The largest and the smallest rank that is named; -1 if none is.
   int largest_rank() const { return by_rank_.empty() ? -1 : by_rank_.rbegin()->first; }
+  int smallest_rank() const { return by_rank_.empty() ? -1 : by_rank_.begin()->first; }
 
  private:
   Std others_ = Std::kNone;

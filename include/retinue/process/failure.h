@@ -35,6 +35,8 @@ struct RankOutcome {
   std::string type;                   ///< Demangled type of the exception, if there was one.
   std::string message;                ///< what(), nested exceptions one per line; or what a signal means.
   std::string stack;                  ///< Of the throw or crash, one frame per line; empty when unknown.
+  std::string stdout_log;             ///< The file that holds its standard output; empty when there is none.
+  std::string stderr_log;             ///< The same for its standard error.
   std::chrono::nanoseconds ended{0};  ///< CLOCK_MONOTONIC at the throw, the crash or the end.
 };
 

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "os/file_descriptor.h"
+#include "process/log_request.h"
+#include "process/tee_board.h"
+
+namespace retinue {
+
+/// The guardian's side of a context's logs: a clerk process that shows them, if any are shown, and the removal of a
+/// temporary directory. Reacts to events and deadlines and never blocks.
+///
+/// Ranks write to files and know nothing of the clerk: if it is killed, another one continues where it stopped.
+class LogClerk {
+ public:
+  using Clock = std::chrono::steady_clock;
+  enum class Files { kKeep, kRemoveTemporary };
+
+  /// `standard`: descriptors 0, 1, 2 of the requester, whose consoles the last two are. Forks the clerk.
+  LogClerk(const LogRequest& logs, const std::vector<FileDescriptor>& standard);
+
+  bool owns(pid_t pid) const { return pid != 0 && pid == pid_; }
+  void on_exit(int status);
+
+  /// All ranks have ended: what is left is shown, then the files are kept or removed.
+  void finish(Files files);
+  /// The program is gone: the same, with less patience, and nothing is removed.
+  void hurry();
+  void on_time(Clock::time_point now);
+  std::optional<Clock::time_point> next_time() const { return deadline_; }
+  bool is_done() const { return is_finishing_ && pid_ == 0; }
+
+  /// Descriptors that no rank should have.
+  std::vector<int> fds() const { return {wake_.get(), output_.get(), error_.get()}; }
+
+ private:
+  enum class Task { kNone, kShow, kRemove };
+
+  void start_showing();
+  void start_removing();
+  [[noreturn]] void be_clerk(pid_t guardian) const;
+  void order(TeeBoard::Order order);
+  void replace_killed(int status);
+  /// One line on the console, unless nobody takes it.
+  void say(const std::string& text) const;
+
+  const LogRequest& logs_;
+  std::optional<TeeBoard> board_;
+  FileDescriptor wake_;
+  FileDescriptor output_;
+  FileDescriptor error_;
+  pid_t pid_ = 0;
+  Task task_ = Task::kNone;
+  bool is_finishing_ = false;
+  bool has_said_killed_ = false;
+  int starts_ = 0;
+  Files files_ = Files::kKeep;
+  std::uint64_t seen_written_bytes_ = 0;
+  std::optional<Clock::time_point> deadline_;
+};
+
+}  // namespace retinue

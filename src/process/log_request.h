@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cereal/types/string.hpp>
+#include <cereal/types/vector.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace retinue {
+
+/// The two output streams of a rank, as bits of a mask: as Std in the launch room.
+constexpr std::uint32_t kStdoutBit = 1;
+constexpr std::uint32_t kStderrBit = 2;
+
+/// Where one rank's streams go. A stream that is in no mask stays the requester's.
+struct RankLogs {
+  std::uint32_t files = 0;      ///< To the rank's own file.
+  std::uint32_t shown = 0;      ///< Of these, to the console too.
+  std::uint32_t discarded = 0;  ///< To nowhere.
+  std::string prefix;           ///< Heads each line that is shown.
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(files, shown, discarded, prefix);
+  }
+};
+
+/// What becomes of the output of a context's ranks: the log part of a start request.
+struct LogRequest {
+  std::string name;                  ///< Of the ranks, for messages.
+  std::string directory;             ///< Absolute; holds a directory for each local rank. Empty: there are no files.
+  bool is_temporary = false;         ///< Made for this context: removed when no rank failed.
+  std::uint32_t coloured = 0;        ///< Streams whose console shows prefixes in colours.
+  std::vector<std::string> filters;  ///< Only lines with one of these are shown; empty: all.
+  std::vector<RankLogs> ranks;       ///< By local rank; empty: all streams stay the requester's.
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(name, directory, is_temporary, coloured, filters, ranks);
+  }
+
+  /// Whether any stream is shown line by line.
+  bool shows_any() const;
+  std::string rank_directory(int local_rank) const;
+  /// Path of the file of stream `bit`; empty if it has none.
+  std::string file_of(int local_rank, std::uint32_t bit) const;
+};
+
+/// In a rank, before its first line: gives its streams the places that `logs` says, and names its error file in the
+/// environment. Errors: SystemError, which names the file.
+void direct_streams(const LogRequest& logs, int local_rank);
+
+}  // namespace retinue

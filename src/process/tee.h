@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "os/file_descriptor.h"
+#include "process/console.h"
+#include "process/log_request.h"
+#include "process/tee_board.h"
+#include "process/tee_file.h"
+
+namespace retinue {
+
+/// How a log clerk ends.
+enum class TeeEnd : int {
+  kDone = 0,      ///< The consoles have all that they still wanted.
+  kGaveUp = 3,    ///< A console took nothing for too long.
+  kTroubled = 4,  ///< It could not do its work, and said why.
+};
+
+/// The work of a log clerk: shows the lines of a context's files on its consoles until the ranks have ended.
+///
+/// A file that changes wakes it once; then it reads it every few milliseconds until nothing came, and waits for the
+/// next change. So an idle job costs nothing, and a busy one few wakes.
+class Tee {
+ public:
+  struct Descriptors {
+    int wake;             ///< An eventfd: there is a new order on the board.
+    int guardian_pidfd;   ///< -1: the guardian is gone already.
+    int standard_output;  ///< The consoles.
+    int standard_error;
+  };
+
+  Tee(const LogRequest& logs, const TeeBoard& board, Descriptors descriptors);
+
+  TeeEnd run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Reads each active file once; returns whether one of them had more.
+  bool read_active();
+  /// Whether the file stays active.
+  bool read_file(TeeFile& file, bool& has_more);
+  TeeFile::Found read_with_few_descriptors(TeeFile& file);
+  bool watch(TeeFile& file);
+  void activate(TeeFile& file);
+  void activate_all();
+  void take_changes();
+  void obey();
+  void show_pending();
+  void report_console(const Console& console, const char* name);
+  void wait(bool has_more);
+  std::optional<std::chrono::nanoseconds> longest_wait(bool has_more) const;
+  bool can_read_some() const;
+  bool is_shown() const { return active_.empty() && !output_.is_pending() && !error_.is_pending(); }
+  bool is_stuck() const;
+
+  const TeeBoard& board_;
+  Descriptors descriptors_;
+  Console output_;
+  Console error_;
+  std::vector<TeeFile> files_;
+  std::vector<TeeFile*> active_;
+  FileDescriptor changes_;
+  std::map<int, TeeFile*> watched_;
+  bool is_timed_ = false;  ///< Some file can't be watched: all are looked at from time to time.
+  bool is_ending_ = false;
+  bool is_settled_ = false;  ///< Nobody writes any more.
+  Clock::time_point last_progress_;
+  std::string scratch_;
+};
+
+}  // namespace retinue
