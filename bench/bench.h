@@ -65,5 +65,9 @@ std::vector<Row> run_spawn(const Settings& settings);
 std::vector<Row> run_barrier(const Settings& settings);
 std::vector<Row> run_all_reduce(const Settings& settings);
 std::vector<Row> run_ddp(const Settings& settings);
+std::vector<Row> run_launch(const Settings& settings);
+std::vector<Row> run_tee(const Settings& settings);
+std::vector<Row> run_failure(const Settings& settings);
+std::vector<Row> run_scale(const Settings& settings);
 
 }  // namespace retinue::bench

@@ -22,15 +22,6 @@ namespace fs = std::filesystem;
 constexpr std::chrono::minutes kAnswerWait(3);
 constexpr std::chrono::seconds kEndWait(5);
 
-/// The interpreter that has the peers' packages; empty if there is none.
-std::string peer_python() {
-  if (const char* named = std::getenv("RETINUE_PEER_PYTHON"); named != nullptr && *named != '\0') return named;
-  for (const char* python : {RETINUE_SOURCE_DIR "/.retinue/venv-peer-torch/bin/python3", RETINUE_TORCH_PYTHON}) {
-    if (fs::exists(python)) return python;
-  }
-  return "";
-}
-
 /// The caller's environment and what tells a peer's process its place.
 std::vector<std::string> environment_of(int rank, int processes, const fs::path& folder) {
   std::vector<std::string> variables = {
@@ -56,6 +47,14 @@ bool wait_readable(int channel, const Deadline& deadline) {
 }
 
 }  // namespace
+
+std::string peer_python() {
+  if (const char* named = std::getenv("RETINUE_PEER_PYTHON"); named != nullptr && *named != '\0') return named;
+  for (const char* python : {RETINUE_SOURCE_DIR "/.retinue/venv-peer-torch/bin/python3", RETINUE_TORCH_PYTHON}) {
+    if (fs::exists(python)) return python;
+  }
+  return "";
+}
 
 Peer::~Peer() {
   for (const Process& process : running_) shutdown(process.channel, SHUT_WR);

@@ -14,6 +14,9 @@
 
 namespace retinue::bench {
 
+/// The interpreter that has the peers' packages; empty if there is none.
+std::string peer_python();
+
 /// A peer system's processes: copies of a script of bench/peers that stay alive over all rounds, read a command as a
 /// line and answer with a line of JSON. Between commands they are blocked, so that they cost nothing while others are
 /// measured.

@@ -24,7 +24,11 @@ const std::map<std::string, std::vector<Row> (*)(const Settings&)>& cases() {
       {"all_reduce", retinue::bench::run_all_reduce},
       {"barrier", retinue::bench::run_barrier},
       {"ddp", retinue::bench::run_ddp},
+      {"failure", retinue::bench::run_failure},
+      {"launch", retinue::bench::run_launch},
+      {"scale", retinue::bench::run_scale},
       {"spawn", retinue::bench::run_spawn},
+      {"tee", retinue::bench::run_tee},
   };
   return all;
 }

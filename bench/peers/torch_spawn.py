@@ -1,7 +1,8 @@
 """A peer: starting ranks that run a torch operation by torch.multiprocessing, on command.
 
-retinue-bench writes lines "spawn|fork|forkserver RANKS" to standard input and reads one JSON object per line from standard
-output: {"us": microseconds from the call to the return of start_processes}, or {"error": text}.
+retinue-bench writes lines "spawn|fork|forkserver RANKS", or "empty RANKS" for ranks that do nothing, to standard input and
+reads one JSON object per line from standard output: {"us": microseconds from the call to the return of start_processes},
+or {"error": text}.
 """
 import json
 import sys
@@ -19,6 +20,16 @@ def multiply(rank, results):
     results[rank] = ones.mm(ones).sum()
 
 
+def nothing(rank):
+    pass
+
+
+def start_empty(ranks):
+    begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    mp.spawn(nothing, nprocs=ranks)
+    return {"us": (time.clock_gettime_ns(time.CLOCK_MONOTONIC) - begin) / 1000}
+
+
 def start(method, ranks):
     results = torch.zeros(ranks, dtype=torch.float64).share_memory_()
     begin = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
@@ -33,7 +44,7 @@ def main():
     for line in sys.stdin:
         method, ranks = line.split()
         try:
-            answer = start(method, int(ranks))
+            answer = start_empty(int(ranks)) if method == "empty" else start(method, int(ranks))
         except Exception as error:  # whatever it is, the bench must know it
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
