@@ -8,6 +8,7 @@
 
 #include "command_line.h"
 #include "completion.h"
+#include "doctor.h"
 #include "help.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"
@@ -35,6 +36,8 @@ Words words_of(const CLI::App& run, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  // Before the Runtime, which cannot be made on a machine that is ill enough.
+  if (argc == 2 && std::string(argv[1]) == "doctor") return retinue::doctor_command();
   retinue::Runtime runtime(argc, argv);
   CLI::App app("Starts and looks after programs of several processes.", "retinue");
   app.set_version_flag("--version", RETINUE_VERSION);
@@ -46,6 +49,7 @@ int main(int argc, char** argv) try {
   run->footer(retinue::kRunExamples);
   CLI::App* completion =
       app.add_subcommand("completion", "Print a script that completes commands and flags in a shell");
+  app.add_subcommand("doctor", "Say what on this machine will limit a job, and what to do about it");
   std::string shell;
   completion->add_option("shell", shell, "bash or zsh")->required();
   Words words = words_of(*run, argc, argv);
