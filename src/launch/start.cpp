@@ -190,7 +190,8 @@ ProcessContext start_function(const StartOptions& options, const EntryKey& entry
   request.entry = std::move(stream).str();
   // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
   const std::string file = guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path();
-  for (std::string& archive : archives) request.ranks.push_back({std::move(archive), file, runtime.arguments, {}, false});
+  for (std::string& archive : archives)
+    request.ranks.push_back({std::move(archive), file, runtime.arguments, {}, false});
   return ProcessContext(submit(request));
 }
 
