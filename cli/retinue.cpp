@@ -1,50 +1,70 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <thread>
+#include <memory>
+#include <string>
+#include <vector>
 
+#include "command_line.h"
+#include "completion.h"
+#include "doctor.h"
+#include "help.h"
+#include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"
 #include "run_command.h"
+#include "run_flags.h"
 
 namespace {
 
-/// -n: a number, or `auto` or `cpu` for one rank per CPU.
-int count_of(const std::string& text) {
-  if (text == "auto" || text == "cpu") return static_cast<int>(std::thread::hardware_concurrency());
-  std::size_t used = 0;
-  int count = 0;
-  try {
-    count = std::stoi(text, &used);
-  } catch (const std::exception&) {
-    used = 0;
-  }
-  if (used != text.size() || count < 1)
-    throw CLI::ValidationError("--nproc-per-node", "'" + text + "' is no number of processes; give 1, 2, ... or auto");
-  return count;
+constexpr int kWrongUse = 2;  // As shells and Python have it.
+
+/// The words after the command's name; `run` is one by whose flags the program's are kept apart.
+struct Words {
+  std::vector<std::string> ours;
+  std::vector<std::string> program;
+};
+
+Words words_of(const CLI::App& run, int argc, char** argv) {
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (words.empty() || words.front() != "run") return {words, {}};
+  retinue::CommandLine line = retinue::split_command_line(run, {words.begin() + 1, words.end()});
+  line.flags.insert(line.flags.begin(), words.front());
+  return {line.flags, line.program};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
+  // Before the Runtime, which cannot be made on a machine that is ill enough.
+  if (argc == 2 && std::string(argv[1]) == "doctor") return retinue::doctor_command();
   retinue::Runtime runtime(argc, argv);
   CLI::App app("Starts and looks after programs of several processes.", "retinue");
   app.set_version_flag("--version", RETINUE_VERSION);
   app.require_subcommand(1);
-  std::string count = "1";
+  app.formatter(std::make_shared<retinue::HelpText>());
   CLI::App* run = app.add_subcommand("run", "Start a program's ranks, with the environment that torchrun gives");
-  run->add_option("-n,--nproc-per-node,--nproc_per_node", count, "Ranks on this host: a number, or auto")
-      ->capture_default_str();
-  run->prefix_command();
-  run->footer("retinue run -n 2 ./program arguments...");
+  retinue::RunFlags flags;
+  retinue::declare_run_flags(*run, flags);
+  run->footer(retinue::kRunExamples);
+  CLI::App* completion =
+      app.add_subcommand("completion", "Print a script that completes commands and flags in a shell");
+  app.add_subcommand("doctor", "Say what on this machine will limit a job, and what to do about it");
+  std::string shell;
+  completion->add_option("shell", shell, "bash or zsh")->required();
+  Words words = words_of(*run, argc, argv);
+  std::reverse(words.ours.begin(), words.ours.end());  // CLI11 takes them from the end.
   try {
-    app.parse(argc, argv);
-    retinue::RunOptions options{count_of(count), run->remaining()};
-    if (!options.command.empty() && options.command.front() == "--") options.command.erase(options.command.begin());
-    if (options.command.empty()) throw CLI::RequiredError("the program to run");
-    return retinue::run_command(options);
+    app.parse(words.ours);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    return app.exit(error) == 0 ? 0 : kWrongUse;
   }
+  if (run->parsed()) return retinue::run_command(retinue::make_run_options(flags, words.program));
+  std::fputs(retinue::completion_script(app, shell).c_str(), stdout);
+  return 0;
+} catch (const retinue::UsageError& error) {
+  std::fprintf(stderr, "retinue: %s\n", error.what());
+  return kWrongUse;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "retinue: %s\n", error.what());
   return 1;

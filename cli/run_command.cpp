@@ -1,107 +1,23 @@
 #include "run_command.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
-#include <optional>
-#include <thread>
+#include <memory>
 
+#include "console_input.h"
+#include "dry_run.h"
+#include "held_port.h"
+#include "rank_plan.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/spawn.h"
+#include "run_logs.h"
+#include "signal_forwarder.h"
 
 namespace retinue {
 namespace {
-
-/// A port that is free now: the program's rank 0 may listen on it.
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof address;
-  const bool found = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), bytes) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  if (!found) throw SystemError("finding a free port for MASTER_PORT", error);
-  return ntohs(address.sin_port);
-}
-
-std::string value_or(const char* name, const std::string& otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0' ? value : otherwise;
-}
-
-/// What torchrun sets; RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE are set for every rank anyway.
-std::map<std::string, std::string> torchrun_environment(int rank, int world_size, const std::string& port) {
-  const std::string size = std::to_string(world_size);
-  const auto cpus = static_cast<int>(std::thread::hardware_concurrency());
-  return {{"GROUP_RANK", "0"},
-          {"ROLE_RANK", std::to_string(rank)},
-          {"ROLE_NAME", "default"},
-          {"GROUP_WORLD_SIZE", "1"},
-          {"ROLE_WORLD_SIZE", size},
-          {"MASTER_ADDR", value_or("MASTER_ADDR", "127.0.0.1")},
-          {"MASTER_PORT", port},
-          {"TORCHELASTIC_RESTART_COUNT", "0"},
-          {"TORCHELASTIC_MAX_RESTARTS", "0"},
-          {"TORCHELASTIC_RUN_ID", "none"},
-          {"TORCHELASTIC_USE_AGENT_STORE", "False"},
-          {"TORCH_NCCL_ASYNC_ERROR_HANDLING", value_or("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")},
-          {"OMP_NUM_THREADS", value_or("OMP_NUM_THREADS", std::to_string(std::max(1, cpus / world_size)))}};
-}
-
-/// Takes the signals meant for this command on a thread of its own and passes them to the ranks.
-class SignalForwarder {
- public:
-  explicit SignalForwarder(ProcessContext& ranks) : ranks_(ranks) {
-    sigemptyset(&signals_);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT}) sigaddset(&signals_, signal);
-    sigaddset(&signals_, kWake);
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-    thread_ = std::thread([this] { forward(); });
-  }
-  ~SignalForwarder() {
-    pthread_kill(thread_.native_handle(), kWake);
-    thread_.join();
-  }
-  SignalForwarder(const SignalForwarder&) = delete;
-  SignalForwarder& operator=(const SignalForwarder&) = delete;
-
-  /// The signal that asked for the end; 0 if none did.
-  int ended_by() const { return ended_by_; }
-
- private:
-  static constexpr int kWake = SIGALRM;
-
-  void forward() {
-    for (int signal = 0; sigwait(&signals_, &signal) == 0 && signal != kWake;) {
-      const bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
-      try {
-        ranks_.signal(ends && ended_by_ != 0 ? SIGKILL : signal);  // Asked twice: without grace.
-        if (ends && ended_by_ == 0) ranks_.terminate();
-      } catch (const Error&) {
-        return;  // The guardian is gone; join() says so.
-      }
-      if (ends) ended_by_ = signal;
-    }
-  }
-
-  ProcessContext& ranks_;
-  sigset_t signals_;
-  std::thread thread_;
-  std::atomic<int> ended_by_ = 0;
-};
 
 int exit_code_of(const ProcessException& failure) {
   const RankOutcome& outcome = failure.outcome();
@@ -109,24 +25,65 @@ int exit_code_of(const ProcessException& failure) {
   return outcome.exit_code != 0 ? outcome.exit_code : 1;
 }
 
+/// The role that all ranks have; "rank" where they differ, so that no line bears a wrong name.
+std::string common_role(const RunOptions& options) {
+  const std::string& first = options.programs.front().role;
+  const auto has_it = [&](const ProgramSection& section) { return section.role == first; };
+  return std::ranges::all_of(options.programs, has_it) ? first : "rank";
+}
+
+StartOptions start_options(const RunOptions& options, const std::string& log_dir) {
+  StartOptions start;
+  start.name = common_role(options);
+  start.stop.terminate_wait = options.shutdown_timeout;
+  start.log_dir = log_dir;
+  start.redirects = options.redirects;
+  start.tee = options.tee;
+  start.console_ranks = options.console_ranks;
+  start.console_filters = options.console_filters;
+  if (const char* prefix = std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")) start.line_prefix = prefix;
+  return start;
+}
+
+/// One life of all ranks. Errors: ProcessException when one fails.
+void run_attempt(const RunOptions& options, const std::vector<PlannedRank>& plan, const Devices& devices, int number,
+                 const std::string& log_dir, SignalForwarder& signals) {
+  std::unique_ptr<HeldPort> port;  // Held until the ranks have ended.
+  if (!options.master_port) port = std::make_unique<HeldPort>();
+  const Attempt attempt{number, std::to_string(port ? port->number() : *options.master_port)};
+  ProcessContext ranks =
+      start_processes(start_options(options, log_dir), rank_programs(options, plan, attempt, devices));
+  const SignalForwarder::Receiver receiver(signals, ranks);
+  ranks.join();
+}
+
 }  // namespace
 
 int run_command(const RunOptions& options) {
-  const std::string port = value_or("MASTER_PORT", std::to_string(free_port()));
-  std::vector<Program> programs;
-  for (int rank = 0; rank < options.nproc_per_node; ++rank)
-    programs.push_back({options.command.front(),
-                        {options.command.begin() + 1, options.command.end()},
-                        torchrun_environment(rank, options.nproc_per_node, port)});
-  ProcessContext ranks = start_processes({.name = options.command.front()}, programs);
-  SignalForwarder forwarder(ranks);
-  try {
-    ranks.join();
-  } catch (const ProcessException& failure) {
-    std::fprintf(stderr, "retinue run: %s\n", failure.what());
-    return exit_code_of(failure);
+  const Devices devices = Devices::of_this_machine();
+  const std::vector<PlannedRank> plan = plan_ranks(options, devices);
+  if (options.dry_run) {
+    std::fputs(dry_run_text(options, plan, devices).c_str(), stdout);
+    return 0;
   }
-  return forwarder.ended_by() != 0 ? 128 + forwarder.ended_by() : 0;
+  SignalForwarder signals(options.ending_signals);
+  std::unique_ptr<ConsoleInput> input;
+  if (!options.input.empty() && options.input != "none") input = std::make_unique<ConsoleInput>();
+  RunLogs logs(options.log_dir, options.run_id);
+  for (int number = 0;; ++number) {
+    const std::string log_dir = logs.make_attempt(number);
+    if (number == 0 && !log_dir.empty()) fmt::print(stderr, "retinue run: logs are in {}\n", logs.run_folder());
+    try {
+      run_attempt(options, plan, devices, number, log_dir, signals);
+      return signals.ended_by() != 0 ? 128 + signals.ended_by() : 0;
+    } catch (const ProcessException& failure) {
+      fmt::print(stderr, "retinue run: {}\n", failure.what());
+      if (signals.ended_by() != 0) return 128 + signals.ended_by();
+      if (number >= options.max_restarts) return exit_code_of(failure);
+    }
+    fmt::print(stderr, "retinue run: starting all {} ranks again: restart {} of {}\n", plan.size(), number + 1,
+               options.max_restarts);
+  }
 }
 
 }  // namespace retinue

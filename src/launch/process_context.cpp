@@ -150,8 +150,10 @@ std::vector<int> ProcessContext::pids() const {
 std::vector<RankOutcome> ProcessContext::status() const {
   return impl_->outcomes();
 }
-void ProcessContext::terminate() {
-  impl_->request(ControlKind::kStop);
+void ProcessContext::terminate(int first_signal) {
+  if (first_signal <= 0 || first_signal > SIGRTMAX)
+    throw UsageError(fmt::format("ProcessContext::terminate: no signal {}", first_signal));
+  impl_->request(ControlKind::kStop, first_signal);
 }
 
 void ProcessContext::signal(int signal) {

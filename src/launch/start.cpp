@@ -208,7 +208,8 @@ ProcessContext start_function(const StartOptions& options, const EntryKey& entry
   request.entry = std::move(stream).str();
   // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
   const std::string file = guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path();
-  for (std::string& archive : archives) request.ranks.push_back({std::move(archive), file, runtime.arguments, {}});
+  for (std::string& archive : archives)
+    request.ranks.push_back({std::move(archive), file, runtime.arguments, {}, false});
   return ProcessContext(submit(request, options));
 }
 
@@ -233,8 +234,9 @@ ProcessContext start_processes(const StartOptions& options, const std::vector<Pr
   check_count(programs.size());
   StartRequest request = new_request(options, StartKind::kProgram);
   for (const Program& program : programs) {
-    RankRequest rank{{}, program.file, {program.file}, program.environment};
+    RankRequest rank{{}, program.file, {program.file}, program.environment, false};
     rank.arguments.insert(rank.arguments.end(), program.arguments.begin(), program.arguments.end());
+    rank.has_no_input = program.input == Program::Input::kNone;
     request.ranks.push_back(std::move(rank));
   }
   return ProcessContext(submit(request, options));

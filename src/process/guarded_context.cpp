@@ -175,13 +175,22 @@ void GuardedContext::step_ladder(const Member& member, int signal) const {
   signal_group(member, signal);
 }
 
-void GuardedContext::stop() {
+void GuardedContext::kill_all(Clock::time_point now) {
+  phase_ = Phase::kKilling;
+  deadline_ = now + std::chrono::milliseconds(request_.kill_wait_ms);
+  for (const Member& member : members_)
+    if (!member.ended && member.pid != 0) step_ladder(member, SIGKILL);
+}
+
+void GuardedContext::stop(int first_signal) {
+  if (first_signal == SIGKILL && (phase_ == Phase::kRunning || phase_ == Phase::kTerminating))
+    return kill_all(Clock::now());
   if (phase_ != Phase::kRunning) return;
   phase_ = Phase::kTerminating;
   for (const Member& member : members_) {
     if (member.ended || member.pid == 0) continue;
     signal_group(member, SIGCONT);
-    step_ladder(member, SIGTERM);
+    step_ladder(member, first_signal);
   }
   deadline_ = Clock::now() + std::chrono::milliseconds(request_.terminate_wait_ms);
 }
@@ -195,10 +204,7 @@ void GuardedContext::on_time(Clock::time_point now) {
   if (logs_) logs_->on_time(now);
   if (!deadline_ || now < *deadline_) return;
   if (phase_ == Phase::kTerminating) {
-    phase_ = Phase::kKilling;
-    deadline_ = now + std::chrono::milliseconds(request_.kill_wait_ms);
-    for (const Member& member : members_)
-      if (!member.ended) step_ladder(member, SIGKILL);
+    kill_all(now);
   } else if (phase_ == Phase::kKilling) {
     for (Member& member : members_)  // The kernel does not let them go (state D): report and go on.
       if (!member.ended) note_end(member, SIGKILL);

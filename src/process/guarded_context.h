@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -53,8 +54,8 @@ class GuardedContext {
   /// Sends a signal to all ranks that still run, each with its process group.
   void send_signal(int signal) const;
 
-  /// Begins the stop ladder, if it has not begun.
-  void stop();
+  /// Begins the stop ladder with `first_signal`, if it has not begun. SIGKILL: goes to the ladder's last step at once.
+  void stop(int first_signal = SIGTERM);
   /// Takes the next step of the ladder when its time has come.
   void on_time(Clock::time_point now);
   std::optional<Clock::time_point> next_time() const;
@@ -86,6 +87,7 @@ class GuardedContext {
   void signal_group(const Member& member, int signal) const;
   /// Signals a rank as the job's doing.
   void step_ladder(const Member& member, int signal) const;
+  void kill_all(Clock::time_point now);
   void after_end();
   void begin_symbolizing();
   void finish_logs();

@@ -176,7 +176,7 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
       if (context != nullptr) adopt(*context, message, descriptors);
       break;
     case ControlKind::kStop:
-      if (context != nullptr) context->stop();
+      if (context != nullptr) context->stop(message.pid != 0 ? message.pid : SIGTERM);
       break;
     case ControlKind::kSignal:
       if (context != nullptr) context->send_signal(message.pid);

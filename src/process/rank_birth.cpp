@@ -38,6 +38,11 @@ void take_standard_descriptors(const RankBirth& birth) {
     if (standard.get() > 2) close(standard.get());
 }
 
+void close_input() {
+  const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!null || dup2(null.get(), 0) < 0) throw SystemError("giving the rank /dev/null as standard input", errno);
+}
+
 void reset_signals(const sigset_t& mask) {
   for (const int signal : {SIGCHLD, SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_DFL);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
@@ -104,6 +109,7 @@ void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t 
     fault_point("rank.born", slot.rank);
     take_standard_descriptors(birth);
     const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
+    if (rank.has_no_input) close_input();
     request.surroundings.apply();
     unsetenv(kBootstrapVariable);
     set_rank_environment(slot, request.ranks.size());

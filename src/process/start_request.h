@@ -49,10 +49,11 @@ struct RankRequest {
   std::string file;                                ///< Programs, and executed functions: what to execute.
   std::vector<std::string> arguments;              ///< From argv[0].
   std::map<std::string, std::string> environment;  ///< Added to the surroundings.
+  bool has_no_input = false;                       ///< Reads /dev/null, not what the requester reads.
 
   template <class Archive>
   void serialize(Archive& output) {
-    output(archive, file, arguments, environment);
+    output(archive, file, arguments, environment, has_no_input);
   }
 };
 
@@ -81,7 +82,7 @@ StartRequest load_request(const JobMemory& memory, const ContextRecord& record);
 enum class ControlKind : std::uint32_t {
   kStart = 0,     ///< With descriptors 0, 1, 2 of the requester.
   kAdopt = 1,     ///< A rank that the requester forked; with its pidfd.
-  kStop = 2,      ///< Stop a context's ranks by its policy.
+  kStop = 2,      ///< Stop a context's ranks by its policy; its first signal stands in `pid`, 0: SIGTERM.
   kSignal = 3,    ///< Send a context's ranks a signal, whose number stands in `pid`.
   kShutdown = 4,  ///< Stop everything and exit: the program ends.
 };

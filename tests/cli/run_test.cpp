@@ -2,80 +2,63 @@
 #include <sys/wait.h>
 
 #include <csignal>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 
+#include "cli/shell_run.h"
 #include "support/started_program.h"
 
+using retinue::test::contains;
+using retinue::test::shell_run;
 using retinue::test::StartedProgram;
+using Result = retinue::test::ShellResult;
 
 namespace {
 
-struct Result {
-  int status;
-  std::string output;  ///< Standard output and error together.
-};
-
-/// Runs a shell command in which $RETINUE is the command under test.
-Result run(const std::string& command) {
-  setenv("RETINUE", RETINUE_BIN_DIR "/retinue", 1);
-  FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");
-  std::string output;
-  char buffer[4096];
-  while (std::size_t bytes = fread(buffer, 1, sizeof buffer, pipe)) output.append(buffer, bytes);
-  return {pclose(pipe), output};
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(Run, GivesTheEnvironmentOfTorchrun) {
-  const Result result =
-      run("$RETINUE run -n 2 sh -c 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $ROLE_RANK "
-          "$ROLE_NAME $GROUP_WORLD_SIZE $ROLE_WORLD_SIZE $MASTER_ADDR $TORCHELASTIC_RESTART_COUNT "
-          "$TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID; test $MASTER_PORT -gt 1023; test -n \"$OMP_NUM_THREADS\"'");
+  const Result result = shell_run(
+      "$RETINUE run -n 2 sh -c 'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $ROLE_RANK "
+      "$ROLE_NAME $GROUP_WORLD_SIZE $ROLE_WORLD_SIZE $MASTER_ADDR $TORCHELASTIC_RESTART_COUNT "
+      "$TORCHELASTIC_MAX_RESTARTS $TORCHELASTIC_RUN_ID; test $MASTER_PORT -gt 1023; test -n \"$OMP_NUM_THREADS\"'");
   EXPECT_EQ(result.status, 0) << result.output;
   EXPECT_TRUE(contains(result.output, "0 0 2 2 0 0 default 1 2 127.0.0.1 0 0 none\n")) << result.output;
   EXPECT_TRUE(contains(result.output, "1 1 2 2 0 1 default 1 2 127.0.0.1 0 0 none\n")) << result.output;
 }
 
 TEST(Run, PassesTheProgramsOwnFlagsOn) {
-  const Result result = run("$RETINUE run -n 1 printf '%s|' -n 5 --help x");
+  const Result result = shell_run("$RETINUE run -n 1 printf '%s|' -n 5 --help x");
   EXPECT_EQ(result.output, "-n|5|--help|x|");
 }
 
 TEST(Run, KeepsUserSettingsOfTheEnvironment) {
   const Result result =
-      run("OMP_NUM_THREADS=5 MASTER_PORT=4711 $RETINUE run sh -c 'echo $OMP_NUM_THREADS $MASTER_PORT'");
+      shell_run("OMP_NUM_THREADS=5 MASTER_PORT=4711 $RETINUE run sh -c 'echo $OMP_NUM_THREADS $MASTER_PORT'");
   EXPECT_EQ(result.output, "5 4711\n");
 }
 
 TEST(Run, ReturnsTheExitCodeOfTheRankThatFailed) {
-  const Result result = run("$RETINUE run -n 2 sh -c 'test $RANK = 0 && exec sleep 1000; exit 9'");
+  const Result result = shell_run("$RETINUE run -n 2 sh -c 'test $RANK = 0 && exec sleep 1000; exit 9'");
   EXPECT_EQ(WEXITSTATUS(result.status), 9) << result.output;
   EXPECT_TRUE(contains(result.output, "rank 1 (pid ")) << result.output;
   EXPECT_TRUE(contains(result.output, "exited with code 9")) << result.output;
 }
 
 TEST(Run, ReturnsASignalAsAShellDoes) {
-  EXPECT_EQ(WEXITSTATUS(run("$RETINUE run sh -c 'kill -SEGV $$'").status), 128 + SIGSEGV);
+  EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE run sh -c 'kill -SEGV $$'").status), 128 + SIGSEGV);
 }
 
 TEST(Run, SaysWhichProgramIsMissing) {
-  const Result result = run("$RETINUE run -n 2 ./no_such_program");
+  const Result result = shell_run("$RETINUE run -n 2 ./no_such_program");
   EXPECT_NE(result.status, 0);
   EXPECT_TRUE(contains(result.output, "executing './no_such_program': ENOENT")) << result.output;
 }
 
 TEST(Run, RefusesAWrongCount) {
   for (const std::string count : {"0", "-1", "two", "2x"}) {
-    const Result result = run("$RETINUE run -n " + count + " true");
+    const Result result = shell_run("$RETINUE run -n " + count + " true");
     EXPECT_NE(result.status, 0);
     EXPECT_TRUE(contains(result.output, "is no number of processes")) << result.output;
   }
-  EXPECT_NE(run("$RETINUE run -n 2").status, 0);
+  EXPECT_NE(shell_run("$RETINUE run -n 2").status, 0);
 }
 
 constexpr const char* kAnswerSignals =

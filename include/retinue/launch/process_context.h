@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <vector>
 
@@ -31,8 +32,10 @@ class ProcessContext {
   /// Each rank's state now, by rank.
   std::vector<RankOutcome> status() const;
 
-  /// Begins to end all ranks by the stop policy; join() waits for it. Ranks ended this way are no failure.
-  void terminate();
+  /// Begins to end all ranks by the stop policy, whose first signal is `first_signal`; join() waits for it. Ranks ended
+  /// this way are no failure. SIGKILL: without grace, also for ranks that are being ended already.
+  /// Errors: UsageError for a wrong number.
+  void terminate(int first_signal = SIGTERM);
 
   /// Sends `signal` to all ranks that still run, each with its process group. Errors: UsageError for a wrong number.
   void signal(int signal);

@@ -80,6 +80,8 @@ struct Program {
   std::vector<std::string> arguments;
   /// Added to the caller's environment.
   std::map<std::string, std::string> environment;
+  /// What it reads: the caller's standard input (end of file where that is a terminal), or an end of file at once.
+  enum class Input { kCallers, kNone } input = Input::kCallers;
 };
 
 /// Starts one process per element, as ranks 0..n-1 of a world, and returns at once. They get RANK, LOCAL_RANK,

@@ -1,0 +1,39 @@
+#include "help.h"
+
+namespace retinue {
+
+std::string HelpText::make_usage(const CLI::App* app, std::string name) const {
+  if (app->get_name() != "run") return CLI::Formatter::make_usage(app, name);
+  return "Usage: retinue run [flags] program [arguments...] [: -n N program [arguments...]]...\n";
+}
+
+std::string HelpText::make_option_name(const CLI::Option* option, bool is_positional) const {
+  if (is_positional) return option->get_name(true, false);
+  std::string names;
+  for (const std::string& name : option->get_snames()) names += (names.empty() ? "-" : ",-") + name;
+  for (const std::string& name : option->get_lnames())
+    if (name.find('_') == std::string::npos) names += (names.empty() ? "--" : ",--") + name;
+  return names;
+}
+
+std::string HelpText::make_option_opts(const CLI::Option* option) const {
+  if (option->get_items_expected_max() == 0) return "";
+  return option->get_default_str().empty() ? "" : " [" + option->get_default_str() + "]";
+}
+
+const char* const kRunExamples =
+    R"(Each flag is also read from RETINUE_<NAME> and PET_<NAME>, as RETINUE_NPROC_PER_NODE=4, and may be
+written with underscores. All after the program's name is the program's.
+
+Examples:
+  retinue run -n 4 ./program --its --flags             # four ranks of any program
+  retinue run -n auto train.py --epochs 3              # a Python script, one rank per GPU or CPU
+  retinue run -n 2 -m package.train                    # a Python module
+  retinue run -n 2 --log-dir logs --tee 3 ./program    # output to files and, with a prefix, to the console
+  retinue run -n 2 --max-restarts 3 ./program          # all ranks again after a failure
+  retinue run -n 1 ./learner : -n 3 ./actor            # two programs, one world of four ranks
+  retinue run -n 2 --wrap 'gdb -ex run --args' --wrap-ranks 1 --stdin 1 ./program
+  retinue run -n 2 --dry-run ./program                 # what would be started
+)";
+
+}  // namespace retinue

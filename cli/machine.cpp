@@ -1,0 +1,148 @@
+#include "machine.h"
+
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <tuple>
+#include <utility>
+
+#include "usable_devices.h"
+
+namespace retinue {
+namespace {
+
+std::optional<std::uint64_t> number_in(const std::string& path) {
+  const std::string text = first_line_of(path).value_or("");
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || error != std::errc()) return std::nullopt;
+  return number;
+}
+
+/// The smallest limit of the process's cgroups; version 1 writes "no limit" as a number near 2^63.
+std::optional<std::uint64_t> cgroup_limit(const std::string& controller, const char* file1, const char* file2) {
+  std::optional<std::uint64_t> smallest;
+  for (const CgroupFolder& folder : cgroup_folders(controller)) {
+    const auto limit = number_in(folder.path + "/" + (folder.version == 1 ? file1 : file2));
+    if (limit && *limit < (std::uint64_t{1} << 61)) smallest = std::min(smallest.value_or(*limit), *limit);
+  }
+  return smallest;
+}
+
+/// The value of a line like "MemTotal:  123 kB".
+std::uint64_t value_in(const std::string& path, const std::string& key) {
+  std::ifstream file(path);
+  std::string word;
+  std::uint64_t value = 0;
+  while (file >> word)
+    if (word == key && file >> value) return value;
+  return 0;
+}
+
+/// "always [madvise] never": madvise.
+std::string chosen_word(const std::string& path) {
+  const std::string line = first_line_of(path).value_or("");
+  const auto open = line.find('[');
+  const auto close = line.find(']');
+  return open == std::string::npos || close == std::string::npos ? "" : line.substr(open + 1, close - open - 1);
+}
+
+std::pair<std::uint64_t, std::uint64_t> limit_of(__rlimit_resource_t which) {
+  rlimit limit{};
+  getrlimit(which, &limit);
+  const auto value = [](rlim_t bound) { return bound == RLIM_INFINITY ? Machine::kUnlimited : std::uint64_t{bound}; };
+  return {value(limit.rlim_cur), value(limit.rlim_max)};
+}
+
+/// 0 for a call that is there: those that are tried with senseless arguments answer EINVAL then.
+int error_of(long result) {
+  if (result >= 0) close(static_cast<int>(result));
+  return result >= 0 || errno == EINVAL ? 0 : errno;
+}
+
+std::map<std::string, int> try_calls() {
+  constexpr long kFutexWaitv = 449;
+  return {{"pidfd_open", error_of(syscall(SYS_pidfd_open, getpid(), 0))},
+          {"memfd_create", error_of(memfd_create("retinue-doctor", MFD_CLOEXEC))},
+          {"futex_waitv", error_of(syscall(kFutexWaitv, nullptr, 0, 0, nullptr, 0))},
+          {"clone3", error_of(syscall(SYS_clone3, nullptr, 0))}};
+}
+
+std::vector<std::string> library_folders() {
+  std::vector<std::string> folders;
+  const char* own = std::getenv("LD_LIBRARY_PATH");
+  std::string rest = own == nullptr ? "" : own;
+  for (std::size_t end = 0; !rest.empty(); rest.erase(0, end == rest.size() ? end : end + 1)) {
+    end = std::min(rest.find(':'), rest.size());
+    folders.push_back(rest.substr(0, end));
+  }
+  for (const char* known : {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",
+                            "/usr/lib", "/lib", "/usr/local/cuda/lib64", "/usr/lib64/openmpi/lib"})
+    folders.emplace_back(known);
+  return folders;
+}
+
+/// The first file whose name begins so; not opened, because MPI libraries do things when they are.
+std::string find_library(const std::string& beginning) {
+  for (const std::string& folder : library_folders()) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+      if (entry.path().filename().string().starts_with(beginning)) return entry.path();
+  }
+  return "";
+}
+
+void read_limits(Machine& machine) {
+  std::tie(machine.open_files, machine.open_files_hard) = limit_of(RLIMIT_NOFILE);
+  machine.processes = limit_of(RLIMIT_NPROC).first;
+  machine.core_bytes = limit_of(RLIMIT_CORE).first;
+  machine.cgroup_processes = cgroup_limit("pids", "pids.max", "pids.max");
+  machine.cgroup_memory_bytes = cgroup_limit("memory", "memory.limit_in_bytes", "memory.max");
+}
+
+}  // namespace
+
+Machine Machine::read() {
+  Machine machine;
+  machine.online_cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  machine.affinity_cpus = retinue::affinity_cpus();
+  machine.cgroup_cpus = retinue::cgroup_cpus();
+  machine.ram_bytes = value_in("/proc/meminfo", "MemTotal:") * 1024;
+  machine.available_bytes = value_in("/proc/meminfo", "MemAvailable:") * 1024;
+  machine.overcommit = static_cast<int>(number_in("/proc/sys/vm/overcommit_memory").value_or(0));
+  read_limits(machine);
+  const std::string pages = "/sys/kernel/mm/transparent_hugepage/";
+  machine.shmem_huge_pages = chosen_word(pages + "shmem_enabled");
+  machine.huge_pages = chosen_word(pages + "enabled");
+  if (const auto scope = number_in("/proc/sys/kernel/yama/ptrace_scope"))
+    machine.ptrace_scope = static_cast<int>(*scope);
+  machine.core_pattern = first_line_of("/proc/sys/kernel/core_pattern").value_or("");
+  struct statvfs shm {};
+  if (statvfs("/dev/shm", &shm) == 0) machine.shm_bytes = shm.f_blocks * shm.f_frsize;
+  machine.seccomp = static_cast<int>(value_in("/proc/self/status", "Seccomp:"));
+  machine.is_root = geteuid() == 0;
+  utsname name{};
+  if (uname(&name) == 0) machine.kernel = name.release;
+  machine.calls = try_calls();
+#ifdef RETINUE_HAS_TORCH
+  machine.has_torch = true;
+#endif
+  machine.libraries = {{"Open MPI or MPICH", find_library("libmpi")},
+                       {"gloo", find_library("libgloo")},
+                       {"NCCL", find_library("libnccl")}};
+  machine.gpus = visible_gpus();
+  return machine;
+}
+
+}  // namespace retinue

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <signal.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "retinue/launch/process_context.h"
+
+namespace retinue {
+
+/// Takes the signals meant for this command on a thread of its own and passes them to the ranks.
+///
+/// Signals that end the job begin the stop policy, as its first signal; a second one kills. SIGTSTP stops the ranks and
+/// then this process, so that a shell sees the job stopped. Signals that were ignored, as by nohup, stay ignored.
+/// Made before the ranks: from then on no signal is lost.
+class SignalForwarder {
+ public:
+  explicit SignalForwarder(std::vector<int> ending_signals);
+  ~SignalForwarder();
+  SignalForwarder(const SignalForwarder&) = delete;
+  SignalForwarder& operator=(const SignalForwarder&) = delete;
+
+  /// The signal that asked for the end; 0 if none did.
+  int ended_by() const { return ended_by_; }
+
+  /// While it lives, signals go to `ranks`; the end that was asked for before is asked for now.
+  class Receiver {
+   public:
+    Receiver(SignalForwarder& forwarder, ProcessContext& ranks);
+    ~Receiver();
+    Receiver(const Receiver&) = delete;
+    Receiver& operator=(const Receiver&) = delete;
+
+   private:
+    SignalForwarder& forwarder_;
+  };
+
+ private:
+  void serve();
+  void pass_on(int signal);
+  bool ends(int signal) const;
+
+  std::vector<int> ending_signals_;
+  sigset_t signals_;
+  std::mutex mutex_;
+  ProcessContext* ranks_ = nullptr;  ///< Guarded by mutex_.
+  std::atomic<int> ended_by_ = 0;
+  std::atomic<bool> is_over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace retinue

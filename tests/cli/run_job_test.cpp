@@ -1,0 +1,148 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "cli/shell_run.h"
+
+using retinue::test::contains;
+using retinue::test::shell_run;
+using Result = retinue::test::ShellResult;
+
+namespace {
+
+/// An empty folder in the temporary folder, $FOLDER in commands, gone after the test.
+class RunJob : public testing::Test {
+ protected:
+  RunJob() {
+    std::string pattern = testing::TempDir() + "retinue_run_XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    setenv("FOLDER", folder_.c_str(), 1);
+  }
+  ~RunJob() override { std::filesystem::remove_all(folder_); }
+  std::string text_of(const std::string& name) const {
+    std::ifstream file(folder_ / name);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  std::filesystem::path folder_;
+};
+
+constexpr const char* kFailsFirst =
+    "sh -c 'echo $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS port $MASTER_PORT; "
+    "test $RANK = 0 || test $TORCHELASTIC_RESTART_COUNT = 1 || exit 5'";
+
+TEST_F(RunJob, StartsAllRanksAgainAfterAFailure) {
+  const Result result = shell_run(std::string("$RETINUE run -n 2 --max-restarts 2 ") + kFailsFirst);
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_TRUE(contains(result.output, "exited with code 5")) << result.output;
+  EXPECT_TRUE(contains(result.output, "restart 1 of 2")) << result.output;
+  EXPECT_FALSE(contains(result.output, "restart 2 of 2")) << result.output;
+  EXPECT_TRUE(contains(result.output, "0/2 port ")) << result.output;
+  EXPECT_TRUE(contains(result.output, "1/2 port ")) << result.output;
+}
+
+TEST_F(RunJob, RestartsHaveAnEnd) {
+  const Result result = shell_run("$RETINUE run --max-restarts 2 sh -c 'echo life; exit 6'");
+  EXPECT_EQ(WEXITSTATUS(result.status), 6);
+  std::size_t lives = 0;
+  for (std::size_t at = 0; (at = result.output.find("life\n", at)) != std::string::npos; ++at) ++lives;
+  EXPECT_EQ(lives, 3u) << result.output;
+}
+
+TEST_F(RunJob, MakesAFolderPerRunAndAttempt) {
+  const std::string command = "$RETINUE run --rdzv-id mine --log-dir $FOLDER/a/b --max-restarts 1 sh -c 'exit 1'";
+  const Result first = shell_run(command);
+  EXPECT_TRUE(std::filesystem::is_directory(folder_ / "a/b/mine/attempt_0")) << first.output;
+  EXPECT_TRUE(std::filesystem::is_directory(folder_ / "a/b/mine/attempt_1")) << first.output;
+  EXPECT_TRUE(contains(first.output, "logs are in " + (folder_ / "a/b/mine").string() + "\n")) << first.output;
+  EXPECT_TRUE(contains(shell_run(command).output, (folder_ / "a/b/mine_").string()));
+}
+
+TEST_F(RunJob, SaysWhyThereCanBeNoLogs) {
+  const Result result = shell_run("touch $FOLDER/file; $RETINUE run --log-dir $FOLDER/file/x true");
+  EXPECT_EQ(WEXITSTATUS(result.status), 2);
+  EXPECT_TRUE(contains(result.output, "Not a directory")) << result.output;
+}
+
+TEST_F(RunJob, RunsSeveralProgramsAsOneWorld) {
+  const Result result = shell_run(
+      "$RETINUE run -n 1 sh -c 'echo learner $RANK of $WORLD_SIZE, $ROLE_RANK of $ROLE_WORLD_SIZE' : "
+      "-n 2 --role actor sh -c 'echo $ROLE_NAME $RANK of $WORLD_SIZE, $ROLE_RANK of $ROLE_WORLD_SIZE'");
+  EXPECT_EQ(result.status, 0) << result.output;
+  for (const char* line : {"learner 0 of 3, 0 of 1\n", "actor 1 of 3, 0 of 2\n", "actor 2 of 3, 1 of 2\n"})
+    EXPECT_TRUE(contains(result.output, line)) << result.output;
+}
+
+TEST_F(RunJob, GivesStandardInputToTheNamedRank) {
+  const std::string body = " sh -c 'echo \"$RANK:$(cat)\"'";
+  const Result one = shell_run("echo word | $RETINUE run -n 3 --stdin 1" + body);
+  EXPECT_EQ(one.status, 0) << one.output;
+  for (const char* line : {"0:\n", "1:word\n", "2:\n"}) EXPECT_TRUE(contains(one.output, line)) << one.output;
+  EXPECT_EQ(shell_run("echo word | $RETINUE run --stdin none" + body).output, "0:\n");
+  EXPECT_EQ(shell_run("echo word | $RETINUE run" + body).output, "0:word\n");
+}
+
+TEST_F(RunJob, TheNamedRankReadsWhatIsTyped) {
+  if (shell_run("command -v script").status != 0) GTEST_SKIP() << "the command `script` is missing";
+  const Result result = shell_run(
+      "echo typed | script -qec \"$RETINUE run -n 2 --stdin 1 sh -c "
+      "'test \\$RANK = 0 || { read line; echo got \\$line; }'\" /dev/null");
+  EXPECT_TRUE(contains(result.output, "got typed")) << result.output;
+}
+
+TEST_F(RunJob, WrapsTheNamedRank) {
+  const Result result =
+      shell_run("$RETINUE run -n 2 --wrap 'env NAME=\"two words\"' --wrap-ranks 1 sh -c 'echo $RANK:$NAME'");
+  EXPECT_TRUE(contains(result.output, "0:\n")) << result.output;
+  EXPECT_TRUE(contains(result.output, "1:two words\n")) << result.output;
+}
+
+TEST_F(RunJob, ADryRunShowsCommandsThatAShellTakesAndStartsNothing) {
+  const Result shown = shell_run(
+      "$RETINUE run -n 2 --dry-run --master-port 4711 sh -c 'touch $FOLDER/made; echo \"$RANK of $WORLD_SIZE\" "
+      "\"$MASTER_PORT\"'");
+  EXPECT_EQ(shown.status, 0) << shown.output;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "made"));
+  EXPECT_EQ(shell_run(shown.output).output, "0 of 2 4711\n1 of 2 4711\n") << shown.output;
+}
+
+TEST_F(RunJob, RunsPythonScripts) {
+  if (shell_run("python3 -c pass").status != 0) GTEST_SKIP() << "python3 is missing";
+  shell_run("echo 'import os, sys; print(os.environ[\"RANK\"], sys.argv[1:], __name__)' > $FOLDER/it.py");
+  EXPECT_EQ(shell_run("$RETINUE run $FOLDER/it.py a").output, "0 ['a'] __main__\n");
+  EXPECT_EQ(shell_run("$RETINUE run --run-path $FOLDER/it.py a").output, "0 ['a'] __main__\n");
+  EXPECT_EQ(shell_run("cd $FOLDER; $RETINUE run -m it a").output, "0 ['a'] __main__\n");
+  EXPECT_NE(shell_run("$RETINUE run --no-python $FOLDER/it.py").status, 0);
+}
+
+TEST_F(RunJob, WrongUseIsCodeTwo) {
+  EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE run --no-such-flag x").status), 2);
+  EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE run --nnodes 2 x").status), 2);
+  EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE run -n").status), 2);
+  EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE").status), 2);
+  EXPECT_EQ(shell_run("$RETINUE run --help").status, 0);
+  EXPECT_TRUE(contains(shell_run("$RETINUE run --help").output, "retinue run -n 1 ./learner : -n 3 ./actor"));
+}
+
+TEST_F(RunJob, CompletesFlagsInBash) {
+  if (shell_run("bash -c true").status != 0) GTEST_SKIP() << "bash is missing";
+  const auto completed = [](const std::string& words, int at) {
+    return shell_run("bash -c 'eval \"$($RETINUE completion bash)\"; COMP_WORDS=(" + words +
+                     "); COMP_CWORD=" + std::to_string(at) + "; _retinue; echo \"${COMPREPLY[*]}\"'")
+        .output;
+  };
+  EXPECT_EQ(completed("retinue ru", 1), "run\n");
+  EXPECT_EQ(completed("retinue run --max-r", 2), "--max-restarts\n");
+  EXPECT_EQ(completed("retinue run --no-python --max-r", 3), "--max-restarts\n");
+  EXPECT_EQ(completed("retinue run -n au", 3), "auto\n");
+  EXPECT_EQ(shell_run("cd $FOLDER; touch its-file; bash -c 'eval \"$($RETINUE completion bash)\"; "
+                      "COMP_WORDS=(retinue run -n 2 x its-); COMP_CWORD=5; _retinue; echo \"${COMPREPLY[*]}\"'")
+                .output,
+            "its-file\n");
+  EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE completion fish").status), 2);
+}
+
+}  // namespace
