@@ -214,7 +214,8 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
     unfreed_.push_back(message.context);  // Its requester died meanwhile, and nobody waits for it.
     return;
   }
-  contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context));
+  if (contexts_.empty()) memory_kills_.rebase();
+  contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context, memory_kills_));
   GuardedContext& context = *contexts_.back();
   // A requester that forks its ranks itself tells about them one by one.
   if (context.kind() == StartKind::kClosure) return;
@@ -237,10 +238,11 @@ void Guardian::reap() {
         std::any_of(contexts_.begin(), contexts_.end(), [pid](const auto& each) { return each->owns(pid); });
     if (is_ours) kill(-pid, SIGKILL);
     int status = 0;
-    if (waitpid(pid, &status, __WALL) != pid) continue;
+    rusage usage{};
+    if (wait4(pid, &status, __WALL, &usage) != pid) continue;
     for (const auto& context : contexts_) {
       if (!context->owns(pid)) continue;
-      context->on_exit(pid, status);
+      context->on_exit(pid, status, use_of(usage));
       break;
     }
   }

@@ -9,6 +9,7 @@
 
 #include "os/file_descriptor.h"
 #include "os/huge_heap.h"
+#include "os/memory_kills.h"
 #include "process/guarded_context.h"
 #include "process/rank_birth.h"
 
@@ -54,6 +55,7 @@ class Guardian {
 
   GuardianSetup setup_;
   FileDescriptor child_events_;
+  MemoryKills memory_kills_;
   RankBirth birth_;
   std::vector<std::unique_ptr<GuardedContext>> contexts_;
   std::vector<std::uint32_t> unfreed_;  ///< Ended contexts that nobody else frees.

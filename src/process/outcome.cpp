@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <sys/wait.h>
 
 #include <csignal>
@@ -62,6 +63,36 @@ RankEnd end_of_dead(const ProcessSlot& slot, int status, bool has_own_crash) {
   return WIFSIGNALED(status) ? RankEnd::kSignaled : RankEnd::kExited;
 }
 
+std::string memory_kill_description(const ProcessSlot& slot) {
+  constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+  const std::string full = slot.full_cgroup_limit_bytes == 0
+                               ? "the machine was full"
+                               : fmt::format("cgroup limit {} MiB", slot.full_cgroup_limit_bytes / kMebibyte);
+  if (slot.use.peak_memory_bytes == 0) return fmt::format("out of memory ({})", full);
+  return fmt::format("out of memory ({}, this rank's peak {} MiB)", full, slot.use.peak_memory_bytes / kMebibyte);
+}
+
+void describe_signal(const ProcessSlot& slot, RankOutcome& outcome) {
+  outcome.out_of_memory = outcome.signal == SIGKILL && slot.killed_for_memory == 1;
+  if (outcome.out_of_memory) {
+    outcome.message = memory_kill_description(slot);
+    return;
+  }
+  outcome.message = signal_description(outcome.signal);
+  if (outcome.signal == SIGKILL) {
+    outcome.message += ", but not by the job: by somebody else, or by the kernel when memory ran out (see dmesg)";
+  }
+}
+
+void add_use(const ProcessSlot& slot, RankOutcome& outcome) {
+  outcome.use.user_cpu = std::chrono::nanoseconds(slot.use.user_cpu_ns);
+  outcome.use.system_cpu = std::chrono::nanoseconds(slot.use.system_cpu_ns);
+  outcome.use.peak_memory_bytes = slot.use.peak_memory_bytes;
+  const std::uint64_t started = slot.started_ns.load(std::memory_order_relaxed);
+  const std::uint64_t ended = slot.ended_ns.load(std::memory_order_acquire);
+  if (started != 0 && ended > started) outcome.use.lifetime = std::chrono::nanoseconds(ended - started);
+}
+
 void add_end(const ProcessSlot& slot, RankOutcome& outcome) {
   const int status = slot.exit_status.load(std::memory_order_acquire);
   const bool has_own_crash = has_crash(slot.crash) && explains(slot.crash, status);
@@ -76,11 +107,9 @@ void add_end(const ProcessSlot& slot, RankOutcome& outcome) {
     add_crash(slot.crash, outcome);
     outcome.ended = std::chrono::nanoseconds(slot.crash.time_ns);
   } else if (outcome.end == RankEnd::kSignaled) {
-    outcome.message = signal_description(outcome.signal);
-    if (outcome.signal == SIGKILL) {
-      outcome.message += ", but not by the job: by somebody else, or by the kernel when memory ran out (see dmesg)";
-    }
+    describe_signal(slot, outcome);
   }
+  add_use(slot, outcome);
 }
 
 }  // namespace
@@ -90,6 +119,7 @@ RankOutcome outcome_of(const ProcessSlot& slot) {
   outcome.rank = slot.rank;
   outcome.local_rank = slot.local_rank;
   outcome.pid = slot.pid.load(std::memory_order_acquire);
+  outcome.stopped = std::chrono::nanoseconds(slot.stopped_ns.load(std::memory_order_acquire));
   switch (slot.state.load(std::memory_order_acquire)) {
     case ProcessState::kFree:
     case ProcessState::kReserved:
