@@ -32,6 +32,7 @@ struct CrashRecord {
 
   /// 0: empty; 1: being written (first crash wins); 2: complete. Reader acquires, pairs with the writer's release.
   std::atomic<std::uint32_t> phase;
+  std::atomic<std::int32_t> writer;  ///< Thread that claimed it.
   CrashKind kind;
   std::int32_t signal;          ///< With kSignal; SIGABRT with kTerminate.
   std::uint64_t fault_address;  ///< si_addr of SIGSEGV, SIGBUS, SIGFPE, SIGILL.
@@ -44,7 +45,7 @@ struct CrashRecord {
   Frame frames[kMaxFrames];  ///< Innermost first.
   Object objects[kMaxObjects];
 
-  /// Written by the clerk: 0: none; 2: complete.
+  /// Written by the clerk: 0: none; 1: at work; 2: complete; by the guardian: 3: a clerk died of it.
   std::atomic<std::uint32_t> stack_phase;
   char stack[24576];  ///< Text, one frame per line.
 };

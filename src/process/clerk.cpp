@@ -19,8 +19,10 @@ pid_t start_clerk(const std::vector<CrashRecord*>& records) {
   die_with_parent(guardian);
   prctl(PR_SET_NAME, "retinue-clerk");
   request_default_slice();
+  Symbolizer symbolizer;
   for (CrashRecord* record : records) {
-    const std::string text = symbolize(*record);
+    record->stack_phase.store(1, std::memory_order_relaxed);
+    const std::string text = symbolizer.symbolize(*record);
     const std::size_t bytes = std::min(text.size(), sizeof record->stack - 1);
     std::memcpy(record->stack, text.data(), bytes);
     record->stack[bytes] = '\0';

@@ -32,7 +32,6 @@ constexpr std::chrono::milliseconds kOtherWriterPatience{200};
 
 // A signal handler has no argument of its own: this is all that it can know.
 std::atomic<CrashRecord*> crash_record;
-std::atomic<pid_t> writer_tid;
 std::atomic<pid_t> owner_pid;  // A child that the rank forks has the handlers, but the record is not its own.
 struct sigaction previous_actions[NSIG];
 std::terminate_handler previous_terminate;
@@ -103,7 +102,7 @@ void record_signal(const siginfo_t& info, ucontext_t& context, CrashRecord& reco
 
 /// Another thread failed first: its record is worth more than a quick end, but not worth a hang.
 void await_other_writer(const CrashRecord& record) {
-  if (writer_tid.load(std::memory_order_relaxed) == gettid()) return;
+  if (record.writer.load(std::memory_order_relaxed) == gettid()) return;
   if (record.phase.load(std::memory_order_acquire) == 1) futex_wait(record.phase, 1, kOtherWriterPatience);
 }
 
@@ -113,8 +112,7 @@ void on_signal(int signal, siginfo_t* info, void* raw_context) {
   CrashRecord& record = *crash_record.load(std::memory_order_acquire);
   if (getpid() != owner_pid.load(std::memory_order_relaxed)) {
     // Takes its course below.
-  } else if (claim_crash_record(record)) {
-    writer_tid.store(gettid(), std::memory_order_relaxed);
+  } else if (claim_crash_record(record) || is_own_unfinished_record(record)) {
     record_signal(*info, context, record);
     complete_crash_record(record);
   } else {
@@ -131,7 +129,6 @@ void on_signal(int signal, siginfo_t* info, void* raw_context) {
 [[noreturn]] void on_terminate() {
   CrashRecord& record = *crash_record.load(std::memory_order_acquire);
   if (getpid() == owner_pid.load(std::memory_order_relaxed) && claim_crash_record(record)) {
-    writer_tid.store(gettid(), std::memory_order_relaxed);
     record.kind = CrashKind::kTerminate;
     record.signal = SIGABRT;
     record.fault_address = 0;

@@ -98,9 +98,7 @@ bool GuardedContext::owns(pid_t pid) const {
 
 void GuardedContext::on_exit(pid_t pid, int status, const ProcessUse& use) {
   if (pid == clerk_) {
-    clerk_ = 0;
-    deadline_.reset();
-    phase_ = Phase::kDone;
+    on_clerk_exit();
     return;
   }
   for (Member& member : members_)
@@ -221,18 +219,40 @@ void GuardedContext::after_end() {
 }
 
 void GuardedContext::begin_symbolizing() {
+  deadline_ = Clock::now() + kClerkTime;
+  start_clerk_for_rest();
+}
+
+void GuardedContext::start_clerk_for_rest() {
   std::vector<CrashRecord*> records;
   for (const Member& member : members_) {
     CrashRecord& crash = process_slot(*memory_, member.slot).crash;
-    if (crash.phase.load(std::memory_order_acquire) == 2 && crash.frame_count > 0) records.push_back(&crash);
+    const bool has_frames = crash.phase.load(std::memory_order_acquire) != 0 && crash.frame_count > 0;
+    if (has_frames && crash.stack_phase.load(std::memory_order_acquire) == 0) records.push_back(&crash);
+  }
+  // The likely root cause first: there may not be time for all.
+  std::sort(records.begin(), records.end(),
+            [](const CrashRecord* a, const CrashRecord* b) { return a->time_ns < b->time_ns; });
+  clerk_ = records.empty() ? 0 : start_clerk(records);
+  phase_ = clerk_ == 0 ? Phase::kDone : Phase::kSymbolizing;
+  if (clerk_ == 0) deadline_.reset();
+}
+
+void GuardedContext::on_clerk_exit() {
+  bool died_at_work = false;
+  for (const Member& member : members_) {
+    std::uint32_t at_work = 1;
+    died_at_work |= process_slot(*memory_, member.slot).crash.stack_phase.compare_exchange_strong(at_work, 3);
+  }
+  clerk_ = 0;
+  // One that debug information made crash takes a single record's names along. Without a deadline there is no more
+  // time.
+  if (died_at_work && deadline_) {
+    start_clerk_for_rest();
+    return;
   }
   deadline_.reset();
   phase_ = Phase::kDone;
-  if (records.empty()) return;
-  clerk_ = start_clerk(records);
-  if (clerk_ == 0) return;
-  phase_ = Phase::kSymbolizing;
-  deadline_ = Clock::now() + kClerkTime;
 }
 
 void GuardedContext::publish_end() {

@@ -80,6 +80,9 @@ class GuardedContext {
   void step_ladder(const Member& member, int signal) const;
   void after_end();
   void begin_symbolizing();
+  /// Lets a clerk see to the records that none has seen to.
+  void start_clerk_for_rest();
+  void on_clerk_exit();
 
   std::shared_ptr<JobMemory> memory_;
   std::uint32_t index_;

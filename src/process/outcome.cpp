@@ -6,6 +6,7 @@
 
 #include "process/failure_text.h"
 #include "process/signal_names.h"
+#include "process/symbolizer.h"
 
 namespace retinue {
 namespace {
@@ -41,7 +42,8 @@ void add_crash(const CrashRecord& crash, RankOutcome& outcome) {
   } else {
     add_exception(crash, outcome);
   }
-  if (crash.stack_phase.load(std::memory_order_acquire) == 2) outcome.stack = text_of(crash.stack);
+  const bool has_names = crash.stack_phase.load(std::memory_order_acquire) == 2;
+  outcome.stack = has_names ? text_of(crash.stack) : stack_without_names(crash);
 }
 
 /// Whether the record is about the end that wait() reported: a crash that a handler of the program survived is not.

@@ -202,5 +202,24 @@ TEST(CrashHandler, EndsWhenAnExceptionCrashesWhileItIsDescribed) {
   EXPECT_EQ(child.signal(), SIGSEGV);
 }
 
+struct CrashingException : std::exception {
+  const char* what() const noexcept override {
+    raise(SIGSEGV);
+    return "never said";
+  }
+};
+
+TEST(CrashHandler, TellsOfACrashInWhat) {
+  const CrashChild child([](CrashRecord& record) {
+    install_crash_handlers(record);
+    run_guarded(record, [] { throw CrashingException(); });
+  });
+  EXPECT_EQ(child.signal(), SIGSEGV);
+  ASSERT_TRUE(child.is_complete());
+  EXPECT_EQ(child.record().kind, CrashKind::kSignal);
+  EXPECT_EQ(child.record().signal, SIGSEGV);
+  EXPECT_TRUE(contains(child.stack(), "CrashingException::what"));
+}
+
 }  // namespace
 }  // namespace retinue

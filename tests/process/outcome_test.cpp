@@ -76,6 +76,16 @@ TEST_F(Outcome, OfACrashThatWasNotWrittenToItsEnd) {
   EXPECT_EQ(outcome.ended.count(), 800);
 }
 
+TEST_F(Outcome, OfACrashThatNoClerkSawHasItsAddresses) {
+  crash_by_signal(SIGSEGV, 1);
+  std::strcpy(slot_->crash.objects[0].path, "/usr/lib/libtrain.so");
+  slot_->crash.object_count = 1;
+  slot_->crash.frames[0] = {.offset = 0x42, .object = 0};
+  slot_->crash.frame_count = 1;
+  slot_->crash.stack_phase = 3;
+  EXPECT_EQ(dead(SIGSEGV).stack, "#0 libtrain.so+0x42\n");
+}
+
 TEST_F(Outcome, OfACrashThatAHandlerOfTheProgramSurvived) {
   crash_by_signal(SIGFPE, 2);
   EXPECT_EQ(dead(exited_with(0)).end, RankEnd::kReturned);
