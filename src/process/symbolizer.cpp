@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <string_view>
 #include <vector>
 
-#include "process/object_symbols.h"
 #include "process/stack_capture.h"
 #include "process/stack_text.h"
 
@@ -61,17 +59,17 @@ std::string text_of(const CrashRecord& record, NamesAt names_at) noexcept {
 
 }  // namespace
 
-Symbolizer::Symbolizer() = default;
-Symbolizer::~Symbolizer() = default;
-
-const ObjectSymbols& Symbolizer::symbols_of(const std::string& path) {
-  std::unique_ptr<ObjectSymbols>& symbols = objects_[path];
-  if (!symbols) symbols = std::make_unique<ObjectSymbols>(path);
-  return *symbols;
+const std::vector<SourceFrame>& Symbolizer::names_at(const std::string& path, std::uint64_t offset) {
+  auto object = objects_.find(path);
+  if (object == objects_.end()) object = objects_.try_emplace(path, Object{ObjectSymbols(path), {}}).first;
+  auto known = object->second.known.find(offset);
+  if (known == object->second.known.end())
+    known = object->second.known.emplace(offset, object->second.symbols.at(offset)).first;
+  return known->second;
 }
 
 std::string Symbolizer::symbolize(const CrashRecord& record) noexcept {
-  return text_of(record, [this](const std::string& path, std::uint64_t offset) { return symbols_of(path).at(offset); });
+  return text_of(record, [this](const std::string& path, std::uint64_t offset) { return names_at(path, offset); });
 }
 
 std::string stack_without_names(const CrashRecord& record) noexcept {
