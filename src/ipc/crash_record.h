@@ -9,9 +9,11 @@ namespace retinue {
 /// How a rank failed, as far as the rank itself could tell.
 enum class CrashKind : std::uint32_t {
   kNone = 0,
-  kException = 1,  ///< An exception left the rank's function.
-  kSignal = 2,     ///< SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT.
-  kTerminate = 3,  ///< std::terminate, with or without an exception.
+  kException = 1,     ///< An exception left the rank's function.
+  kSignal = 2,        ///< SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT.
+  kTerminate = 3,     ///< std::terminate, with or without an exception.
+  kErrorFile = 4,     ///< What the rank's program wrote into its error file; read by the clerk.
+  kBadErrorFile = 5,  ///< The same, but it cannot be read; the message says why.
 };
 
 /// A failing rank's last words, written into job memory without allocation, so that a signal handler can do it.
@@ -47,6 +49,8 @@ struct CrashRecord {
 
   /// Written by the clerk: 0: none; 1: at work; 2: complete; by the guardian: 3: a clerk died of it.
   std::atomic<std::uint32_t> stack_phase;
+  /// Of the program's own record: 1 when the guardian has seen to it. Futex.
+  std::atomic<std::uint32_t> reported;
   char stack[24576];  ///< Text, one frame per line.
 };
 

@@ -31,6 +31,7 @@ void clear(ProcessSlot& slot) {
   slot.crash.message[0] = slot.crash.type[0] = '\0';
   slot.crash.frame_count = slot.crash.object_count = 0;
   slot.crash.stack_phase.store(0, std::memory_order_relaxed);
+  slot.crash.reported.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ constexpr std::chrono::milliseconds kOtherWriterPatience{200};
 // A signal handler has no argument of its own: this is all that it can know.
 std::atomic<CrashRecord*> crash_record;
 std::atomic<pid_t> owner_pid;  // A child that the rank forks has the handlers, but the record is not its own.
+std::atomic<void (*)()> after_crash;
 struct sigaction previous_actions[NSIG];
 std::terminate_handler previous_terminate;
 
@@ -100,6 +101,11 @@ void record_signal(const siginfo_t& info, ucontext_t& context, CrashRecord& reco
   write_frames(stack, record);
 }
 
+void complete_and_tell(CrashRecord& record) {
+  complete_crash_record(record);
+  if (const auto tell = after_crash.load(std::memory_order_acquire)) tell();
+}
+
 /// Another thread failed first: its record is worth more than a quick end, but not worth a hang.
 void await_other_writer(const CrashRecord& record) {
   if (record.writer.load(std::memory_order_relaxed) == gettid()) return;
@@ -114,7 +120,7 @@ void on_signal(int signal, siginfo_t* info, void* raw_context) {
     // Takes its course below.
   } else if (claim_crash_record(record) || is_own_unfinished_record(record)) {
     record_signal(*info, context, record);
-    complete_crash_record(record);
+    complete_and_tell(record);
   } else {
     await_other_writer(record);
   }
@@ -145,7 +151,7 @@ void on_signal(int signal, siginfo_t* info, void* raw_context) {
       capture_stack(stack, {});
       write_frames(stack, record);
     }
-    complete_crash_record(record);
+    complete_and_tell(record);
   }
   if (previous_terminate != nullptr) previous_terminate();
   std::abort();
@@ -169,6 +175,10 @@ void install_handler(int signal) {
 void use_signal_stack() {
   thread_local SignalStack stack;
   stack.use();
+}
+
+void call_after_crash(void (*function)()) {
+  after_crash.store(function, std::memory_order_release);
 }
 
 void install_crash_handlers(CrashRecord& record) {

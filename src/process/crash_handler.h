@@ -11,6 +11,10 @@ namespace retinue {
 /// `record` must live as long as the process. A second call changes the record only.
 void install_crash_handlers(CrashRecord& record);
 
+/// Calls `function` whenever a crash record is complete and before the failure takes its course; nullptr: no more.
+/// `function` must be async-signal-safe and come to an end.
+void call_after_crash(void (*function)());
+
 /// Lets a stack overflow of the calling thread be recorded; install_crash_handlers() does it for the main thread.
 /// Undone when the thread ends. Errors: SystemError.
 void use_signal_stack();

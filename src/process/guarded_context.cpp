@@ -33,6 +33,8 @@ GuardedContext::GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t 
   for (std::uint32_t rank = 0; rank < record().nprocs; ++rank) {
     Member member;
     member.slot = record().slots[rank];
+    member.error_file = error_file_of(request_, rank);
+    member.error_file_before = stamp_of_file(member.error_file);
     members_.push_back(std::move(member));
   }
 }
@@ -224,16 +226,12 @@ void GuardedContext::begin_symbolizing() {
 }
 
 void GuardedContext::start_clerk_for_rest() {
-  std::vector<CrashRecord*> records;
+  std::vector<ClerkRank> ranks;
   for (const Member& member : members_) {
-    CrashRecord& crash = process_slot(*memory_, member.slot).crash;
-    const bool has_frames = crash.phase.load(std::memory_order_acquire) != 0 && crash.frame_count > 0;
-    if (has_frames && crash.stack_phase.load(std::memory_order_acquire) == 0) records.push_back(&crash);
+    ClerkRank rank{&process_slot(*memory_, member.slot), member.error_file, member.error_file_before};
+    if (needs_clerk(rank)) ranks.push_back(std::move(rank));
   }
-  // The likely root cause first: there may not be time for all.
-  std::sort(records.begin(), records.end(),
-            [](const CrashRecord* a, const CrashRecord* b) { return a->time_ns < b->time_ns; });
-  clerk_ = records.empty() ? 0 : start_clerk(records);
+  clerk_ = ranks.empty() ? 0 : start_clerk(std::move(ranks));
   phase_ = clerk_ == 0 ? Phase::kDone : Phase::kSymbolizing;
   if (clerk_ == 0) deadline_.reset();
 }

@@ -13,6 +13,7 @@
 #include "os/file_descriptor.h"
 #include "os/memory_kills.h"
 #include "os/process_use.h"
+#include "process/error_file.h"
 #include "process/rank_birth.h"
 #include "process/start_request.h"
 
@@ -66,6 +67,8 @@ class GuardedContext {
     std::uint32_t slot;
     pid_t pid = 0;
     FileDescriptor pidfd;  ///< Adopted ranks only.
+    std::string error_file;
+    FileStamp error_file_before;
     bool ended = false;
   };
 

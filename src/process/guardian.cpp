@@ -177,6 +177,9 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
       shutting_down_ = true;
       for (const auto& each : contexts_) each->stop();
       break;
+    case ControlKind::kProgramFailed:
+      program_report_.begin(process_slot(*setup_.memory, kProgramSlot).crash);
+      break;
   }
 }
 
@@ -240,6 +243,7 @@ void Guardian::reap() {
     int status = 0;
     rusage usage{};
     if (wait4(pid, &status, __WALL, &usage) != pid) continue;
+    if (program_report_.owns(pid)) program_report_.on_exit();
     for (const auto& context : contexts_) {
       if (!context->owns(pid)) continue;
       context->on_exit(pid, status, use_of(usage));
@@ -300,6 +304,7 @@ void Guardian::sweep_orphans() {
     for (const pid_t pid : children_of_self()) {
       if (std::any_of(contexts_.begin(), contexts_.end(), [pid](const auto& each) { return each->owns(pid); }))
         continue;
+      if (program_report_.owns(pid)) continue;
       any = true;
       kill(pid, SIGKILL);
     }

@@ -46,9 +46,14 @@ void add_crash(const CrashRecord& crash, RankOutcome& outcome) {
   outcome.stack = has_names ? text_of(crash.stack) : stack_without_names(crash);
 }
 
+bool is_from_error_file(const CrashRecord& crash) {
+  return crash.kind == CrashKind::kErrorFile || crash.kind == CrashKind::kBadErrorFile;
+}
+
 /// Whether the record is about the end that wait() reported: a crash that a handler of the program survived is not.
 bool explains(const CrashRecord& crash, int status) {
   if (crash.kind == CrashKind::kException) return true;
+  if (is_from_error_file(crash)) return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
   if (WIFSIGNALED(status)) return WTERMSIG(status) == crash.signal;
   return WEXITSTATUS(status) != 0;  // A sanitizer's handler reports the crash and exits.
 }
@@ -57,12 +62,20 @@ RankEnd end_of_dead(const ProcessSlot& slot, int status, bool has_own_crash) {
   if (has_own_crash && slot.crash.kind == CrashKind::kException) return RankEnd::kRaised;
   const bool is_clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (is_clean) return RankEnd::kReturned;
+  const bool is_reported = has_own_crash && slot.crash.kind == CrashKind::kErrorFile;
+  if (is_reported && WIFEXITED(status)) return RankEnd::kRaised;
   const int stop_signal = slot.stop_signal.load(std::memory_order_acquire);
   // A SIGKILL that the ladder had not come to yet was somebody else's.
   const bool is_others_kill = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && stop_signal != SIGKILL;
   const bool is_stopped = stop_signal != 0 && !is_others_kill;
-  if (is_stopped && !has_own_crash) return RankEnd::kStopped;
+  if (is_stopped && is_reported) return RankEnd::kRaised;  // It had failed already, or failed of being stopped.
+  if (is_stopped && !(has_own_crash && !is_from_error_file(slot.crash))) return RankEnd::kStopped;
   return WIFSIGNALED(status) ? RankEnd::kSignaled : RankEnd::kExited;
+}
+
+std::string error_file_head(const CrashRecord& crash) {
+  const std::string type = text_of(crash.type);
+  return type.empty() ? text_of(crash.message) : type + ": " + text_of(crash.message);
 }
 
 std::string memory_kill_description(const ProcessSlot& slot) {
@@ -105,13 +118,18 @@ void add_end(const ProcessSlot& slot, RankOutcome& outcome) {
     outcome.signal = WTERMSIG(status);
     outcome.core_dumped = WCOREDUMP(status);
   }
-  if (has_own_crash) {
+  const bool is_killed = outcome.end == RankEnd::kSignaled;
+  add_use(slot, outcome);
+  if (has_own_crash && is_from_error_file(slot.crash) && (is_killed || outcome.end == RankEnd::kStopped)) {
+    if (!is_killed) return;
+    describe_signal(slot, outcome);  // The kernel knows better; what the program said before is worth a line.
+    outcome.message += "\nits error file: " + error_file_head(slot.crash);
+  } else if (has_own_crash) {
     add_crash(slot.crash, outcome);
-    outcome.ended = std::chrono::nanoseconds(slot.crash.time_ns);
+    if (slot.crash.kind != CrashKind::kBadErrorFile) outcome.ended = std::chrono::nanoseconds(slot.crash.time_ns);
   } else if (outcome.end == RankEnd::kSignaled) {
     describe_signal(slot, outcome);
   }
-  add_use(slot, outcome);
 }
 
 }  // namespace
@@ -136,6 +154,15 @@ RankOutcome outcome_of(const ProcessSlot& slot) {
       add_end(slot, outcome);
       break;
   }
+  return outcome;
+}
+
+RankOutcome outcome_of_crash(const CrashRecord& crash) {
+  RankOutcome outcome;
+  outcome.end = crash.kind == CrashKind::kException ? RankEnd::kRaised : RankEnd::kSignaled;
+  outcome.signal = crash.signal;
+  outcome.ended = std::chrono::nanoseconds(crash.time_ns);
+  add_crash(crash, outcome);
   return outcome;
 }
 
