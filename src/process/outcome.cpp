@@ -74,8 +74,9 @@ RankEnd end_of_dead(const ProcessSlot& slot, int status, bool has_own_crash) {
 }
 
 std::string error_file_head(const CrashRecord& crash) {
-  const std::string type = text_of(crash.type);
-  return type.empty() ? text_of(crash.message) : type + ": " + text_of(crash.message);
+  if (crash.kind == CrashKind::kBadErrorFile) return text_of(crash.message);
+  return fmt::format("its error file: {}{}{}", text_of(crash.type), crash.type[0] == '\0' ? "" : ": ",
+                     text_of(crash.message));
 }
 
 std::string memory_kill_description(const ProcessSlot& slot) {
@@ -123,7 +124,7 @@ void add_end(const ProcessSlot& slot, RankOutcome& outcome) {
   if (has_own_crash && is_from_error_file(slot.crash) && (is_killed || outcome.end == RankEnd::kStopped)) {
     if (!is_killed) return;
     describe_signal(slot, outcome);  // The kernel knows better; what the program said before is worth a line.
-    outcome.message += "\nits error file: " + error_file_head(slot.crash);
+    outcome.message += fmt::format("\n{}", error_file_head(slot.crash));
   } else if (has_own_crash) {
     add_crash(slot.crash, outcome);
     if (slot.crash.kind != CrashKind::kBadErrorFile) outcome.ended = std::chrono::nanoseconds(slot.crash.time_ns);
