@@ -17,6 +17,7 @@
 #include "process/crash_writer.h"
 #include "process/exception_report.h"
 #include "process/stack_capture.h"
+#include "process/thread_start.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -185,6 +186,7 @@ void install_crash_handlers(CrashRecord& record) {
   owner_pid.store(getpid(), std::memory_order_relaxed);
   prepare_stack_capture();
   use_signal_stack();
+  guard_new_threads();
   const bool is_first = crash_record.exchange(&record, std::memory_order_acq_rel) == nullptr;
   if (!is_first) return;
   for (const int signal : kSignals) install_handler(signal);

@@ -15,8 +15,8 @@ void install_crash_handlers(CrashRecord& record);
 /// `function` must be async-signal-safe and come to an end.
 void call_after_crash(void (*function)());
 
-/// Lets a stack overflow of the calling thread be recorded; install_crash_handlers() does it for the main thread.
-/// Undone when the thread ends. Errors: SystemError.
+/// Lets a stack overflow of the calling thread be recorded; install_crash_handlers() does it for the main thread and
+/// for those that start from then on. Undone when the thread ends. Errors: SystemError.
 void use_signal_stack();
 
 }  // namespace retinue
