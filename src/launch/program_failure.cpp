@@ -28,9 +28,10 @@ int guardian_socket = -1;
 // >>> async-signal-safe
 
 void await_report() {
+  const auto& reported = program_slot->crash.reported;
+  if (reported.load(std::memory_order_acquire) != 0) return;
   const ControlMessage message{ControlKind::kProgramFailed, ~0u, 0, 0};
   if (send(guardian_socket, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
-  const auto& reported = program_slot->crash.reported;
   auto& guardian = guardian_slot->life.word();
   const std::uint64_t begin = monotonic_ns();
   while (reported.load(std::memory_order_acquire) == 0) {  // Pairs with ProgramReport::on_exit().

@@ -102,9 +102,9 @@ void record_signal(const siginfo_t& info, ucontext_t& context, CrashRecord& reco
   write_frames(stack, record);
 }
 
-void complete_and_tell(CrashRecord& record) {
-  complete_crash_record(record);
-  if (const auto tell = after_crash.load(std::memory_order_acquire)) tell();
+void tell(const CrashRecord& record) {
+  const auto function = after_crash.load(std::memory_order_acquire);
+  if (function != nullptr && record.phase.load(std::memory_order_acquire) == 2) function();
 }
 
 /// Another thread failed first: its record is worth more than a quick end, but not worth a hang.
@@ -117,14 +117,16 @@ void on_signal(int signal, siginfo_t* info, void* raw_context) {
   const int saved_errno = errno;
   auto& context = *static_cast<ucontext_t*>(raw_context);
   CrashRecord& record = *crash_record.load(std::memory_order_acquire);
-  if (getpid() != owner_pid.load(std::memory_order_relaxed)) {
+  const bool is_owner = getpid() == owner_pid.load(std::memory_order_relaxed);
+  if (!is_owner) {
     // Takes its course below.
   } else if (claim_crash_record(record) || is_own_unfinished_record(record)) {
     record_signal(*info, context, record);
-    complete_and_tell(record);
+    complete_crash_record(record);
   } else {
     await_other_writer(record);
   }
+  if (is_owner) tell(record);  // Also after another thread's crash: this one must not end the process before.
   // The same signal again, with the same details, meets whatever was there before us as soon as this handler returns.
   sigaction(signal, &previous_actions[signal], nullptr);
   syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), signal, info);
@@ -135,7 +137,8 @@ void on_signal(int signal, siginfo_t* info, void* raw_context) {
 
 [[noreturn]] void on_terminate() {
   CrashRecord& record = *crash_record.load(std::memory_order_acquire);
-  if (getpid() == owner_pid.load(std::memory_order_relaxed) && claim_crash_record(record)) {
+  const bool is_owner = getpid() == owner_pid.load(std::memory_order_relaxed);
+  if (is_owner && claim_crash_record(record)) {
     record.kind = CrashKind::kTerminate;
     record.signal = SIGABRT;
     record.fault_address = 0;
@@ -152,8 +155,9 @@ void on_signal(int signal, siginfo_t* info, void* raw_context) {
       capture_stack(stack, {});
       write_frames(stack, record);
     }
-    complete_and_tell(record);
+    complete_crash_record(record);
   }
+  if (is_owner) tell(record);
   if (previous_terminate != nullptr) previous_terminate();
   std::abort();
 }

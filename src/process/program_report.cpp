@@ -19,7 +19,7 @@ ProgramReport::ProgramReport() {
 }
 
 void ProgramReport::begin(CrashRecord& record) {
-  if (clerk_ != 0) return;
+  if (clerk_ != 0 || record.reported.load(std::memory_order_relaxed) != 0) return;
   record_ = &record;
   const bool is_complete = record.phase.load(std::memory_order_acquire) == 2;
   if (is_complete && !error_file_.empty()) clerk_ = start_clerk_for_program(record, error_file_);

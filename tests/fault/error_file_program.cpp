@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "retinue/launch/spawn.h"
 
@@ -46,6 +47,11 @@ int main(int argc, char** argv) {
   if (how == "without guardian") kill_guardian();
   if (how == "program" || how == "without guardian") fail_in_program();
   if (how == "signal") raise(SIGSEGV);
+  if (how == "two threads") {
+    // The second fails while the first one's failure is being written down.
+    std::thread([] { throw std::length_error("a second failure"); }).detach();
+    fail_in_program();
+  }
   if (how == "exit") return 3;
   if (how == "return") return 0;
   return 98;

@@ -71,6 +71,12 @@ TEST_F(ProgramErrorFile, TellsOfARanksExceptionThatLeavesMain) {
   EXPECT_NE(found.message.find("raised std::out_of_range: the rank's failure"), std::string::npos) << found.message;
 }
 
+TEST_F(ProgramErrorFile, IsWholeWhenTwoThreadsFail) {
+  EXPECT_EQ(WTERMSIG(run("two threads")), SIGABRT);
+  const std::string type = report().type;
+  EXPECT_TRUE(type == "std::runtime_error" || type == "std::length_error") << type;
+}
+
 TEST_F(ProgramErrorFile, TellsOfACrash) {
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "sanitizers make of a SIGSEGV what they like";
