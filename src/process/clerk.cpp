@@ -146,7 +146,7 @@ bool needs_clerk(const ClerkRank& rank) {
   return has_unnamed_frames(rank.slot->crash) || (!rank.error_file.empty() && ended_badly(*rank.slot));
 }
 
-pid_t start_clerk(std::vector<ClerkRank> ranks) {
+pid_t start_clerk(const std::vector<ClerkRank>& ranks) {
   const pid_t pid = fork_clerk();
   if (pid != 0) return std::max(pid, 0);
   const RanksByFile files = by_file(ranks);

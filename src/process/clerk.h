@@ -26,7 +26,7 @@ bool needs_clerk(const ClerkRank& rank);
 ///
 /// It may die without harm: stack_phase of the record that it was at is 1 then, and of those that it did not come to 0.
 /// Returns its pid, 0 if it could not be forked.
-pid_t start_clerk(std::vector<ClerkRank> ranks);
+pid_t start_clerk(const std::vector<ClerkRank>& ranks);
 
 /// The same for a program that is about to die of its own failure, which stands in `record`.
 pid_t start_clerk_for_program(CrashRecord& record, const std::string& error_file);

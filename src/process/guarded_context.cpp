@@ -231,7 +231,7 @@ void GuardedContext::start_clerk_for_rest() {
     ClerkRank rank{&process_slot(*memory_, member.slot), member.error_file, member.error_file_before};
     if (needs_clerk(rank)) ranks.push_back(std::move(rank));
   }
-  clerk_ = ranks.empty() ? 0 : start_clerk(std::move(ranks));
+  clerk_ = ranks.empty() ? 0 : start_clerk(ranks);
   phase_ = clerk_ == 0 ? Phase::kDone : Phase::kSymbolizing;
   if (clerk_ == 0) deadline_.reset();
 }

@@ -64,7 +64,7 @@ extern "C" [[gnu::weak, gnu::visibility("default")]] int pthread_create(pthread_
   std::unique_ptr<retinue::ThreadStart> start(new (std::nothrow) retinue::ThreadStart{function, argument});
   if (!start) return EAGAIN;
   const int error = create(thread, attributes, &retinue::run_guarded_thread, start.get());
-  if (error == 0) start.release();
+  if (error == 0) static_cast<void>(start.release());  // The thread frees it.
   return error;
 }
 #endif

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -83,6 +84,7 @@ TEST(FailureText, TellsOutputAndUseOfTheCause) {
                 "    | epoch 3: loss nan\n"
                 "  it lived 3.0 s and used 2.5 s of CPU (2.5 s user, 30 ms system), 512 MiB of memory at its peak\n"
                 "  rank 1 (pid 4711): was stopped by the job (SIGTERM)");
+  std::remove(cause.stderr_log.c_str());
 }
 
 TEST(FailureText, OfAPythonTracebackKeepsItsEnd) {
@@ -130,6 +132,7 @@ TEST(FailureText, FitsOneScreenForSixteenRanksThatAllFailInTheirOwnWay) {
   for (int rank = 1; rank < 16; ++rank) {
     EXPECT_NE(text.find(fmt::format("rank {} (pid {}): raised", rank, 4710 + rank)), std::string::npos) << text;
   }
+  std::remove(outcomes.front().stderr_log.c_str());
 }
 
 TEST(FailureText, ListsRanksThatEndedAlikeTogether) {
