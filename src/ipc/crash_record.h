@@ -9,9 +9,11 @@ namespace retinue {
 /// How a rank failed, as far as the rank itself could tell.
 enum class CrashKind : std::uint32_t {
   kNone = 0,
-  kException = 1,  ///< An exception left the rank's function.
-  kSignal = 2,     ///< SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT.
-  kTerminate = 3,  ///< std::terminate, with or without an exception.
+  kException = 1,     ///< An exception left the rank's function.
+  kSignal = 2,        ///< SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT.
+  kTerminate = 3,     ///< std::terminate, with or without an exception.
+  kErrorFile = 4,     ///< What the rank's program wrote into its error file; read by the clerk.
+  kBadErrorFile = 5,  ///< The same, but it cannot be read; the message says why.
 };
 
 /// A failing rank's last words, written into job memory without allocation, so that a signal handler can do it.
@@ -32,6 +34,7 @@ struct CrashRecord {
 
   /// 0: empty; 1: being written (first crash wins); 2: complete. Reader acquires, pairs with the writer's release.
   std::atomic<std::uint32_t> phase;
+  std::atomic<std::int32_t> writer;  ///< Thread that claimed it.
   CrashKind kind;
   std::int32_t signal;          ///< With kSignal; SIGABRT with kTerminate.
   std::uint64_t fault_address;  ///< si_addr of SIGSEGV, SIGBUS, SIGFPE, SIGILL.
@@ -44,8 +47,10 @@ struct CrashRecord {
   Frame frames[kMaxFrames];  ///< Innermost first.
   Object objects[kMaxObjects];
 
-  /// Written by the clerk: 0: none; 2: complete.
+  /// Written by the clerk: 0: none; 1: at work; 2: complete; by the guardian: 3: a clerk died of it.
   std::atomic<std::uint32_t> stack_phase;
+  /// Of the program's own record: 1 when the guardian has seen to it. Futex.
+  std::atomic<std::uint32_t> reported;
   char stack[24576];  ///< Text, one frame per line.
 };
 

@@ -5,6 +5,7 @@
 
 #include "ipc/crash_record.h"
 #include "os/life_lock.h"
+#include "os/process_use.h"
 
 namespace retinue {
 
@@ -30,8 +31,12 @@ struct alignas(4096) ProcessSlot {
   std::atomic<std::int32_t> exit_status;  ///< As wait() gives it; valid in kDead.
   /// Last signal that the stop ladder sent it while it lived, 0 for none: its end by that is no failure of its own.
   std::atomic<std::int32_t> stop_signal;
+  std::atomic<std::uint64_t> stopped_ns;  ///< CLOCK_MONOTONIC of the ladder's first step for it, 0 for none.
   std::atomic<std::uint64_t> started_ns;  ///< CLOCK_MONOTONIC.
   std::atomic<std::uint64_t> ended_ns;    ///< CLOCK_MONOTONIC: thrown, returned, crashed, or else reaped.
+  ProcessUse use;                         ///< Valid in kDead, as what follows.
+  std::uint32_t killed_for_memory;        ///< 1: the kernel killed it because memory ran out.
+  std::uint64_t full_cgroup_limit_bytes;  ///< Of the memory cgroup that was full then; 0: the machine was.
   CrashRecord crash;
 
   static constexpr std::uint32_t kNoContext = 0xffffffffu;

@@ -21,13 +21,18 @@ void clear(ProcessSlot& slot) {
   slot.parent = JobMemory::kNoSlot;
   slot.exit_status.store(0, std::memory_order_relaxed);
   slot.stop_signal.store(0, std::memory_order_relaxed);
+  slot.stopped_ns.store(0, std::memory_order_relaxed);
   slot.started_ns.store(0, std::memory_order_relaxed);
   slot.ended_ns.store(0, std::memory_order_relaxed);
+  slot.use = {};
+  slot.killed_for_memory = 0;
+  slot.full_cgroup_limit_bytes = 0;
   slot.crash.phase.store(0, std::memory_order_relaxed);
   slot.crash.kind = CrashKind::kNone;
   slot.crash.message[0] = slot.crash.type[0] = '\0';
   slot.crash.frame_count = slot.crash.object_count = 0;
   slot.crash.stack_phase.store(0, std::memory_order_relaxed);
+  slot.crash.reported.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -65,7 +70,8 @@ void enter_process_slot(JobMemory& memory, std::uint32_t index) {
   }
   slot.life.take();
   slot.pid.store(getpid(), std::memory_order_relaxed);
-  slot.started_ns.store(monotonic_ns(), std::memory_order_relaxed);
+  std::uint64_t unset = 0;  // The guardian knows when it forked the rank.
+  slot.started_ns.compare_exchange_strong(unset, monotonic_ns(), std::memory_order_relaxed);
   slot.state.store(ProcessState::kRunning, std::memory_order_release);
   memory.set_own_slot(index);
 }

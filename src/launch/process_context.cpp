@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "launch/process_context_impl.h"
 #include "os/control_socket.h"
 #include "os/futex.h"
+#include "os/process_use.h"
 #include "process/failure_text.h"
 #include "process/job_sweep.h"
 #include "retinue/base/error.h"
@@ -89,10 +91,13 @@ void ProcessContext::Impl::reap_own_children() {
   for (const OwnChild& child : own_children_) {
     int status = 0;
     pid_t reaped = 0;
-    while ((reaped = waitpid(child.pid, &status, __WALL)) < 0 && errno == EINTR) continue;
+    rusage usage{};
+    while ((reaped = wait4(child.pid, &status, __WALL, &usage)) < 0 && errno == EINTR) continue;
     // A program that waits for any child may have taken the status: what the rank noted itself then stands.
-    if (reaped == child.pid)
-      process_slot(*memory_, record().slots[child.rank]).exit_status.store(status, std::memory_order_relaxed);
+    if (reaped != child.pid) continue;
+    ProcessSlot& slot = process_slot(*memory_, record().slots[child.rank]);
+    slot.exit_status.store(status, std::memory_order_relaxed);
+    slot.use = use_of(usage);
   }
   own_children_.clear();
 }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "ipc/context_table.h"
+#include "launch/program_failure.h"
 #include "launch/runtime_impl.h"
 #include "os/clock.h"
 #include "os/fault_point.h"
@@ -52,6 +53,7 @@ void run_rank_body(std::uint32_t slot_index, const std::function<void(RankContex
   int exit_code = 1;
   try {
     enter_process_slot(*impl.memory, slot_index);
+    stop_reporting_own_failure();
     install_crash_handlers(slot.crash);
     enable_throw_trace();
     on_exit(note_exit, &slot);

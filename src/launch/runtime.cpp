@@ -15,6 +15,7 @@
 
 #include "ipc/context_table.h"
 #include "launch/bootstrap.h"
+#include "launch/program_failure.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
 #include "os/fault_point.h"
@@ -142,6 +143,7 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
     waitpid(guardian, nullptr, __WALL);
     throw;
   }
+  report_own_failure(*memory, control_send.get());
 }
 
 void Runtime::Impl::fork_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read) {
@@ -176,6 +178,7 @@ void Runtime::Impl::wait_for_guardian() {
 }
 
 Runtime::Impl::~Impl() {
+  stop_reporting_own_failure();
   if (guardian > 0 && owner == getpid()) shut_down_guardian();
 }
 

@@ -12,11 +12,10 @@
 #include <cerrno>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <sstream>
 #include <string>
-#include <vector>
 
+#include "os/memory_cgroup.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -36,13 +35,6 @@ std::size_t meminfo_bytes(std::string_view key) {
   return kUnlimited;
 }
 
-std::optional<std::size_t> read_number(const std::string& path) {
-  std::ifstream file(path);
-  std::size_t number = 0;
-  if (file >> number) return number;
-  return std::nullopt;
-}
-
 struct CgroupMemory {
   std::size_t limit_bytes = kUnlimited;
   std::size_t headroom_bytes = kUnlimited;
@@ -58,38 +50,16 @@ std::size_t cached_file_bytes(const std::string& folder) {
   return bytes;
 }
 
-void look_at_cgroup(CgroupMemory& memory, const std::string& folder, const char* limit_file, const char* usage_file) {
-  const auto limit = read_number(folder + "/" + limit_file);
-  if (!limit || *limit >= (kUnlimited >> 2)) return;
-  const std::size_t all = read_number(folder + "/" + usage_file).value_or(0);
-  const std::size_t usage = all - std::min(all, cached_file_bytes(folder));
-  memory.limit_bytes = std::min(memory.limit_bytes, *limit);
-  memory.headroom_bytes = std::min(memory.headroom_bytes, *limit > usage ? *limit - usage : 0);
-}
-
-/// The limits of the process's memory cgroup and of all above it, in version 2 (unified, also beside version 1) and 1.
+/// The limits of the process's memory cgroup and of all above it.
 CgroupMemory cgroup_memory() {
   CgroupMemory memory;
-  std::ifstream cgroups("/proc/self/cgroup");
-  for (std::string line; std::getline(cgroups, line);) {
-    const auto first = line.find(':');
-    const auto second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool version1 = ("," + controllers + ",").find(",memory,") != std::string::npos;
-    if (!version1 && !controllers.empty()) continue;
-    std::string path = line.substr(second + 1);
-    for (;;) {
-      if (version1) {
-        look_at_cgroup(memory, "/sys/fs/cgroup/memory" + path, "memory.limit_in_bytes", "memory.usage_in_bytes");
-      } else {
-        look_at_cgroup(memory, "/sys/fs/cgroup" + path, "memory.max", "memory.current");
-        look_at_cgroup(memory, "/sys/fs/cgroup/unified" + path, "memory.max", "memory.current");
-      }
-      const auto slash = path.rfind('/');
-      if (path.empty() || slash == std::string::npos) break;
-      path.resize(slash);
-    }
+  for (const MemoryCgroup& cgroup : own_memory_cgroups()) {
+    const auto limit = limit_bytes_of(cgroup);
+    if (!limit) continue;
+    const std::size_t all = used_bytes_of(cgroup).value_or(0);
+    const std::size_t usage = all - std::min(all, cached_file_bytes(cgroup.folder));
+    memory.limit_bytes = std::min(memory.limit_bytes, *limit);
+    memory.headroom_bytes = std::min(memory.headroom_bytes, *limit > usage ? *limit - usage : 0);
   }
   return memory;
 }

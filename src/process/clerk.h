@@ -2,14 +2,33 @@
 
 #include <sys/types.h>
 
+#include <string>
 #include <vector>
 
-#include "ipc/crash_record.h"
+#include "ipc/process_slot.h"
+#include "process/error_file.h"
 
 namespace retinue {
 
-/// Forks a clerk that turns the records' frames into text and ends. It may die without harm: the records then stay
-/// without text. Returns its pid, 0 if it could not be forked.
-pid_t start_clerk(const std::vector<CrashRecord*>& records);
+/// A dead rank that a clerk is to look at.
+struct ClerkRank {
+  ProcessSlot* slot;
+  std::string error_file;       ///< Empty: it has none.
+  FileStamp error_file_before;  ///< When the rank was started.
+};
+
+/// Whether a clerk has something to do for the rank: its frames have no names, or it failed and has an error file.
+bool needs_clerk(const ClerkRank& rank);
+
+/// Forks a clerk that reads the ranks' own error files into their crash records, turns the records' frames into text,
+/// one after the other, writes the error files of those that could not do so themselves, and ends. Where several ranks
+/// have the same file, their root cause is in it.
+///
+/// It may die without harm: stack_phase of the record that it was at is 1 then, and of those that it did not come to 0.
+/// Returns its pid, 0 if it could not be forked.
+pid_t start_clerk(const std::vector<ClerkRank>& ranks);
+
+/// The same for a program that is about to die of its own failure, which stands in `record`.
+pid_t start_clerk_for_program(CrashRecord& record, const std::string& error_file);
 
 }  // namespace retinue

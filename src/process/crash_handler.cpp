@@ -17,6 +17,7 @@
 #include "process/crash_writer.h"
 #include "process/exception_report.h"
 #include "process/stack_capture.h"
+#include "process/thread_start.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -32,8 +33,8 @@ constexpr std::chrono::milliseconds kOtherWriterPatience{200};
 
 // A signal handler has no argument of its own: this is all that it can know.
 std::atomic<CrashRecord*> crash_record;
-std::atomic<pid_t> writer_tid;
 std::atomic<pid_t> owner_pid;  // A child that the rank forks has the handlers, but the record is not its own.
+std::atomic<void (*)()> after_crash;
 struct sigaction previous_actions[NSIG];
 std::terminate_handler previous_terminate;
 
@@ -101,9 +102,14 @@ void record_signal(const siginfo_t& info, ucontext_t& context, CrashRecord& reco
   write_frames(stack, record);
 }
 
+void tell(const CrashRecord& record) {
+  const auto function = after_crash.load(std::memory_order_acquire);
+  if (function != nullptr && record.phase.load(std::memory_order_acquire) == 2) function();
+}
+
 /// Another thread failed first: its record is worth more than a quick end, but not worth a hang.
 void await_other_writer(const CrashRecord& record) {
-  if (writer_tid.load(std::memory_order_relaxed) == gettid()) return;
+  if (record.writer.load(std::memory_order_relaxed) == gettid()) return;
   if (record.phase.load(std::memory_order_acquire) == 1) futex_wait(record.phase, 1, kOtherWriterPatience);
 }
 
@@ -111,15 +117,16 @@ void on_signal(int signal, siginfo_t* info, void* raw_context) {
   const int saved_errno = errno;
   auto& context = *static_cast<ucontext_t*>(raw_context);
   CrashRecord& record = *crash_record.load(std::memory_order_acquire);
-  if (getpid() != owner_pid.load(std::memory_order_relaxed)) {
+  const bool is_owner = getpid() == owner_pid.load(std::memory_order_relaxed);
+  if (!is_owner) {
     // Takes its course below.
-  } else if (claim_crash_record(record)) {
-    writer_tid.store(gettid(), std::memory_order_relaxed);
+  } else if (claim_crash_record(record) || is_own_unfinished_record(record)) {
     record_signal(*info, context, record);
     complete_crash_record(record);
   } else {
     await_other_writer(record);
   }
+  if (is_owner) tell(record);  // Also after another thread's crash: this one must not end the process before.
   // The same signal again, with the same details, meets whatever was there before us as soon as this handler returns.
   sigaction(signal, &previous_actions[signal], nullptr);
   syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), signal, info);
@@ -130,8 +137,8 @@ void on_signal(int signal, siginfo_t* info, void* raw_context) {
 
 [[noreturn]] void on_terminate() {
   CrashRecord& record = *crash_record.load(std::memory_order_acquire);
-  if (getpid() == owner_pid.load(std::memory_order_relaxed) && claim_crash_record(record)) {
-    writer_tid.store(gettid(), std::memory_order_relaxed);
+  const bool is_owner = getpid() == owner_pid.load(std::memory_order_relaxed);
+  if (is_owner && claim_crash_record(record)) {
     record.kind = CrashKind::kTerminate;
     record.signal = SIGABRT;
     record.fault_address = 0;
@@ -150,6 +157,7 @@ void on_signal(int signal, siginfo_t* info, void* raw_context) {
     }
     complete_crash_record(record);
   }
+  if (is_owner) tell(record);
   if (previous_terminate != nullptr) previous_terminate();
   std::abort();
 }
@@ -174,10 +182,15 @@ void use_signal_stack() {
   stack.use();
 }
 
+void call_after_crash(void (*function)()) {
+  after_crash.store(function, std::memory_order_release);
+}
+
 void install_crash_handlers(CrashRecord& record) {
   owner_pid.store(getpid(), std::memory_order_relaxed);
   prepare_stack_capture();
   use_signal_stack();
+  guard_new_threads();
   const bool is_first = crash_record.exchange(&record, std::memory_order_acq_rel) == nullptr;
   if (!is_first) return;
   for (const int signal : kSignals) install_handler(signal);

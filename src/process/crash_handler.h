@@ -11,8 +11,12 @@ namespace retinue {
 /// `record` must live as long as the process. A second call changes the record only.
 void install_crash_handlers(CrashRecord& record);
 
-/// Lets a stack overflow of the calling thread be recorded; install_crash_handlers() does it for the main thread.
-/// Undone when the thread ends. Errors: SystemError.
+/// Calls `function` when the record is complete and before the failure takes its course, perhaps several times and on
+/// several threads; nullptr: no more. `function` must be async-signal-safe and come to an end.
+void call_after_crash(void (*function)());
+
+/// Lets a stack overflow of the calling thread be recorded; install_crash_handlers() does it for the main thread and
+/// for those that start from then on. Undone when the thread ends. Errors: SystemError.
 void use_signal_stack();
 
 }  // namespace retinue

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -13,14 +15,24 @@ namespace retinue {
 /// True for the one who may write: the first crash wins. Ends with complete_crash_record().
 inline bool claim_crash_record(CrashRecord& record) {
   std::uint32_t empty = 0;
-  return record.phase.compare_exchange_strong(empty, 1, std::memory_order_acq_rel);
+  if (!record.phase.compare_exchange_strong(empty, 1, std::memory_order_acq_rel)) return false;
+  record.writer.store(gettid(), std::memory_order_relaxed);
+  return true;
+}
+
+/// Whether this thread claimed the record and did not come to its end: what it crashed in, as an exception's what(), is
+/// the better news.
+inline bool is_own_unfinished_record(const CrashRecord& record) {
+  return record.phase.load(std::memory_order_acquire) == 1 && record.writer.load(std::memory_order_relaxed) == gettid();
 }
 
 /// A signal that the program's own handler survived is not how the rank ends: what comes later may overwrite it.
 inline bool reclaim_survived_signal(CrashRecord& record) {
   std::uint32_t complete = 2;
-  return record.kind == CrashKind::kSignal &&
-         record.phase.compare_exchange_strong(complete, 1, std::memory_order_acq_rel);
+  if (record.kind != CrashKind::kSignal) return false;
+  if (!record.phase.compare_exchange_strong(complete, 1, std::memory_order_acq_rel)) return false;
+  record.writer.store(gettid(), std::memory_order_relaxed);
+  return true;
 }
 
 /// Releases what was written to the readers' acquire of `phase`.

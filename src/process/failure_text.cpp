@@ -7,14 +7,18 @@
 #include <tuple>
 #include <utility>
 
+#include "process/last_lines.h"
 #include "process/signal_names.h"
 
 namespace retinue {
 namespace {
 
-// One screen of 50 lines: the root cause's message and stack, then the other ranks.
+// One screen of 50 lines: the root cause's message, stack, output and use, then the other ranks. The stack gets what
+// the rest leaves.
+constexpr std::size_t kMaxLines = 48;
 constexpr std::size_t kMaxMessageLines = 8;
 constexpr std::size_t kMaxStackLines = 20;
+constexpr std::size_t kMaxOutputLines = 6;
 constexpr std::size_t kMaxOtherLines = 16;
 constexpr std::size_t kMaxLineChars = 400;
 constexpr std::size_t kMaxOtherChars = 140;
@@ -46,10 +50,26 @@ std::string excerpt(std::string_view text, std::size_t max_lines, std::string_vi
   return result;
 }
 
+/// It failed when the job had begun to end it: whatever made the job do that came first.
+bool is_after_stop(const RankOutcome& outcome) {
+  return is_failure(outcome) && outcome.stopped.count() != 0 && outcome.ended > outcome.stopped;
+}
+
 std::string crash_text(const RankOutcome& outcome) {
   if (outcome.type.empty() && outcome.message.empty()) return {};
   if (outcome.type.empty()) return outcome.message;
   return fmt::format("{}: {}", outcome.type, outcome.message);
+}
+
+/// Its own doing, but after it was asked to end: " after the job's SIGTERM".
+std::string_view when(const RankOutcome& outcome) {
+  return is_after_stop(outcome) ? " after the job's SIGTERM" : "";
+}
+
+std::string signaled_words(const RankOutcome& outcome) {
+  if (outcome.out_of_memory) return fmt::format("was killed by the kernel{}: ", when(outcome));
+  return fmt::format("was killed by {}{}{}: ", signal_name(outcome.signal), outcome.core_dumped ? " (core dumped)" : "",
+                     when(outcome));
 }
 
 /// The words and the details of an ending apart: the details may have many lines.
@@ -59,16 +79,15 @@ std::pair<std::string, std::string> ending_parts(const RankOutcome& outcome) {
     case RankEnd::kRunning:
       return {"is still running", ""};
     case RankEnd::kReturned:
-      return {"returned", ""};
+      return {outcome.stopped.count() == 0 ? "returned" : "returned after the job's SIGTERM", ""};
     case RankEnd::kRaised:
-      return {"raised ", crash};
+      return {is_after_stop(outcome) ? fmt::format("raised{}: ", when(outcome)) : "raised ", crash};
     case RankEnd::kExited:
       if (crash.empty()) return {fmt::format("exited with code {}", outcome.exit_code), ""};
+      if (outcome.signal == 0) return {fmt::format("exited with code {}: ", outcome.exit_code), crash};
       return {fmt::format("exited with code {} after {}: ", outcome.exit_code, signal_name(outcome.signal)), crash};
     case RankEnd::kSignaled:
-      return {
-          fmt::format("was killed by {}{}: ", signal_name(outcome.signal), outcome.core_dumped ? " (core dumped)" : ""),
-          outcome.type.empty() ? crash : "std::terminate after " + crash};
+      return {signaled_words(outcome), outcome.type.empty() ? crash : "std::terminate after " + crash};
     case RankEnd::kStopped:
       if (outcome.signal == 0)
         return {fmt::format("was stopped by the job and exited with code {}", outcome.exit_code), ""};
@@ -80,9 +99,9 @@ std::pair<std::string, std::string> ending_parts(const RankOutcome& outcome) {
 }
 
 int weight(const RankOutcome& outcome) {
-  if (is_failure(outcome)) return outcome.consequence ? 1 : 0;
-  if (outcome.end == RankEnd::kStopped) return 2;
-  return outcome.end == RankEnd::kNotStarted ? 3 : 4;
+  if (is_failure(outcome)) return is_after_stop(outcome) ? 2 : outcome.consequence ? 1 : 0;
+  if (outcome.end == RankEnd::kStopped) return 3;
+  return outcome.end == RankEnd::kNotStarted ? 4 : 5;
 }
 
 /// "0, 2-7": ranks in increasing order, runs of at least three as a range.
@@ -132,6 +151,48 @@ std::string group_text(const Group& group) {
   return fmt::format("rank {}{}: {}", group.ranks.front(), pid, group.ending);
 }
 
+/// A Python traceback ends with the frame that raised; all other stacks begin with it.
+std::string stack_excerpt(std::string_view stack, std::size_t max_lines) {
+  constexpr std::string_view kIndent = "    ";
+  const auto lines = static_cast<std::size_t>(std::count(stack.begin(), stack.end(), '\n')) +
+                     (stack.empty() || stack.ends_with('\n') ? 0 : 1);
+  if (!stack.starts_with("Traceback") || lines <= max_lines) return excerpt(stack, max_lines, kIndent);
+  std::size_t begin = 0;
+  for (std::size_t left = lines; left > max_lines; --left) begin = stack.find('\n', begin) + 1;
+  return fmt::format("\n{}... {} lines before", kIndent, lines - max_lines) +
+         excerpt(stack.substr(begin), max_lines, kIndent);
+}
+
+/// The last that the rank wrote to its standard error.
+std::string output_text(const RankOutcome& cause) {
+  const std::vector<std::string> lines = last_lines(cause.stderr_log, kMaxOutputLines);
+  if (lines.empty()) return {};
+  std::string text = fmt::format("\n  last lines of {}:", cause.stderr_log);
+  for (const std::string& line : lines) text += "\n    | " + shorten(line, kMaxLineChars);
+  return text;
+}
+
+std::string duration_text(std::chrono::nanoseconds duration) {
+  const double seconds = std::chrono::duration<double>(duration).count();
+  return seconds < 1 ? fmt::format("{:.0f} ms", seconds * 1e3) : fmt::format("{:.1f} s", seconds);
+}
+
+std::string use_text(const ResourceUse& use) {
+  if (use.lifetime.count() == 0) return {};
+  std::string text = fmt::format("\n  it lived {} and used {} of CPU ({} user, {} system)", duration_text(use.lifetime),
+                                 duration_text(use.user_cpu + use.system_cpu), duration_text(use.user_cpu),
+                                 duration_text(use.system_cpu));
+  if (use.peak_memory_bytes != 0) text += fmt::format(", {} MiB of memory at its peak", use.peak_memory_bytes >> 20);
+  return text;
+}
+
+std::string others_text(const std::vector<Group>& groups) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(groups.size(), kMaxOtherLines); ++i) text += "\n  " + group_text(groups[i]);
+  if (groups.size() <= kMaxOtherLines) return text;
+  return text + fmt::format("\n  ... and {} more endings: see outcomes()", groups.size() - kMaxOtherLines);
+}
+
 }  // namespace
 
 bool is_failure(const RankOutcome& outcome) {
@@ -154,18 +215,16 @@ std::string failure_text(std::span<const RankOutcome> outcomes) {
   const std::size_t root = root_cause(outcomes);
   const RankOutcome& cause = outcomes[root];
   const auto [words, details] = ending_parts(cause);
-  std::string text = fmt::format("rank {} (pid {}) {}", cause.rank, cause.pid, words);
-  text += shorten(first_line(details), kMaxLineChars);
+  std::string head = fmt::format("rank {} (pid {}) {}", cause.rank, cause.pid, words);
+  head += shorten(first_line(details), kMaxLineChars);
   if (const std::size_t end = details.find('\n'); end != std::string::npos) {
-    text += excerpt(std::string_view(details).substr(end + 1), kMaxMessageLines - 1, "  ");
+    head += excerpt(std::string_view(details).substr(end + 1), kMaxMessageLines - 1, "  ");
   }
-  text += excerpt(cause.stack, kMaxStackLines, "    ");
-  const std::vector<Group> groups = group_others(outcomes, root);
-  for (std::size_t i = 0; i < std::min(groups.size(), kMaxOtherLines); ++i) text += "\n  " + group_text(groups[i]);
-  if (groups.size() > kMaxOtherLines) {
-    text += fmt::format("\n  ... and {} more endings: see outcomes()", groups.size() - kMaxOtherLines);
-  }
-  return text;
+  const std::string tail = output_text(cause) + use_text(cause.use) + others_text(group_others(outcomes, root));
+  const auto lines =
+      static_cast<std::size_t>(std::count(head.begin(), head.end(), '\n') + std::count(tail.begin(), tail.end(), '\n'));
+  const std::size_t stack_lines = std::min(kMaxStackLines, kMaxLines - 2 - std::min(lines, kMaxLines - 2));
+  return head + stack_excerpt(cause.stack, stack_lines) + tail;
 }
 
 void throw_root_cause(std::vector<RankOutcome> outcomes) {

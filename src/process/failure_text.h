@@ -13,6 +13,9 @@ namespace retinue {
 /// What the process table knows of a rank.
 RankOutcome outcome_of(const ProcessSlot& slot);
 
+/// The end to which a process's complete crash record leads.
+RankOutcome outcome_of_crash(const CrashRecord& crash);
+
 /// Whether the rank failed, by itself or as a consequence; being stopped is none.
 bool is_failure(const RankOutcome& outcome);
 

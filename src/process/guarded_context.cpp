@@ -26,11 +26,16 @@ bool ended_well(int status) {
 
 }  // namespace
 
-GuardedContext::GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t index)
-    : memory_(std::move(memory)), index_(index), request_(load_request(*memory_, record())) {
+GuardedContext::GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t index, MemoryKills& memory_kills)
+    : memory_(std::move(memory)),
+      index_(index),
+      memory_kills_(memory_kills),
+      request_(load_request(*memory_, record())) {
   for (std::uint32_t rank = 0; rank < record().nprocs; ++rank) {
     Member member;
     member.slot = record().slots[rank];
+    member.error_file = error_file_of(request_, rank);
+    member.error_file_before = stamp_of_file(member.error_file);
     members_.push_back(std::move(member));
   }
 }
@@ -43,6 +48,7 @@ void GuardedContext::start(const RankBirth& birth) {
   const pid_t guardian = getpid();
   for (Member& member : members_) {
     ProcessSlot& slot = process_slot(*memory_, member.slot);
+    slot.started_ns.store(monotonic_ns(), std::memory_order_relaxed);
     slot.state.store(ProcessState::kStarted, std::memory_order_release);
     fault_point("guardian.fork", slot.rank);
     const pid_t pid = fork();
@@ -54,7 +60,6 @@ void GuardedContext::start(const RankBirth& birth) {
     setpgid(pid, pid);  // The child does the same: whoever comes first, the group exists from here on.
     member.pid = pid;
     slot.pid.store(pid, std::memory_order_relaxed);
-    slot.started_ns.store(monotonic_ns(), std::memory_order_relaxed);
   }
   request_.ranks.clear();  // Arguments may be large, and only the ranks need them.
   request_.ranks.shrink_to_fit();
@@ -99,16 +104,14 @@ bool GuardedContext::owns(pid_t pid) const {
                      [pid](const Member& member) { return member.pid == pid && !member.ended && !member.pidfd; });
 }
 
-void GuardedContext::on_exit(pid_t pid, int status) {
+void GuardedContext::on_exit(pid_t pid, int status, const ProcessUse& use) {
   if (owns_log_clerk(pid)) return logs_->on_exit(status);
   if (pid == clerk_) {
-    clerk_ = 0;
-    deadline_.reset();
-    phase_ = Phase::kDone;
+    on_clerk_exit();
     return;
   }
   for (Member& member : members_)
-    if (member.pid == pid && !member.ended) note_end(member, status);
+    if (member.pid == pid && !member.ended) note_end(member, status, use);
   after_end();
 }
 
@@ -122,7 +125,7 @@ std::vector<int> GuardedContext::adopted_pidfds() const {
 void GuardedContext::on_adopted_exit(int pidfd) {
   for (Member& member : members_) {
     if (member.pidfd.get() != pidfd || member.ended) continue;
-    note_end(member, status_of_adopted(member));
+    note_end(member, status_of_adopted(member), use_of_zombie(member.pid));
   }
   after_end();
 }
@@ -137,7 +140,18 @@ int GuardedContext::status_of_adopted(const Member& member) const {
   return slot.crash.phase.load(std::memory_order_acquire) == 2 && slot.crash.signal > 0 ? slot.crash.signal : SIGKILL;
 }
 
-void GuardedContext::note_end(Member& member, int status) {
+/// The ladder's own SIGKILL needs no explanation.
+void GuardedContext::look_for_memory_kill(const Member& member, int status) const {
+  ProcessSlot& slot = process_slot(*memory_, member.slot);
+  if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) return;
+  if (slot.stop_signal.load(std::memory_order_relaxed) == SIGKILL) return;
+  const auto kill = memory_kills_.explain(member.pid, slot.started_ns.load(std::memory_order_relaxed));
+  if (!kill) return;
+  slot.killed_for_memory = 1;
+  slot.full_cgroup_limit_bytes = kill->limit_bytes;
+}
+
+void GuardedContext::note_end(Member& member, int status, const ProcessUse& use) {
   fault_point("guardian.reap");
   ProcessSlot& slot = process_slot(*memory_, member.slot);
   const ProcessState before = slot.state.load(std::memory_order_acquire);
@@ -147,6 +161,8 @@ void GuardedContext::note_end(Member& member, int status) {
                    "first line of main");
   signal_group(member, SIGKILL);  // What the rank left in its process group.
   slot.exit_status.store(status, std::memory_order_relaxed);
+  slot.use = use;
+  look_for_memory_kill(member, status);
   const bool crashed = slot.crash.phase.load(std::memory_order_acquire) == 2;
   std::uint64_t unset = 0;
   slot.ended_ns.compare_exchange_strong(unset, crashed ? slot.crash.time_ns : monotonic_ns());
@@ -171,7 +187,11 @@ void GuardedContext::send_signal(int signal) const {
 void GuardedContext::step_ladder(const Member& member, int signal) const {
   ProcessSlot& slot = process_slot(*memory_, member.slot);
   // One that is dying already, which may take long for a large process, ends by what it is dying of.
-  if (slot.is_alive()) slot.stop_signal.store(signal, std::memory_order_relaxed);
+  if (slot.is_alive()) {
+    std::uint64_t unset = 0;
+    slot.stopped_ns.compare_exchange_strong(unset, monotonic_ns(), std::memory_order_relaxed);
+    slot.stop_signal.store(signal, std::memory_order_relaxed);
+  }
   signal_group(member, signal);
 }
 
@@ -207,7 +227,7 @@ void GuardedContext::on_time(Clock::time_point now) {
     kill_all(now);
   } else if (phase_ == Phase::kKilling) {
     for (Member& member : members_)  // The kernel does not let them go (state D): report and go on.
-      if (!member.ended) note_end(member, SIGKILL);
+      if (!member.ended) note_end(member, SIGKILL, {});
     after_end();
   } else if (phase_ == Phase::kSymbolizing) {
     kill(clerk_, SIGKILL);
@@ -231,18 +251,36 @@ void GuardedContext::finish_logs() {
 }
 
 void GuardedContext::begin_symbolizing() {
-  std::vector<CrashRecord*> records;
+  deadline_ = Clock::now() + kClerkTime;
+  start_clerk_for_rest();
+}
+
+void GuardedContext::start_clerk_for_rest() {
+  std::vector<ClerkRank> ranks;
   for (const Member& member : members_) {
-    CrashRecord& crash = process_slot(*memory_, member.slot).crash;
-    if (crash.phase.load(std::memory_order_acquire) == 2 && crash.frame_count > 0) records.push_back(&crash);
+    ClerkRank rank{&process_slot(*memory_, member.slot), member.error_file, member.error_file_before};
+    if (needs_clerk(rank)) ranks.push_back(std::move(rank));
+  }
+  clerk_ = ranks.empty() ? 0 : start_clerk(ranks);
+  phase_ = clerk_ == 0 ? Phase::kDone : Phase::kSymbolizing;
+  if (clerk_ == 0) deadline_.reset();
+}
+
+void GuardedContext::on_clerk_exit() {
+  bool died_at_work = false;
+  for (const Member& member : members_) {
+    std::uint32_t at_work = 1;
+    died_at_work |= process_slot(*memory_, member.slot).crash.stack_phase.compare_exchange_strong(at_work, 3);
+  }
+  clerk_ = 0;
+  // One that debug information made crash takes a single record's names along. Without a deadline there is no more
+  // time.
+  if (died_at_work && deadline_) {
+    start_clerk_for_rest();
+    return;
   }
   deadline_.reset();
   phase_ = Phase::kDone;
-  if (records.empty()) return;
-  clerk_ = start_clerk(records);
-  if (clerk_ == 0) return;
-  phase_ = Phase::kSymbolizing;
-  deadline_ = Clock::now() + kClerkTime;
 }
 
 void GuardedContext::publish_end() {

@@ -12,6 +12,9 @@
 
 #include "ipc/context_table.h"
 #include "os/file_descriptor.h"
+#include "os/memory_kills.h"
+#include "os/process_use.h"
+#include "process/error_file.h"
 #include "process/log_clerk.h"
 #include "process/rank_birth.h"
 #include "process/start_request.h"
@@ -24,7 +27,8 @@ class GuardedContext {
  public:
   using Clock = std::chrono::steady_clock;
 
-  GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t index);
+  /// `memory_kills` tells which ranks the kernel killed because memory ran out; it outlives this.
+  GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t index, MemoryKills& memory_kills);
 
   /// Forks the ranks; in each of them this does not return. A fork that fails ends those that were started and refuses
   /// the context.
@@ -45,7 +49,7 @@ class GuardedContext {
   /// Whether `pid` is one of its ranks, or its clerk, that is still to be reaped.
   bool owns(pid_t pid) const;
   /// That process ended with `status`, as wait() gives it.
-  void on_exit(pid_t pid, int status);
+  void on_exit(pid_t pid, int status, const ProcessUse& use);
 
   /// Adopted ranks are no children of the guardian: their ends show on these descriptors.
   std::vector<int> adopted_pidfds() const;
@@ -76,11 +80,14 @@ class GuardedContext {
     std::uint32_t slot;
     pid_t pid = 0;
     FileDescriptor pidfd;  ///< Adopted ranks only.
+    std::string error_file;
+    FileStamp error_file_before;
     bool ended = false;
   };
 
   ContextRecord& record() const { return context_record(*memory_, index_); }
-  void note_end(Member& member, int status);
+  void note_end(Member& member, int status, const ProcessUse& use);
+  void look_for_memory_kill(const Member& member, int status) const;
   /// The rank could not be forked: its failure, which ends the others.
   void note_unborn(Member& member, const std::string& reason);
   int status_of_adopted(const Member& member) const;
@@ -91,9 +98,13 @@ class GuardedContext {
   void after_end();
   void begin_symbolizing();
   void finish_logs();
+  /// Lets a clerk see to the records that none has seen to.
+  void start_clerk_for_rest();
+  void on_clerk_exit();
 
   std::shared_ptr<JobMemory> memory_;
   std::uint32_t index_;
+  MemoryKills& memory_kills_;
   StartRequest request_;
   std::vector<Member> members_;
   Phase phase_ = Phase::kRunning;

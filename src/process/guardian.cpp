@@ -185,6 +185,9 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
       shutting_down_ = true;
       for (const auto& each : contexts_) each->stop();
       break;
+    case ControlKind::kProgramFailed:
+      program_report_.begin(process_slot(*setup_.memory, kProgramSlot).crash);
+      break;
   }
 }
 
@@ -222,7 +225,8 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
     unfreed_.push_back(message.context);  // Its requester died meanwhile, and nobody waits for it.
     return;
   }
-  contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context));
+  if (contexts_.empty()) memory_kills_.rebase();
+  contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context, memory_kills_));
   GuardedContext& context = *contexts_.back();
   context.start_logs(descriptors);
   // A requester that forks its ranks itself tells about them one by one.
@@ -249,10 +253,12 @@ void Guardian::reap() {
         std::any_of(contexts_.begin(), contexts_.end(), [pid](const auto& each) { return each->owns(pid); });
     if (is_ours) kill(-pid, SIGKILL);
     int status = 0;
-    if (waitpid(pid, &status, __WALL) != pid) continue;
+    rusage usage{};
+    if (wait4(pid, &status, __WALL, &usage) != pid) continue;
+    if (program_report_.owns(pid)) program_report_.on_exit();
     for (const auto& context : contexts_) {
       if (!context->owns(pid)) continue;
-      context->on_exit(pid, status);
+      context->on_exit(pid, status, use_of(usage));
       break;
     }
   }
@@ -310,6 +316,7 @@ void Guardian::sweep_orphans() {
     for (const pid_t pid : children_of_self()) {
       if (std::any_of(contexts_.begin(), contexts_.end(), [pid](const auto& each) { return each->owns(pid); }))
         continue;
+      if (program_report_.owns(pid)) continue;
       any = true;
       kill(pid, SIGKILL);
     }

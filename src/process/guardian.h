@@ -9,7 +9,9 @@
 
 #include "os/file_descriptor.h"
 #include "os/huge_heap.h"
+#include "os/memory_kills.h"
 #include "process/guarded_context.h"
+#include "process/program_report.h"
 #include "process/rank_birth.h"
 
 namespace retinue {
@@ -60,6 +62,8 @@ class Guardian {
 
   GuardianSetup setup_;
   FileDescriptor child_events_;
+  MemoryKills memory_kills_;
+  ProgramReport program_report_;
   RankBirth birth_;
   std::vector<std::unique_ptr<GuardedContext>> contexts_;
   std::vector<std::uint32_t> unfreed_;  ///< Ended contexts that nobody else frees.

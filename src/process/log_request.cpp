@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "os/file_descriptor.h"
+#include "process/error_file.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -40,7 +41,7 @@ std::string LogRequest::file_of(int local_rank, std::uint32_t bit) const {
 
 void direct_streams(const LogRequest& logs, int local_rank) {
   if (!logs.directory.empty())
-    setenv("TORCHELASTIC_ERROR_FILE", (logs.rank_directory(local_rank) + "/error.json").c_str(), 1);
+    setenv(kErrorFileVariable, logs.error_file_of(local_rank).c_str(), 1);
   const auto rank = static_cast<std::size_t>(local_rank);
   if (rank >= logs.ranks.size()) return;
   for (const std::uint32_t bit : {kStdoutBit, kStderrBit}) {

@@ -42,6 +42,8 @@ struct LogRequest {
   /// Whether any stream is shown line by line.
   bool shows_any() const;
   std::string rank_directory(int local_rank) const;
+  /// Path of the rank's error file, which direct_streams() names in its environment.
+  std::string error_file_of(int local_rank) const { return rank_directory(local_rank) + "/error.json"; }
   /// Path of the file of stream `bit`; empty if it has none.
   std::string file_of(int local_rank, std::uint32_t bit) const;
 };

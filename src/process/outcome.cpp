@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <sys/wait.h>
 
 #include <csignal>
@@ -5,6 +6,7 @@
 
 #include "process/failure_text.h"
 #include "process/signal_names.h"
+#include "process/symbolizer.h"
 
 namespace retinue {
 namespace {
@@ -40,12 +42,18 @@ void add_crash(const CrashRecord& crash, RankOutcome& outcome) {
   } else {
     add_exception(crash, outcome);
   }
-  if (crash.stack_phase.load(std::memory_order_acquire) == 2) outcome.stack = text_of(crash.stack);
+  const bool has_names = crash.stack_phase.load(std::memory_order_acquire) == 2;
+  outcome.stack = has_names ? text_of(crash.stack) : stack_without_names(crash);
+}
+
+bool is_from_error_file(const CrashRecord& crash) {
+  return crash.kind == CrashKind::kErrorFile || crash.kind == CrashKind::kBadErrorFile;
 }
 
 /// Whether the record is about the end that wait() reported: a crash that a handler of the program survived is not.
 bool explains(const CrashRecord& crash, int status) {
   if (crash.kind == CrashKind::kException) return true;
+  if (is_from_error_file(crash)) return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
   if (WIFSIGNALED(status)) return WTERMSIG(status) == crash.signal;
   return WEXITSTATUS(status) != 0;  // A sanitizer's handler reports the crash and exits.
 }
@@ -54,12 +62,51 @@ RankEnd end_of_dead(const ProcessSlot& slot, int status, bool has_own_crash) {
   if (has_own_crash && slot.crash.kind == CrashKind::kException) return RankEnd::kRaised;
   const bool is_clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (is_clean) return RankEnd::kReturned;
+  const bool is_reported = has_own_crash && slot.crash.kind == CrashKind::kErrorFile;
+  if (is_reported && WIFEXITED(status)) return RankEnd::kRaised;
   const int stop_signal = slot.stop_signal.load(std::memory_order_acquire);
   // A SIGKILL that the ladder had not come to yet was somebody else's.
   const bool is_others_kill = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && stop_signal != SIGKILL;
   const bool is_stopped = stop_signal != 0 && !is_others_kill;
-  if (is_stopped && !has_own_crash) return RankEnd::kStopped;
+  if (is_stopped && is_reported) return RankEnd::kRaised;  // It had failed already, or failed of being stopped.
+  if (is_stopped && !(has_own_crash && !is_from_error_file(slot.crash))) return RankEnd::kStopped;
   return WIFSIGNALED(status) ? RankEnd::kSignaled : RankEnd::kExited;
+}
+
+std::string error_file_head(const CrashRecord& crash) {
+  if (crash.kind == CrashKind::kBadErrorFile) return text_of(crash.message);
+  return fmt::format("its error file: {}{}{}", text_of(crash.type), crash.type[0] == '\0' ? "" : ": ",
+                     text_of(crash.message));
+}
+
+std::string memory_kill_description(const ProcessSlot& slot) {
+  constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+  const std::string full = slot.full_cgroup_limit_bytes == 0
+                               ? "the machine was full"
+                               : fmt::format("cgroup limit {} MiB", slot.full_cgroup_limit_bytes / kMebibyte);
+  if (slot.use.peak_memory_bytes == 0) return fmt::format("out of memory ({})", full);
+  return fmt::format("out of memory ({}, this rank's peak {} MiB)", full, slot.use.peak_memory_bytes / kMebibyte);
+}
+
+void describe_signal(const ProcessSlot& slot, RankOutcome& outcome) {
+  outcome.out_of_memory = outcome.signal == SIGKILL && slot.killed_for_memory == 1;
+  if (outcome.out_of_memory) {
+    outcome.message = memory_kill_description(slot);
+    return;
+  }
+  outcome.message = signal_description(outcome.signal);
+  if (outcome.signal == SIGKILL) {
+    outcome.message += ", but not by the job: by somebody else, or by the kernel when memory ran out (see dmesg)";
+  }
+}
+
+void add_use(const ProcessSlot& slot, RankOutcome& outcome) {
+  outcome.use.user_cpu = std::chrono::nanoseconds(slot.use.user_cpu_ns);
+  outcome.use.system_cpu = std::chrono::nanoseconds(slot.use.system_cpu_ns);
+  outcome.use.peak_memory_bytes = slot.use.peak_memory_bytes;
+  const std::uint64_t started = slot.started_ns.load(std::memory_order_relaxed);
+  const std::uint64_t ended = slot.ended_ns.load(std::memory_order_acquire);
+  if (started != 0 && ended > started) outcome.use.lifetime = std::chrono::nanoseconds(ended - started);
 }
 
 void add_end(const ProcessSlot& slot, RankOutcome& outcome) {
@@ -72,14 +119,17 @@ void add_end(const ProcessSlot& slot, RankOutcome& outcome) {
     outcome.signal = WTERMSIG(status);
     outcome.core_dumped = WCOREDUMP(status);
   }
-  if (has_own_crash) {
+  const bool is_killed = outcome.end == RankEnd::kSignaled;
+  add_use(slot, outcome);
+  if (has_own_crash && is_from_error_file(slot.crash) && (is_killed || outcome.end == RankEnd::kStopped)) {
+    if (!is_killed) return;
+    describe_signal(slot, outcome);  // The kernel knows better; what the program said before is worth a line.
+    outcome.message += fmt::format("\n{}", error_file_head(slot.crash));
+  } else if (has_own_crash) {
     add_crash(slot.crash, outcome);
-    outcome.ended = std::chrono::nanoseconds(slot.crash.time_ns);
+    if (slot.crash.kind != CrashKind::kBadErrorFile) outcome.ended = std::chrono::nanoseconds(slot.crash.time_ns);
   } else if (outcome.end == RankEnd::kSignaled) {
-    outcome.message = signal_description(outcome.signal);
-    if (outcome.signal == SIGKILL) {
-      outcome.message += ", but not by the job: by somebody else, or by the kernel when memory ran out (see dmesg)";
-    }
+    describe_signal(slot, outcome);
   }
 }
 
@@ -90,6 +140,7 @@ RankOutcome outcome_of(const ProcessSlot& slot) {
   outcome.rank = slot.rank;
   outcome.local_rank = slot.local_rank;
   outcome.pid = slot.pid.load(std::memory_order_acquire);
+  outcome.stopped = std::chrono::nanoseconds(slot.stopped_ns.load(std::memory_order_acquire));
   switch (slot.state.load(std::memory_order_acquire)) {
     case ProcessState::kFree:
     case ProcessState::kReserved:
@@ -104,6 +155,15 @@ RankOutcome outcome_of(const ProcessSlot& slot) {
       add_end(slot, outcome);
       break;
   }
+  return outcome;
+}
+
+RankOutcome outcome_of_crash(const CrashRecord& crash) {
+  RankOutcome outcome;
+  outcome.end = crash.kind == CrashKind::kException ? RankEnd::kRaised : RankEnd::kSignaled;
+  outcome.signal = crash.signal;
+  outcome.ended = std::chrono::nanoseconds(crash.time_ns);
+  add_crash(crash, outcome);
   return outcome;
 }
 

@@ -36,7 +36,7 @@ constexpr std::array<std::string_view, 20> kRaising = {"__cxa_throw",
                                                        "__restore_rt"};
 
 // From here outwards nothing is the user's. Without its namespace: what -g1 keeps of a local instantiation.
-constexpr std::array<std::string_view, 14> kPlumbing = {"retinue::detail::entry_thunk",
+constexpr std::array<std::string_view, 15> kPlumbing = {"retinue::detail::entry_thunk",
                                                         "entry_thunk",
                                                         "retinue::detail::invoke_entry",
                                                         "invoke_entry",
@@ -45,6 +45,7 @@ constexpr std::array<std::string_view, 14> kPlumbing = {"retinue::detail::entry_
                                                         "retinue::be_born",
                                                         "__libc_start",
                                                         "_start",
+                                                        "retinue::run_guarded_thread",
                                                         "start_thread",
                                                         "clone",
                                                         "clone3",

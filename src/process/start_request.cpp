@@ -13,6 +13,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "process/error_file.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -92,6 +93,17 @@ StartRequest load_request(const JobMemory& memory, const ContextRecord& record) 
   cereal::BinaryInputArchive input(stream);
   input(request);
   return request;
+}
+
+std::string error_file_of(const StartRequest& request, std::size_t rank) {
+  std::string path;
+  const std::string prefix = std::string(kErrorFileVariable) + "=";
+  for (const std::string& variable : request.surroundings.environment)
+    if (variable.starts_with(prefix)) path = variable.substr(prefix.size());
+  if (!request.logs.directory.empty()) path = request.logs.error_file_of(static_cast<int>(rank));
+  const auto& own = request.ranks.at(rank).environment;
+  if (const auto found = own.find(kErrorFileVariable); found != own.end()) path = found->second;
+  return path.empty() || path.starts_with('/') ? path : request.surroundings.directory + "/" + path;
 }
 
 }  // namespace retinue

@@ -78,13 +78,17 @@ struct StartRequest {
 void store_request(JobMemory& memory, ContextRecord& record, const StartRequest& request);
 StartRequest load_request(const JobMemory& memory, const ContextRecord& record);
 
+/// Path of the file in which PyTorch's elastic expects rank's failure, as its environment names it; empty: none.
+std::string error_file_of(const StartRequest& request, std::size_t rank);
+
 /// What a process asks of the guardian.
 enum class ControlKind : std::uint32_t {
-  kStart = 0,     ///< With descriptors 0, 1, 2 of the requester.
-  kAdopt = 1,     ///< A rank that the requester forked; with its pidfd.
-  kStop = 2,      ///< Stop a context's ranks by its policy; its first signal stands in `pid`, 0: SIGTERM.
-  kSignal = 3,    ///< Send a context's ranks a signal, whose number stands in `pid`.
-  kShutdown = 4,  ///< Stop everything and exit: the program ends.
+  kStart = 0,          ///< With descriptors 0, 1, 2 of the requester.
+  kAdopt = 1,          ///< A rank that the requester forked; with its pidfd.
+  kStop = 2,           ///< Stop a context's ranks by its policy; its first signal stands in `pid`, 0: SIGTERM.
+  kSignal = 3,         ///< Send a context's ranks a signal, whose number stands in `pid`.
+  kShutdown = 4,       ///< Stop everything and exit: the program ends.
+  kProgramFailed = 5,  ///< The program is about to die, and its crash record is complete.
 };
 
 struct ControlMessage {

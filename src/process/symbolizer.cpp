@@ -2,55 +2,36 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <string_view>
 #include <vector>
 
-#include "process/object_symbols.h"
 #include "process/stack_capture.h"
 #include "process/stack_text.h"
 
 namespace retinue {
 namespace {
 
-/// Opens each object of a record once, when a frame first needs it.
-class RecordObjects {
- public:
-  explicit RecordObjects(const CrashRecord& record) : record_(record), symbols_(CrashRecord::kMaxObjects) {}
+std::string path_of(const CrashRecord::Object& object) {
+  return {object.path, strnlen(object.path, sizeof object.path)};
+}
 
-  bool has(std::uint32_t index) const {
-    return index < std::min<std::size_t>(record_.object_count, CrashRecord::kMaxObjects);
-  }
-
-  std::string path(std::uint32_t index) const {
-    const char* path = record_.objects[index].path;
-    return {path, strnlen(path, sizeof CrashRecord::Object::path)};
-  }
-
-  const ObjectSymbols& symbols(std::uint32_t index) {
-    if (!symbols_[index]) symbols_[index] = std::make_unique<ObjectSymbols>(path(index));
-    return *symbols_[index];
-  }
-
- private:
-  const CrashRecord& record_;
-  std::vector<std::unique_ptr<ObjectSymbols>> symbols_;
-};
-
-void append_frame(const CrashRecord::Frame& frame, RecordObjects& objects, std::vector<StackLine>& lines) {
+/// `names_at(path, offset)` gives what stands there.
+template <class NamesAt>
+void append_frame(const CrashRecord& record, const CrashRecord::Frame& frame, NamesAt names_at,
+                  std::vector<StackLine>& lines) {
   if (frame.object == kSkippedFrames) {
     lines.push_back({.function = {}, .file = {}, .line = 0, .object = {}, .offset = 0, .skipped = frame.offset});
     return;
   }
   StackLine line;
   line.offset = frame.offset;
-  if (!objects.has(frame.object)) {
+  if (frame.object >= std::min<std::size_t>(record.object_count, CrashRecord::kMaxObjects)) {
     lines.push_back(line);
     return;
   }
-  const std::string path = objects.path(frame.object);
+  const std::string path = path_of(record.objects[frame.object]);
   line.object = path.substr(path.rfind('/') + 1);
-  const std::vector<SourceFrame> found = objects.symbols(frame.object).at(frame.offset);
+  const std::vector<SourceFrame> found = names_at(path, frame.offset);
   if (found.empty()) lines.push_back(line);
   for (const SourceFrame& source : found) {
     // gcc splits a function and inlines the part into the rest: one function to the reader, its innermost line is
@@ -63,19 +44,36 @@ void append_frame(const CrashRecord::Frame& frame, RecordObjects& objects, std::
   }
 }
 
-}  // namespace
-
-std::string symbolize(const CrashRecord& record) noexcept {
+template <class NamesAt>
+std::string text_of(const CrashRecord& record, NamesAt names_at) noexcept {
   try {
-    RecordObjects objects(record);
     std::vector<StackLine> lines;
     // The record comes from a process that was falling apart.
     const std::size_t count = std::min<std::size_t>(record.frame_count, CrashRecord::kMaxFrames);
-    for (std::size_t i = 0; i < count; ++i) append_frame(record.frames[i], objects, lines);
+    for (std::size_t i = 0; i < count; ++i) append_frame(record, record.frames[i], names_at, lines);
     return stack_text(trim_stack(std::move(lines)));
   } catch (...) {
     return {};
   }
+}
+
+}  // namespace
+
+const std::vector<SourceFrame>& Symbolizer::names_at(const std::string& path, std::uint64_t offset) {
+  auto object = objects_.find(path);
+  if (object == objects_.end()) object = objects_.try_emplace(path, Object{ObjectSymbols(path), {}}).first;
+  auto known = object->second.known.find(offset);
+  if (known == object->second.known.end())
+    known = object->second.known.emplace(offset, object->second.symbols.at(offset)).first;
+  return known->second;
+}
+
+std::string Symbolizer::symbolize(const CrashRecord& record) noexcept {
+  return text_of(record, [this](const std::string& path, std::uint64_t offset) { return names_at(path, offset); });
+}
+
+std::string stack_without_names(const CrashRecord& record) noexcept {
+  return text_of(record, [](const std::string&, std::uint64_t) { return std::vector<SourceFrame>{}; });
 }
 
 }  // namespace retinue

@@ -44,7 +44,7 @@ class CrashChild {
   int status() const { return status_; }
   int signal() const { return WIFSIGNALED(status_) ? WTERMSIG(status_) : 0; }
   int pid() const { return pid_; }
-  std::string stack() const { return symbolize(*record_); }
+  std::string stack() const { return Symbolizer().symbolize(*record_); }
 
  private:
   [[noreturn]] void be_child(pid_t parent, const std::function<void(CrashRecord&)>& body) {

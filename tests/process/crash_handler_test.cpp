@@ -42,6 +42,10 @@ volatile int deepest = -1;
   std::abort();
 }
 
+void throw_uncaught_in_thread() {
+  std::thread([] { throw std::runtime_error("from a thread"); }).join();
+}
+
 void expect_signal(const CrashChild& child, int signal, const char* function) {
   ASSERT_TRUE(child.is_complete());
   EXPECT_EQ(child.record().kind, CrashKind::kSignal);
@@ -200,6 +204,55 @@ TEST(CrashHandler, EndsWhenAnExceptionCrashesWhileItIsDescribed) {
     run_guarded(record, [] { throw Hostile(); });
   });
   EXPECT_EQ(child.signal(), SIGSEGV);
+}
+
+TEST(CrashHandler, RecordsAStackOverflowOfAnyThread) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "sanitizers start threads in their own way";
+#endif
+  const CrashChild child([](CrashRecord& record) {
+    install_crash_handlers(record);
+    std::thread([] { recurse_without_end(0); }).join();
+  });
+  expect_signal(child, SIGSEGV, "recurse_without_end(int)");
+  EXPECT_STREQ(child.record().message, "stack overflow");
+  EXPECT_FALSE(contains(child.stack(), "run_guarded_thread"));
+}
+
+TEST(CrashHandler, LeavesThreadsAsTheyWere) {
+  const CrashChild child([](CrashRecord& record) {
+    install_crash_handlers(record);
+    int sum = 0;
+    for (int i = 0; i < 200; ++i) std::thread([&] { ++sum; }).join();
+    pthread_t thread{};
+    void* result = nullptr;
+    const auto function = [](void* argument) -> void* { pthread_exit(argument); };
+    if (pthread_create(&thread, nullptr, function, &sum) != 0) _exit(2);
+    pthread_join(thread, &result);
+    if (sum != 200 || result != &sum) _exit(3);
+    throw_uncaught_in_thread();
+  });
+  EXPECT_EQ(child.signal(), SIGABRT) << child.status();
+  EXPECT_STREQ(child.record().message, "from a thread");
+}
+
+struct CrashingException : std::exception {
+  const char* what() const noexcept override {
+    raise(SIGSEGV);
+    return "never said";
+  }
+};
+
+TEST(CrashHandler, TellsOfACrashInWhat) {
+  const CrashChild child([](CrashRecord& record) {
+    install_crash_handlers(record);
+    run_guarded(record, [] { throw CrashingException(); });
+  });
+  EXPECT_EQ(child.signal(), SIGSEGV);
+  ASSERT_TRUE(child.is_complete());
+  EXPECT_EQ(child.record().kind, CrashKind::kSignal);
+  EXPECT_EQ(child.record().signal, SIGSEGV);
+  EXPECT_TRUE(contains(child.stack(), "CrashingException::what"));
 }
 
 }  // namespace

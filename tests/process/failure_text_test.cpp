@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -51,6 +53,51 @@ TEST(RootCause, PutsFailuresBeforeConsequencesBeforeTheStopped) {
   EXPECT_EQ(root_cause(std::vector{ended(0, RankEnd::kReturned, 0), stopped(1, 9)}), 1u);
 }
 
+TEST(RootCause, IsNotWhatFailedAfterTheJobBeganToEndIt) {
+  RankOutcome late = raised(2, 30, "interrupted");
+  late.stopped = nanoseconds(25);
+  EXPECT_EQ(root_cause(std::vector{stopped(0, 40), peer_lost(1, 20), late}), 1u);
+  EXPECT_EQ(ending_text(late), "raised after the job's SIGTERM: std::runtime_error: interrupted");
+  late.ended = nanoseconds(24);  // It had failed already when the signal came.
+  EXPECT_EQ(root_cause(std::vector{stopped(0, 40), peer_lost(1, 20), late}), 2u);
+  EXPECT_EQ(ending_text(late), "raised std::runtime_error: interrupted");
+  late.ended = nanoseconds(30);
+  EXPECT_EQ(root_cause(std::vector{stopped(0, 10), late}), 1u) << "a failure all the same";
+}
+
+TEST(FailureText, TellsOutputAndUseOfTheCause) {
+  RankOutcome cause = raised(0, 10, "the loss is nan");
+  cause.stack = "#0 train()\n";
+  cause.stderr_log = testing::TempDir() + "failure_text_stderr.log";
+  std::ofstream(cause.stderr_log) << "first\nepoch 3: loss nan\n";
+  cause.use = {.user_cpu = std::chrono::milliseconds(2500),
+               .system_cpu = std::chrono::milliseconds(30),
+               .peak_memory_bytes = 512u << 20,
+               .lifetime = std::chrono::seconds(3)};
+  EXPECT_EQ(failure_text(std::vector{cause, stopped(1, 20)}),
+            "rank 0 (pid 4710) raised std::runtime_error: the loss is nan\n"
+            "    #0 train()\n"
+            "  last lines of " +
+                cause.stderr_log +
+                ":\n"
+                "    | first\n"
+                "    | epoch 3: loss nan\n"
+                "  it lived 3.0 s and used 2.5 s of CPU (2.5 s user, 30 ms system), 512 MiB of memory at its peak\n"
+                "  rank 1 (pid 4711): was stopped by the job (SIGTERM)");
+  std::remove(cause.stderr_log.c_str());
+}
+
+TEST(FailureText, OfAPythonTracebackKeepsItsEnd) {
+  RankOutcome cause = raised(0, 10, "boom");
+  cause.stack = "Traceback (most recent call last):\n";
+  for (int line = 0; line < 60; ++line) cause.stack += fmt::format("  File {}\n", line);
+  cause.stack += "ValueError: boom\n";
+  const std::string text = failure_text(std::vector{cause});
+  EXPECT_NE(text.find("ValueError: boom"), std::string::npos) << text;
+  EXPECT_NE(text.find("... 42 lines before\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("File 40"), std::string::npos) << text;
+}
+
 TEST(RootCause, IsTheEarliestNanosecondAmongEquals) {
   EXPECT_EQ(root_cause(std::vector{raised(0, 1001, "b"), raised(1, 1000, "a"), raised(2, 1002, "c")}), 1u);
   EXPECT_EQ(root_cause(std::vector{raised(0, 1000, "first"), raised(1, 1000, "second")}), 0u);
@@ -71,7 +118,11 @@ TEST(FailureText, FitsOneScreenForSixteenRanksThatAllFailInTheirOwnWay) {
   std::vector<RankOutcome> outcomes;
   for (int rank = 0; rank < 16; ++rank) {
     outcomes.push_back(raised(rank, 100 + rank, fmt::format("rank {} fails\n{}", rank, std::string(5000, 'm'))));
+    outcomes.back().stderr_log = testing::TempDir() + "failure_text_long.log";
+    outcomes.back().use.lifetime = std::chrono::seconds(1);
+    std::ofstream log(outcomes.back().stderr_log);
     for (int line = 0; line < 200; ++line) {
+      log << std::string(1000, 'x') << '\n';
       outcomes.back().message += "\nanother line";
       outcomes.back().stack += fmt::format("#{} {}()\n", line, std::string(500, 'f'));
     }
@@ -81,6 +132,7 @@ TEST(FailureText, FitsOneScreenForSixteenRanksThatAllFailInTheirOwnWay) {
   for (int rank = 1; rank < 16; ++rank) {
     EXPECT_NE(text.find(fmt::format("rank {} (pid {}): raised", rank, 4710 + rank)), std::string::npos) << text;
   }
+  std::remove(outcomes.front().stderr_log.c_str());
 }
 
 TEST(FailureText, ListsRanksThatEndedAlikeTogether) {

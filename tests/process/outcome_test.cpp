@@ -76,6 +76,16 @@ TEST_F(Outcome, OfACrashThatWasNotWrittenToItsEnd) {
   EXPECT_EQ(outcome.ended.count(), 800);
 }
 
+TEST_F(Outcome, OfACrashThatNoClerkSawHasItsAddresses) {
+  crash_by_signal(SIGSEGV, 1);
+  std::strcpy(slot_->crash.objects[0].path, "/usr/lib/libtrain.so");
+  slot_->crash.object_count = 1;
+  slot_->crash.frames[0] = {.offset = 0x42, .object = 0};
+  slot_->crash.frame_count = 1;
+  slot_->crash.stack_phase = 3;
+  EXPECT_EQ(dead(SIGSEGV).stack, "#0 libtrain.so+0x42\n");
+}
+
 TEST_F(Outcome, OfACrashThatAHandlerOfTheProgramSurvived) {
   crash_by_signal(SIGFPE, 2);
   EXPECT_EQ(dead(exited_with(0)).end, RankEnd::kReturned);
@@ -97,6 +107,37 @@ TEST_F(Outcome, OfARankThatTheJobStopped) {
   EXPECT_EQ(dead(exited_with(0)).end, RankEnd::kReturned);
   crash_by_signal(SIGSEGV, 2);
   EXPECT_EQ(dead(SIGSEGV).end, RankEnd::kSignaled);
+}
+
+TEST_F(Outcome, TellsWhatWasUsed) {
+  slot_->started_ns = 400;
+  slot_->use = {.user_cpu_ns = 7, .system_cpu_ns = 8, .peak_memory_bytes = 9};
+  const RankOutcome outcome = dead(exited_with(0));
+  EXPECT_EQ(outcome.use.user_cpu.count(), 7);
+  EXPECT_EQ(outcome.use.system_cpu.count(), 8);
+  EXPECT_EQ(outcome.use.peak_memory_bytes, 9u);
+  EXPECT_EQ(outcome.use.lifetime.count(), 500);
+}
+
+TEST_F(Outcome, OfAKillForLackOfMemory) {
+  slot_->killed_for_memory = 1;
+  slot_->full_cgroup_limit_bytes = 256u << 20;
+  slot_->use.peak_memory_bytes = 250u << 20;
+  const RankOutcome in_cgroup = dead(SIGKILL);
+  EXPECT_TRUE(in_cgroup.out_of_memory);
+  EXPECT_EQ(ending_text(in_cgroup),
+            "was killed by the kernel: out of memory (cgroup limit 256 MiB, this rank's peak 250 MiB)");
+  slot_->full_cgroup_limit_bytes = 0;
+  slot_->use.peak_memory_bytes = 0;
+  EXPECT_EQ(ending_text(dead(SIGKILL)), "was killed by the kernel: out of memory (the machine was full)");
+  EXPECT_FALSE(dead(SIGTERM).out_of_memory);
+}
+
+TEST_F(Outcome, OfARankThatReturnsWhenTheJobStopsIt) {
+  slot_->stop_signal = SIGTERM;
+  slot_->stopped_ns = 700;
+  EXPECT_EQ(ending_text(dead(exited_with(0))), "returned after the job's SIGTERM");
+  EXPECT_EQ(ending_text(dead(exited_with(143))), "was stopped by the job and exited with code 143");
 }
 
 TEST_F(Outcome, OfAKillThatTheJobDidNotSend) {

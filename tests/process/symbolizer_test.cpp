@@ -21,7 +21,7 @@ void set_object(CrashRecord& record, std::uint32_t index, const char* path) {
 
 TEST(Symbolizer, GivesNothingForAnEmptyRecord) {
   const auto record = std::make_unique<CrashRecord>();
-  EXPECT_EQ(symbolize(*record), "");
+  EXPECT_EQ(Symbolizer().symbolize(*record), "");
 }
 
 TEST(Symbolizer, GivesObjectAndOffsetWithoutTheFile) {
@@ -30,7 +30,7 @@ TEST(Symbolizer, GivesObjectAndOffsetWithoutTheFile) {
   record->frames[0] = {.offset = 0x1234, .object = 0};
   record->frames[1] = {.offset = 0xbeef, .object = CrashRecord::kNoObject};
   record->frame_count = 2;
-  EXPECT_EQ(symbolize(*record), "#0 libgone.so+0x1234\n#1 0xbeef\n");
+  EXPECT_EQ(Symbolizer().symbolize(*record), "#0 libgone.so+0x1234\n#1 0xbeef\n");
 }
 
 TEST(Symbolizer, GivesObjectAndOffsetForAFileThatIsNoObject) {
@@ -38,13 +38,13 @@ TEST(Symbolizer, GivesObjectAndOffsetForAFileThatIsNoObject) {
   set_object(*record, 0, "/proc/self/status");
   record->frames[0] = {.offset = 0x1234, .object = 0};
   record->frame_count = 1;
-  EXPECT_EQ(symbolize(*record), "#0 status+0x1234\n");
+  EXPECT_EQ(Symbolizer().symbolize(*record), "#0 status+0x1234\n");
 }
 
 TEST(Symbolizer, SurvivesARecordOfGarbage) {
   const auto record = std::make_unique<CrashRecord>();
   std::memset(static_cast<void*>(record.get()), 0xee, sizeof *record);
-  EXPECT_NE(symbolize(*record), "");
+  EXPECT_NE(Symbolizer().symbolize(*record), "");
 }
 
 TEST(Symbolizer, NamesWhatASharedLibraryExports) {

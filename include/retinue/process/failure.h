@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,20 @@ namespace retinue {
 /// How a rank ended.
 enum class RankEnd {
   kRunning,     ///< Not yet.
-  kReturned,    ///< Its function returned, or it exited with code 0.
-  kRaised,      ///< An exception left its function.
+  kReturned,    ///< Its function returned, or it exited with code 0; also when it does so on the job's SIGTERM.
+  kRaised,      ///< An exception left its function, or its program, which reported that in its error file.
   kExited,      ///< With a code other than 0.
   kSignaled,    ///< Killed by a signal that the job did not send.
   kStopped,     ///< By the job, because another rank failed or the caller asked for it.
   kNotStarted,  ///< The job failed first.
+};
+
+/// What a rank used until its end, with its children that it waited for; zeros where nobody knows.
+struct ResourceUse {
+  std::chrono::nanoseconds user_cpu{0};
+  std::chrono::nanoseconds system_cpu{0};
+  std::size_t peak_memory_bytes = 0;  ///< Largest resident size, job memory that the rank touched included.
+  std::chrono::nanoseconds lifetime{0};
 };
 
 /// What became of one rank.
@@ -31,13 +40,16 @@ struct RankOutcome {
   int exit_code = 0;  ///< Of a rank that exited.
   int signal = 0;     ///< That killed it; of a rank that exited after a crash, the crash's.
   bool core_dumped = false;
-  bool consequence = false;           ///< The rank only noticed that another one had failed (PeerLost).
-  std::string type;                   ///< Demangled type of the exception, if there was one.
-  std::string message;                ///< what(), nested exceptions one per line; or what a signal means.
-  std::string stack;                  ///< Of the throw or crash, one frame per line; empty when unknown.
-  std::string stdout_log;             ///< The file that holds its standard output; empty when there is none.
-  std::string stderr_log;             ///< The same for its standard error.
-  std::chrono::nanoseconds ended{0};  ///< CLOCK_MONOTONIC at the throw, the crash or the end.
+  bool consequence = false;  ///< The rank only noticed that another one had failed (PeerLost).
+  std::string type;          ///< Demangled type of the exception, if there was one.
+  std::string message;       ///< what(), nested exceptions one per line; or what a signal means.
+  std::string stack;         ///< Of the throw or crash, one frame per line; empty when unknown.
+  std::string stdout_log;    ///< Files that its output went to; empty when it went to the console only.
+  std::string stderr_log;
+  std::chrono::nanoseconds ended{0};    ///< CLOCK_MONOTONIC at the throw, the crash or the end.
+  std::chrono::nanoseconds stopped{0};  ///< CLOCK_MONOTONIC at the job's SIGTERM or SIGKILL for it, 0: none was sent.
+  bool out_of_memory = false;           ///< The kernel killed it because memory ran out, and said so.
+  ResourceUse use;
 };
 
 /// A rank failed. Carries the root cause and what became of every other rank; what() tells all of it on one screen.
@@ -75,5 +87,11 @@ class ProcessExitedException : public ProcessException {
   /// "SIGSEGV"; empty when the rank was not killed by a signal.
   std::string signal_name() const;
 };
+
+/// The outcomes, of which there is at least one, as a JSON object; docs/reference/errors.md names its keys.
+std::string failure_json(std::span<const RankOutcome> outcomes);
+inline std::string to_json(const ProcessException& failure) {
+  return failure_json(failure.outcomes());
+}
 
 }  // namespace retinue

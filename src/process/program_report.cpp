@@ -1,0 +1,35 @@
+#include "process/program_report.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "os/futex.h"
+#include "process/clerk.h"
+#include "process/error_file.h"
+
+namespace retinue {
+
+ProgramReport::ProgramReport() {
+  const char* path = std::getenv(kErrorFileVariable);
+  if (path == nullptr || *path == '\0') return;
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(path, error);  // The program may change its directory.
+  error_file_ = error ? path : absolute.string();
+}
+
+void ProgramReport::begin(CrashRecord& record) {
+  if (clerk_ != 0 || record.reported.load(std::memory_order_relaxed) != 0) return;
+  record_ = &record;
+  const bool is_complete = record.phase.load(std::memory_order_acquire) == 2;
+  if (is_complete && !error_file_.empty()) clerk_ = start_clerk_for_program(record, error_file_);
+  if (clerk_ == 0) on_exit();
+}
+
+void ProgramReport::on_exit() {
+  clerk_ = 0;
+  record_->reported.store(1, std::memory_order_release);  // Pairs with the program's wait.
+  futex_wake_all(record_->reported);
+}
+
+}  // namespace retinue

@@ -1,0 +1,80 @@
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "launch/main_with_runtime.h"
+#include "retinue/collective/communicator.h"
+#include "retinue/launch/spawn.h"
+#include "support/start_methods.h"
+
+using retinue::Communicator;
+using retinue::ProcessException;
+using retinue::RankContext;
+using retinue::RankEnd;
+using retinue::test::EachStartMethod;
+
+namespace {
+
+constexpr std::size_t kBytes = std::size_t{64} << 20;
+
+void work_and_fail(RankContext&) {
+  const std::unique_ptr<char[]> memory(new char[kBytes]);
+  std::memset(memory.get(), 1, kBytes);
+  const std::clock_t begin = std::clock();
+  while (std::clock() - begin < CLOCKS_PER_SEC / 20) continue;
+  throw std::runtime_error(std::to_string(memory[kBytes - 1]));
+}
+
+TEST_P(EachStartMethod, WhatARankUsedIsReported) {
+  try {
+    retinue::spawn<work_and_fail>({.start_method = GetParam()});
+    ADD_FAILURE() << "spawn returned although the rank failed";
+  } catch (const ProcessException& error) {
+    const retinue::ResourceUse& use = error.outcome().use;
+    EXPECT_GE(use.user_cpu + use.system_cpu, std::chrono::milliseconds(50)) << error.what();
+    EXPECT_GE(use.lifetime, std::chrono::milliseconds(50)) << error.what();
+    EXPECT_GE(use.peak_memory_bytes, kBytes) << error.what();
+    EXPECT_NE(std::string(error.what()).find("of CPU"), std::string::npos) << error.what();
+  }
+}
+
+volatile std::sig_atomic_t is_asked_to_end = 0;
+
+/// Rank 0 fails when the others have set up how they end.
+void answer_sigterm(RankContext& context) {
+  sigset_t terminate, before;
+  sigemptyset(&terminate);
+  sigaddset(&terminate, SIGTERM);
+  sigprocmask(SIG_BLOCK, &terminate, &before);
+  signal(SIGTERM, [](int) { is_asked_to_end = 1; });
+  Communicator(context.world()).barrier();
+  if (context.rank() == 0) throw std::runtime_error("the cause");
+  while (is_asked_to_end == 0) sigsuspend(&before);
+  if (context.rank() == 2) throw std::runtime_error("interrupted");
+}
+
+TEST_P(EachStartMethod, WhoEndsOnSigtermIsToldFromWhoFails) {
+  try {
+    retinue::spawn<answer_sigterm>({.nprocs = 3, .start_method = GetParam()});
+    ADD_FAILURE() << "spawn returned although a rank failed";
+  } catch (const ProcessException& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(error.rank(), 0) << text;
+    EXPECT_EQ(error.outcome().stopped.count(), 0) << text;
+    EXPECT_EQ(error.outcomes()[1].end, RankEnd::kReturned) << text;
+    EXPECT_NE(text.find("returned after the job's SIGTERM"), std::string::npos) << text;
+    EXPECT_EQ(error.outcomes()[2].end, RankEnd::kRaised) << text;
+    EXPECT_NE(text.find("raised after the job's SIGTERM: std::runtime_error: interrupted"), std::string::npos) << text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start_methods(),
+                         retinue::test::start_method_name);
+
+}  // namespace
+
+RETINUE_TEST_MAIN()
