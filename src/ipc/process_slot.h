@@ -5,6 +5,7 @@
 
 #include "ipc/crash_record.h"
 #include "os/life_lock.h"
+#include "retinue/ipc/block_handle.h"
 
 namespace retinue {
 
@@ -32,6 +33,10 @@ struct alignas(4096) ProcessSlot {
   std::atomic<std::int32_t> stop_signal;
   std::atomic<std::uint64_t> started_ns;  ///< CLOCK_MONOTONIC.
   std::atomic<std::uint64_t> ended_ns;    ///< CLOCK_MONOTONIC: thrown, returned, crashed, or else reaped.
+  /// CPUs that its threads are meant to use; 0: nobody said, it shares the machine with the ranks of its world.
+  std::int32_t cpu_share;
+  std::atomic<std::uint32_t> has_returned;  ///< 1 when `returned` holds what its function returned.
+  BlockHandle returned;
   CrashRecord crash;
 
   static constexpr std::uint32_t kNoContext = 0xffffffffu;

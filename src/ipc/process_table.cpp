@@ -22,6 +22,9 @@ void clear(ProcessSlot& slot) {
   slot.stop_signal.store(0, std::memory_order_relaxed);
   slot.started_ns.store(0, std::memory_order_relaxed);
   slot.ended_ns.store(0, std::memory_order_relaxed);
+  slot.cpu_share = 0;
+  slot.has_returned.store(0, std::memory_order_relaxed);
+  slot.returned = {};
   slot.crash.phase.store(0, std::memory_order_relaxed);
   slot.crash.kind = CrashKind::kNone;
   slot.crash.message[0] = slot.crash.type[0] = '\0';

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "launch/process_context_impl.h"
+#include "launch/returned_value.h"
 #include "os/control_socket.h"
 #include "os/futex.h"
 #include "process/failure_text.h"
@@ -16,7 +17,11 @@
 namespace retinue {
 
 ProcessContext::Impl::Impl(std::shared_ptr<JobMemory> memory, std::uint32_t index, int control_send_fd)
-    : memory_(std::move(memory)), index_(index), control_send_fd_(control_send_fd), owner_(getpid()) {}
+    : memory_(std::move(memory)),
+      index_(index),
+      nprocs_(record().nprocs),
+      control_send_fd_(control_send_fd),
+      owner_(getpid()) {}
 
 ProcessContext::Impl::~Impl() {
   if (!ended_ && owner_ == getpid()) let_go();  // Copies in forks of the owner are none of its business.
@@ -37,6 +42,10 @@ bool ProcessContext::Impl::sleep(std::uint32_t seen, std::chrono::nanoseconds ti
   return true;
 }
 
+bool ProcessContext::Impl::guardian_is_dead() const {
+  return process_slot(*memory_, kGuardianSlot).life.owner_died();
+}
+
 void ProcessContext::Impl::fail_without_guardian() {
   for (const OwnChild& child : own_children_) kill(child.pid, SIGKILL);  // The others died with their parent.
   reap_own_children();
@@ -50,11 +59,14 @@ bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
   for (;;) {
     const std::uint32_t seen = record().changed.load(std::memory_order_acquire);
     if (record().state.load(std::memory_order_acquire) == ContextRecord::kEnded) break;
-    if (deadline.passed()) return false;
+    if (deadline.passed()) {
+      if (guardian_is_dead()) fail_without_guardian();
+      return false;
+    }
     if (!sleep(seen, deadline.left(std::chrono::seconds(1)))) fail_without_guardian();
   }
   reap_own_children();
-  final_outcomes_ = look();
+  result_ = look_at_the_end();
   ended_ = true;
   free_context(*memory_, index_);
   return true;
@@ -87,8 +99,19 @@ std::vector<RankOutcome> ProcessContext::Impl::look() const {
   return outcomes;
 }
 
+RunResult ProcessContext::Impl::look_at_the_end() const {
+  std::vector<RankOutcome> outcomes = look();
+  std::vector<detail::ReturnedValue> returned;
+  for (std::uint32_t rank = 0; rank < nprocs_; ++rank) {
+    const bool is_whole = outcomes[rank].end == RankEnd::kReturned;
+    const ProcessSlot& slot = process_slot(*memory_, record().slots[rank]);
+    returned.push_back(is_whole ? load_returned(*memory_, slot) : detail::ReturnedValue());
+  }
+  return {std::move(outcomes), std::move(returned)};
+}
+
 std::vector<RankOutcome> ProcessContext::Impl::outcomes() const {
-  if (ended_) return final_outcomes_;
+  if (ended_) return result_->outcomes();
   wait_until_started();
   return look();
 }
@@ -99,9 +122,9 @@ std::vector<int> ProcessContext::Impl::pids() const {
   return pids;
 }
 
-void ProcessContext::Impl::request(ControlKind kind, int signal) const {
+void ProcessContext::Impl::request(ControlKind kind, int signal, std::uint32_t rank) const {
   if (ended_) return;
-  const ControlMessage message{kind, index_, 0, signal};
+  const ControlMessage message{kind, index_, rank, signal};
   send_message(control_send_fd_, &message, sizeof message);
 }
 
@@ -110,30 +133,63 @@ ProcessContext::~ProcessContext() = default;
 ProcessContext::ProcessContext(ProcessContext&&) noexcept = default;
 ProcessContext& ProcessContext::operator=(ProcessContext&&) noexcept = default;
 
+ProcessContext::Impl& ProcessContext::impl(const char* function) const {
+  if (impl_ == nullptr)
+    throw UsageError(
+        fmt::format("ProcessContext::{}: this context was moved from: use the one it was moved to", function));
+  return *impl_;
+}
+
 void ProcessContext::join() {
-  impl_->wait_until_ended(Deadline::never());
+  impl("join").wait_until_ended(Deadline::never());
   throw_root_cause(impl_->outcomes());
 }
 
 bool ProcessContext::join(std::chrono::nanoseconds timeout) {
-  if (!impl_->wait_until_ended(Deadline::after(timeout))) return false;
+  if (!impl("join").wait_until_ended(Deadline::after(timeout))) return false;
   throw_root_cause(impl_->outcomes());
   return true;
 }
 
-std::vector<int> ProcessContext::pids() const {
-  return impl_->pids();
-}
-std::vector<RankOutcome> ProcessContext::status() const {
-  return impl_->outcomes();
-}
-void ProcessContext::terminate() {
-  impl_->request(ControlKind::kStop);
+RunResult ProcessContext::wait() {
+  impl("wait").wait_until_ended(Deadline::never());
+  return impl_->result();
 }
 
-void ProcessContext::signal(int signal) {
+std::optional<RunResult> ProcessContext::wait(std::chrono::nanoseconds timeout) {
+  if (!impl("wait").wait_until_ended(Deadline::after(timeout))) return std::nullopt;
+  return impl_->result();
+}
+
+std::vector<int> ProcessContext::pids() const {
+  return impl("pids").pids();
+}
+std::vector<RankOutcome> ProcessContext::status() const {
+  return impl("status").outcomes();
+}
+void ProcessContext::terminate() {
+  impl("terminate").request(ControlKind::kStop);
+}
+
+namespace {
+
+void check_signal(int signal) {
   if (signal <= 0 || signal > SIGRTMAX) throw UsageError(fmt::format("ProcessContext::signal: no signal {}", signal));
-  impl_->request(ControlKind::kSignal, signal);
+}
+
+}  // namespace
+
+void ProcessContext::signal(int signal) {
+  check_signal(signal);
+  impl("signal").request(ControlKind::kSignal, signal);
+}
+
+void ProcessContext::signal(int signal, int rank) {
+  check_signal(signal);
+  const int nprocs = impl("signal").nprocs();
+  if (rank < 0 || rank >= nprocs)
+    throw UsageError(fmt::format("ProcessContext::signal: there is no rank {}, only 0 to {}", rank, nprocs - 1));
+  impl_->request(ControlKind::kSignal, signal, static_cast<std::uint32_t>(rank));
 }
 
 }  // namespace retinue

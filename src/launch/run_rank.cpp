@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <functional>
 #include <iostream>
-#include <sstream>
 
 #include "ipc/context_table.h"
+#include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
 #include "os/clock.h"
 #include "os/futex.h"
@@ -76,11 +76,13 @@ void run_function_rank(std::uint32_t slot_index, const StartRequest& request) {
       slot_index,
       [&](RankContext& context) {
         detail::EntryKey key;
-        std::istringstream stream(request.entry);
-        cereal::BinaryInputArchive input(stream);
-        input(key);
+        detail::decode_value(request.entry, key);
         const detail::EntryThunk thunk = detail::find_entry(key);
-        thunk(context, request.ranks.at(static_cast<std::size_t>(context.rank())).archive);
+        JobMemory& memory = *context.memory();
+        ProcessSlot& slot = process_slot(memory, slot_index);
+        const ArchiveSlice& arguments = request.ranks.at(static_cast<std::size_t>(context.rank())).archive;
+        const std::string_view archive = stored_archive(memory, context_record(memory, slot.context), arguments);
+        store_returned(memory, slot, thunk(context, archive));
       },
       request.kind == StartKind::kExecutedFunction ? RankOrigin::kExecuted : RankOrigin::kForked);
 }

@@ -9,11 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <sstream>
 
 #include "launch/process_context_impl.h"
+#include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
+#include "os/environment.h"
 #include "os/futex.h"
 #include "os/process_calls.h"
 #include "process/start_request.h"
@@ -133,7 +134,7 @@ void wait_at_gate(const Runtime::Impl& runtime, std::uint32_t context, const Pro
 }
 
 /// Forks one rank that runs `body`, and tells the guardian of it, or that it could not be forked. Returns its pid or 0.
-pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank,
+pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank, const StartRequest& request,
                    const std::function<void(RankContext&)>& body) {
   const ContextRecord& record = context_record(*runtime.memory, index);
   ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
@@ -143,7 +144,7 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
     die_with_parent(parent);
     setpgid(0, 0);
     wait_at_gate(runtime, index, slot, parent);
-    set_rank_environment(slot, record.nprocs);
+    replace_environment(current_environment(), rank_environment(slot, request));
     run_rank_body(record.slots[rank], body, RankOrigin::kForked);
   }
   if (pid < 0) {
@@ -164,6 +165,19 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
   return pid;
 }
 
+/// Archives that are the same for all ranks are there once.
+void put_arguments(StartRequest& request, detail::EncodedArguments& arguments) {
+  if (arguments.archives.size() == 1) {
+    request.archives = std::move(arguments.archives.front());
+    for (RankRequest& rank : request.ranks) rank.archive = {0, request.archives.size()};
+    return;
+  }
+  for (std::size_t rank = 0; rank < request.ranks.size(); ++rank) {
+    request.ranks[rank].archive = {request.archives.size(), arguments.archives[rank].size()};
+    request.archives += arguments.archives[rank];
+  }
+}
+
 }  // namespace
 
 namespace detail {
@@ -172,25 +186,29 @@ StartOptions start_options_of(const SpawnOptions& options) {
   return {.name = "rank", .start_method = options.start_method, .stop = options.stop};
 }
 
-ProcessContext start_function(const StartOptions& options, const EntryKey& entry, std::vector<std::string> archives) {
-  check_count(archives.size());
+const std::string& EncodedArguments::of(int rank) const {
+  return archives.size() == 1 ? archives.front() : archives.at(static_cast<std::size_t>(rank));
+}
+
+ProcessContext start_function(const StartOptions& options, const EntryKey& entry, EncodedArguments arguments) {
+  check_count(static_cast<std::size_t>(arguments.nprocs));
   const Runtime::Impl& runtime = Runtime::current().impl();
   const StartMethod method = choose_method(options, runtime);
   if (method == StartMethod::kFork) {
     const EntryThunk thunk = find_entry(entry);
-    return start_closure(options, static_cast<int>(archives.size()), [thunk, archives](RankContext& context) {
-      thunk(context, archives.at(static_cast<std::size_t>(context.rank())));
+    return start_closure(options, arguments.nprocs, [thunk, &arguments](RankContext& context) {
+      ProcessSlot& slot = process_slot(*context.memory(), context.memory()->own_slot());
+      store_returned(*context.memory(), slot, thunk(context, arguments.of(context.rank())));
     });
   }
   StartRequest request =
       new_request(options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction);
-  std::ostringstream stream;
-  cereal::BinaryOutputArchive output(stream);
-  output(entry);
-  request.entry = std::move(stream).str();
+  request.entry = encode_value(entry);
   // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
-  const std::string file = guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path();
-  for (std::string& archive : archives) request.ranks.push_back({std::move(archive), file, runtime.arguments, {}});
+  if (method == StartMethod::kSpawn)
+    request.command = {guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path(), runtime.arguments};
+  request.ranks.resize(static_cast<std::size_t>(arguments.nprocs));
+  put_arguments(request, arguments);
   return ProcessContext(submit(request));
 }
 
@@ -205,7 +223,7 @@ ProcessContext start_closure(const StartOptions& options, int nprocs, const std:
   const std::uint32_t index = context->index();
   const ContextRecord& record = context_record(*runtime.memory, index);
   for (std::uint32_t rank = 0; rank < record.nprocs; ++rank)
-    context->add_own_child(rank, fork_closure(runtime, index, rank, body));
+    context->add_own_child(rank, fork_closure(runtime, index, rank, request, body));
   return ProcessContext(std::move(context));
 }
 
@@ -215,8 +233,9 @@ ProcessContext start_processes(const StartOptions& options, const std::vector<Pr
   check_count(programs.size());
   StartRequest request = new_request(options, StartKind::kProgram);
   for (const Program& program : programs) {
-    RankRequest rank{{}, program.file, {program.file}, program.environment};
-    rank.arguments.insert(rank.arguments.end(), program.arguments.begin(), program.arguments.end());
+    RankRequest rank{{}, {program.file, {program.file}}, program.environment};
+    std::vector<std::string>& arguments = rank.command.arguments;
+    arguments.insert(arguments.end(), program.arguments.begin(), program.arguments.end());
     request.ranks.push_back(std::move(rank));
   }
   return ProcessContext(submit(request));

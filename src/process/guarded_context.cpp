@@ -154,9 +154,9 @@ void GuardedContext::signal_group(const Member& member, int signal) const {
   if (!member.ended && getpgid(member.pid) != member.pid) kill(member.pid, signal);  // It left its group.
 }
 
-void GuardedContext::send_signal(int signal) const {
-  for (const Member& member : members_)
-    if (!member.ended) signal_group(member, signal);
+void GuardedContext::send_signal(int signal, std::uint32_t rank) const {
+  for (std::size_t i = 0; i < members_.size(); ++i)
+    if (!members_[i].ended && (rank == kAllRanks || rank == i)) signal_group(members_[i], signal);
 }
 
 void GuardedContext::step_ladder(const Member& member, int signal) const {

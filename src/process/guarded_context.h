@@ -39,8 +39,8 @@ class GuardedContext {
   std::vector<int> adopted_pidfds() const;
   void on_adopted_exit(int pidfd);
 
-  /// Sends a signal to all ranks that still run, each with its process group.
-  void send_signal(int signal) const;
+  /// Sends a signal to `rank`, or with kAllRanks to all ranks, with its process group if it still runs.
+  void send_signal(int signal, std::uint32_t rank) const;
 
   /// Begins the stop ladder, if it has not begun.
   void stop();

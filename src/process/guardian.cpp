@@ -171,7 +171,7 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
       if (context != nullptr) context->stop();
       break;
     case ControlKind::kSignal:
-      if (context != nullptr) context->send_signal(message.pid);
+      if (context != nullptr) context->send_signal(message.pid, message.rank);
       break;
     case ControlKind::kShutdown:
       shutting_down_ = true;

@@ -48,15 +48,15 @@ int inheritable(int fd) {
   return copy;
 }
 
-[[noreturn]] void execute(const RankBirth& birth, const RankRequest& rank, std::uint32_t slot, BootstrapRole role) {
+[[noreturn]] void execute(const RankBirth& birth, const Command& command, std::uint32_t slot, BootstrapRole role) {
   const std::string bootstrap = bootstrap_value(*birth.memory, inheritable(birth.memory->memfd()),
                                                 inheritable(birth.control_send_fd), slot, role);
   setenv(kBootstrapVariable, bootstrap.c_str(), 1);
   std::vector<char*> arguments;
-  for (const std::string& argument : rank.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
+  for (const std::string& argument : command.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
-  execvp(rank.file.c_str(), arguments.data());
-  throw SystemError(fmt::format("executing '{}'", rank.file), errno);
+  execvp(command.file.c_str(), arguments.data());
+  throw SystemError(fmt::format("executing '{}'", command.file), errno);
 }
 
 void leave_guardian_behind(const RankBirth& birth, pid_t guardian) {
@@ -70,11 +70,14 @@ void leave_guardian_behind(const RankBirth& birth, pid_t guardian) {
 
 }  // namespace
 
-void set_rank_environment(const ProcessSlot& slot, std::size_t world_size) {
-  setenv("RANK", std::to_string(slot.rank).c_str(), 1);
-  setenv("LOCAL_RANK", std::to_string(slot.local_rank).c_str(), 1);
-  setenv("WORLD_SIZE", std::to_string(world_size).c_str(), 1);
-  setenv("LOCAL_WORLD_SIZE", std::to_string(world_size).c_str(), 1);
+std::map<std::string, std::string> rank_environment(const ProcessSlot& slot, const StartRequest& request) {
+  std::map<std::string, std::string> environment = request.ranks.at(static_cast<std::size_t>(slot.rank)).environment;
+  const std::string world_size = std::to_string(request.ranks.size());
+  environment.emplace("RANK", std::to_string(slot.rank));  // Without effect where the request says otherwise.
+  environment.emplace("LOCAL_RANK", std::to_string(slot.local_rank));
+  environment.emplace("WORLD_SIZE", world_size);
+  environment.emplace("LOCAL_WORLD_SIZE", world_size);
+  return environment;
 }
 
 std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot,
@@ -100,18 +103,14 @@ void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t 
   try {
     leave_guardian_behind(birth, guardian);
     take_standard_descriptors(birth);
-    const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
-    request.surroundings.apply();
+    request.surroundings.apply(rank_environment(slot, request));
     unsetenv(kBootstrapVariable);
-    set_rank_environment(slot, request.ranks.size());
-    for (const auto& [name, value] : rank.environment) setenv(name.c_str(), value.c_str(), 1);
     reset_signals(birth.signal_mask);
-    if (request.kind == StartKind::kForkedFunction) {
-      birth.rank_main(slot_index, request);
-    } else {
-      execute(birth, rank, slot_index,
-              request.kind == StartKind::kProgram ? BootstrapRole::kProgramRank : BootstrapRole::kFunctionRank);
-    }
+    if (request.kind == StartKind::kForkedFunction) birth.rank_main(slot_index, request);
+    if (request.kind == StartKind::kExecutedFunction)
+      execute(birth, request.command, slot_index, BootstrapRole::kFunctionRank);
+    execute(birth, request.ranks.at(static_cast<std::size_t>(slot.rank)).command, slot_index,
+            BootstrapRole::kProgramRank);
   } catch (const SystemError& error) {
     record_failure(slot.crash, "retinue::SystemError", error.what());
   } catch (const std::exception& error) {

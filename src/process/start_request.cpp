@@ -8,12 +8,12 @@
 
 #include <cerrno>
 #include <climits>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 
+#include "os/environment.h"
 #include "retinue/base/error.h"
+#include "retinue/process/archive.h"
 
 namespace retinue {
 namespace {
@@ -30,8 +30,7 @@ std::uint32_t current_umask() {
 
 Surroundings Surroundings::of_this_process() {
   Surroundings now;
-  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
-    now.environment.emplace_back(*variable);
+  now.environment = current_environment();
   char directory[PATH_MAX];
   // A directory that was removed has no path any more, but can still be entered by this one.
   now.directory = getcwd(directory, sizeof directory) != nullptr ? directory : fmt::format("/proc/{}/cwd", getpid());
@@ -49,13 +48,8 @@ Surroundings Surroundings::of_this_process() {
   return now;
 }
 
-void Surroundings::apply() const {
-  clearenv();
-  for (const std::string& variable : environment) {
-    const auto equals = variable.find('=');
-    if (equals == std::string::npos) continue;
-    setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
-  }
+void Surroundings::apply(const std::map<std::string, std::string>& changes) const {
+  replace_environment(environment, changes);
   if (chdir(directory.c_str()) != 0) throw SystemError("entering the caller's directory " + directory, errno);
   ::umask(umask);
   for (std::size_t which = 0; which < limits.size(); ++which) {
@@ -75,23 +69,31 @@ void Surroundings::apply() const {
 }
 
 void store_request(JobMemory& memory, ContextRecord& record, const StartRequest& request) {
-  std::ostringstream stream;
-  cereal::BinaryOutputArchive output(stream);
-  output(request);
-  const std::string bytes = std::move(stream).str();
-  record.request = memory.allocate(bytes.size());
-  std::memcpy(memory.at(record.request.offset), bytes.data(), bytes.size());
+  const std::string head = detail::encode_value(request);
+  const std::uint64_t head_bytes = head.size();
+  record.request = memory.allocate(sizeof head_bytes + head.size() + request.archives.size());
+  std::byte* const to = memory.at(record.request.offset);
+  std::memcpy(to, &head_bytes, sizeof head_bytes);
+  std::memcpy(to + sizeof head_bytes, head.data(), head.size());
+  std::memcpy(to + sizeof head_bytes + head.size(), request.archives.data(), request.archives.size());
   // The requester may die while its ranks still read it.
   memory.retain(record.request, kGuardianSlot);
   memory.release(record.request);
 }
 
 StartRequest load_request(const JobMemory& memory, const ContextRecord& record) {
-  std::istringstream stream(std::string(memory.at<char>(record.request.offset), record.request.bytes));
+  std::uint64_t head_bytes = 0;
+  std::memcpy(&head_bytes, memory.at(record.request.offset), sizeof head_bytes);
   StartRequest request;
-  cereal::BinaryInputArchive input(stream);
-  input(request);
+  detail::decode_value({memory.at<char>(record.request.offset + sizeof head_bytes), head_bytes}, request);
   return request;
+}
+
+std::string_view stored_archive(const JobMemory& memory, const ContextRecord& record, const ArchiveSlice& slice) {
+  std::uint64_t head_bytes = 0;
+  std::memcpy(&head_bytes, memory.at(record.request.offset), sizeof head_bytes);
+  const std::uint64_t before = sizeof head_bytes + head_bytes + slice.offset;
+  return {memory.at<char>(record.request.offset + before), slice.bytes};
 }
 
 }  // namespace retinue

@@ -2,8 +2,10 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "retinue/launch/run_result.h"
 #include "retinue/process/failure.h"
 
 namespace retinue {
@@ -11,6 +13,7 @@ namespace retinue {
 /// The ranks that one call of spawn or start_processes started.
 ///
 /// Threads: one at a time. Destroying it lets running ranks go on; they are stopped when the program ends.
+/// Errors: UsageError from every function of one that was moved from.
 class ProcessContext {
  public:
   ~ProcessContext();
@@ -25,6 +28,13 @@ class ProcessContext {
   /// The same, but returns false when ranks still run after `timeout`.
   bool join(std::chrono::nanoseconds timeout);
 
+  /// Waits like join(), and gives how the ranks ended and what they returned instead of throwing for a rank's failure;
+  /// the same again when called again. Errors: SystemError if the guardian was killed.
+  RunResult wait();
+
+  /// The same, but nothing when ranks still run after `timeout`.
+  std::optional<RunResult> wait(std::chrono::nanoseconds timeout);
+
   /// Process ids by rank.
   std::vector<int> pids() const;
 
@@ -37,10 +47,15 @@ class ProcessContext {
   /// Sends `signal` to all ranks that still run, each with its process group. Errors: UsageError for a wrong number.
   void signal(int signal);
 
+  /// Sends it to one rank, if that still runs. Errors: UsageError for a wrong number or rank.
+  void signal(int signal, int rank);
+
   class Impl;
   explicit ProcessContext(std::unique_ptr<Impl> impl);
 
  private:
+  Impl& impl(const char* function) const;
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -14,15 +14,18 @@ namespace retinue {
 
 namespace detail {
 
-/// Starts one rank per archive. Errors: as spawn.
-ProcessContext start_function(const StartOptions& options, const EntryKey& entry, std::vector<std::string> archives);
+/// One archive for all ranks, or one for each.
+struct EncodedArguments {
+  int nprocs;
+  std::vector<std::string> archives;
+
+  const std::string& of(int rank) const;
+};
+
+/// Errors: as spawn.
+ProcessContext start_function(const StartOptions& options, const EntryKey& entry, EncodedArguments arguments);
 ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body);
 StartOptions start_options_of(const SpawnOptions& options);
-
-template <auto fn>
-EntryKey entry_key() {
-  return key_of(&entry_thunk<fn>, __PRETTY_FUNCTION__);
-}
 
 }  // namespace detail
 
@@ -31,17 +34,17 @@ EntryKey entry_key() {
 /// `fn` is a function or a captureless lambda, given as template argument; the arguments are what cereal can archive.
 /// A forked rank ends by std::quick_exit when `fn` has returned: output is flushed, but exit handlers and static
 /// destructors of the program run in the program alone. Ranks of kSpawn end by std::exit.
+/// `fn` may return anything that cereal can archive: ProcessContext::wait() gives it back.
 /// Blocking: until all ranks have ended, unless `options.join` is false.
 /// Errors: ProcessRaisedException, ProcessExitedException: the first failure, after all others were ended. UsageError
 /// without a Runtime. SystemError when processes cannot be started.
 /// Cost: two forks of a libtorch program take a few milliseconds.
 template <auto fn, class... Arguments>
 ProcessContext spawn(const SpawnOptions& options, Arguments&&... arguments) {
-  const std::string archive = detail::encode<fn>(std::forward<Arguments>(arguments)...);
+  std::string archive = detail::encode<fn, detail::EntryStyle::kRank>(std::forward<Arguments>(arguments)...);
   if (options.nprocs < 1) throw UsageError("spawn: nprocs must be at least 1");
-  ProcessContext context =
-      detail::start_function(detail::start_options_of(options), detail::entry_key<fn>(),
-                             std::vector<std::string>(static_cast<std::size_t>(options.nprocs), archive));
+  ProcessContext context = detail::start_function(detail::start_options_of(options), detail::entry_key<fn>(),
+                                                  {options.nprocs, {std::move(archive)}});
   if (options.join) context.join();
   return context;
 }
@@ -61,17 +64,18 @@ inline ProcessContext spawn(const SpawnOptions& options, const std::function<voi
 /// Starts `fn` once per entry of `arguments`, with arguments of its own for each local rank, and returns at once.
 /// `arguments` must have exactly the keys 0..n-1. Errors: as spawn.
 template <auto fn>
-ProcessContext start_processes(const StartOptions& options,
-                               const std::map<int, typename detail::SignatureOf<fn>::Arguments>& arguments) {
+ProcessContext start_processes(const StartOptions& options, const std::map<int, detail::ArgumentsOf<fn>>& arguments) {
   std::vector<std::string> archives;
   for (const auto& [local_rank, tuple] : arguments) {
     if (local_rank != static_cast<int>(archives.size()))
       throw UsageError("start_processes: arguments must have exactly the keys 0.." +
                        std::to_string(arguments.size() - 1) + ", found " + std::to_string(local_rank));
-    archives.push_back(std::apply([](const auto&... each) { return detail::encode<fn>(each...); }, tuple));
+    archives.push_back(
+        std::apply([](const auto&... each) { return detail::encode<fn, detail::EntryStyle::kRank>(each...); }, tuple));
   }
   if (archives.empty()) throw UsageError("start_processes: arguments are empty, so no rank would be started");
-  return detail::start_function(options, detail::entry_key<fn>(), std::move(archives));
+  const int nprocs = static_cast<int>(archives.size());
+  return detail::start_function(options, detail::entry_key<fn>(), {nprocs, std::move(archives)});
 }
 
 /// A program to start: a path, or a name that is looked up in PATH, and its arguments.
