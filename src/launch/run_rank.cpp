@@ -36,10 +36,14 @@ void note_exit(int status, void* slot) {
 /// libgomp reads OMP_NUM_THREADS when it is loaded, which a forked rank is too late for. As torchrun, but with the CPUs
 /// that there are: ranks share them instead of fighting for them.
 void share_cpus(const RankContext& context) {
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  int threads = context.cpus_per_rank();
+  if (const char* text = std::getenv("OMP_NUM_THREADS"); text != nullptr) {
+    threads = std::atoi(text);  // "4,2": for nested regions, too; the first is what can be set here.
+    if (threads <= 0) return;   // OpenMP has said what it thinks of it.
+  }
   using SetThreads = void (*)(int);
   const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  if (set_threads != nullptr) set_threads(context.cpus_per_rank());
+  if (set_threads != nullptr) set_threads(threads);
 }
 
 }  // namespace

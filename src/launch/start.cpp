@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "launch/new_request.h"
 #include "launch/process_context_impl.h"
 #include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
@@ -24,25 +25,6 @@
 namespace retinue {
 namespace {
 
-// Longer waits would leave the clock's range.
-constexpr std::chrono::milliseconds kNoWait(0);
-constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
-
-StartRequest new_request(const StartOptions& options, StartKind kind) {
-  StartRequest request;
-  request.kind = kind;
-  request.name = options.name;
-  request.terminate_wait_ms = std::clamp(options.stop.terminate_wait, kNoWait, kLongestWait).count();
-  request.kill_wait_ms = std::clamp(options.stop.kill_wait, kNoWait, kLongestWait).count();
-  request.surroundings = Surroundings::of_this_process();
-  return request;
-}
-
-void check_count(std::size_t count) {
-  if (count == 0 || count > kMaxProcesses - 2)
-    throw UsageError(fmt::format("starting {} ranks: it must be 1 to {}", count, kMaxProcesses - 2));
-}
-
 void send_to_guardian(const Runtime::Impl& runtime, const ControlMessage& message, const std::vector<int>& fds = {}) {
   send_message(runtime.control_send.get(), &message, sizeof message, fds);
 }
@@ -56,7 +38,10 @@ std::unique_ptr<ProcessContext::Impl> submit(const StartRequest& request) {
   for (std::int64_t seen = longest.load(); seen < stop_ms && !longest.compare_exchange_weak(seen, stop_ms);) continue;
   const std::uint32_t index = reserve_context(*runtime.memory, static_cast<std::uint32_t>(request.ranks.size()));
   try {
-    store_request(*runtime.memory, context_record(*runtime.memory, index), request);
+    ContextRecord& record = context_record(*runtime.memory, index);
+    for (std::size_t rank = 0; rank < request.ranks.size(); ++rank)
+      process_slot(*runtime.memory, record.slots[rank]).cpu_share = cpu_share_of(request, rank);
+    store_request(*runtime.memory, record, request);
     std::fflush(stdout);  // Before the ranks print: lines appear in the order in which they were written.
     send_to_guardian(runtime, {ControlKind::kStart, index, 0, 0}, {0, 1, 2});
   } catch (...) {
@@ -144,7 +129,12 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
     die_with_parent(parent);
     setpgid(0, 0);
     wait_at_gate(runtime, index, slot, parent);
-    replace_environment(current_environment(), rank_environment(slot, request));
+    try {
+      settle_forked_rank(slot, request);
+    } catch (const SystemError& error) {
+      record_failure(slot.crash, "retinue::SystemError", error.what());
+      _exit(1);
+    }
     run_rank_body(record.slots[rank], body, RankOrigin::kForked);
   }
   if (pid < 0) {
@@ -183,7 +173,14 @@ void put_arguments(StartRequest& request, detail::EncodedArguments& arguments) {
 namespace detail {
 
 StartOptions start_options_of(const SpawnOptions& options) {
-  return {.name = "rank", .start_method = options.start_method, .stop = options.stop};
+  return {.name = "rank",
+          .start_method = options.start_method,
+          .stop = options.stop,
+          .environment = options.environment,
+          .directory = options.directory,
+          .threads_per_rank = options.threads_per_rank,
+          .cpu_affinity = options.cpu_affinity,
+          .memory_nodes = options.memory_nodes};
 }
 
 const std::string& EncodedArguments::of(int rank) const {
@@ -191,7 +188,6 @@ const std::string& EncodedArguments::of(int rank) const {
 }
 
 ProcessContext start_function(const StartOptions& options, const EntryKey& entry, EncodedArguments arguments) {
-  check_count(static_cast<std::size_t>(arguments.nprocs));
   const Runtime::Impl& runtime = Runtime::current().impl();
   const StartMethod method = choose_method(options, runtime);
   if (method == StartMethod::kFork) {
@@ -202,22 +198,20 @@ ProcessContext start_function(const StartOptions& options, const EntryKey& entry
     });
   }
   StartRequest request =
-      new_request(options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction);
+      new_request(options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction,
+                  static_cast<std::size_t>(arguments.nprocs));
   request.entry = encode_value(entry);
   // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
   if (method == StartMethod::kSpawn)
     request.command = {guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path(), runtime.arguments};
-  request.ranks.resize(static_cast<std::size_t>(arguments.nprocs));
   put_arguments(request, arguments);
   return ProcessContext(submit(request));
 }
 
 ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body) {
-  check_count(static_cast<std::size_t>(nprocs));
   Runtime::Impl& runtime = Runtime::current().impl();
+  const StartRequest request = new_request(options, StartKind::kClosure, static_cast<std::size_t>(nprocs));
   refuse_unsafe_fork();
-  StartRequest request = new_request(options, StartKind::kClosure);
-  request.ranks.resize(static_cast<std::size_t>(nprocs));
   std::unique_ptr<ProcessContext::Impl> context = submit(request);
   std::cout.flush();
   const std::uint32_t index = context->index();
@@ -230,13 +224,14 @@ ProcessContext start_closure(const StartOptions& options, int nprocs, const std:
 }  // namespace detail
 
 ProcessContext start_processes(const StartOptions& options, const std::vector<Program>& programs) {
-  check_count(programs.size());
-  StartRequest request = new_request(options, StartKind::kProgram);
-  for (const Program& program : programs) {
-    RankRequest rank{{}, {program.file, {program.file}}, program.environment};
-    std::vector<std::string>& arguments = rank.command.arguments;
-    arguments.insert(arguments.end(), program.arguments.begin(), program.arguments.end());
-    request.ranks.push_back(std::move(rank));
+  std::vector<std::map<std::string, std::string>> environments;
+  for (const Program& program : programs) environments.push_back(program.environment);
+  StartRequest request = new_request(options, StartKind::kProgram, programs.size(), environments);
+  for (std::size_t rank = 0; rank < programs.size(); ++rank) {
+    const Program& program = programs[rank];
+    Command& command = request.ranks[rank].command;
+    command = {program.file, {program.file}};
+    command.arguments.insert(command.arguments.end(), program.arguments.begin(), program.arguments.end());
   }
   return ProcessContext(submit(request));
 }

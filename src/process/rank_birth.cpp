@@ -12,6 +12,8 @@
 
 #include "ipc/process_table.h"
 #include "os/clock.h"
+#include "os/cpus.h"
+#include "os/environment.h"
 #include "os/process_calls.h"
 #include "process/crash_writer.h"
 #include "retinue/base/error.h"
@@ -68,6 +70,11 @@ void leave_guardian_behind(const RankBirth& birth, pid_t guardian) {
   for (const int fd : birth.guardian_fds) close(fd);
 }
 
+void place(const RankRequest& rank) {
+  if (!rank.cpus.empty()) set_allowed_cpus(rank.cpus);
+  if (rank.memory_node >= 0) bind_memory(rank.memory_node);
+}
+
 }  // namespace
 
 std::map<std::string, std::string> rank_environment(const ProcessSlot& slot, const StartRequest& request) {
@@ -78,6 +85,13 @@ std::map<std::string, std::string> rank_environment(const ProcessSlot& slot, con
   environment.emplace("WORLD_SIZE", world_size);
   environment.emplace("LOCAL_WORLD_SIZE", world_size);
   return environment;
+}
+
+void settle_forked_rank(const ProcessSlot& slot, const StartRequest& request) {
+  replace_environment(current_environment(), rank_environment(slot, request));
+  const std::string& directory = request.surroundings.directory;
+  if (chdir(directory.c_str()) != 0) throw SystemError("entering " + directory, errno);
+  place(request.ranks.at(static_cast<std::size_t>(slot.rank)));
 }
 
 std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot,
@@ -103,14 +117,15 @@ void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t 
   try {
     leave_guardian_behind(birth, guardian);
     take_standard_descriptors(birth);
+    const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
     request.surroundings.apply(rank_environment(slot, request));
+    place(rank);
     unsetenv(kBootstrapVariable);
     reset_signals(birth.signal_mask);
     if (request.kind == StartKind::kForkedFunction) birth.rank_main(slot_index, request);
     if (request.kind == StartKind::kExecutedFunction)
       execute(birth, request.command, slot_index, BootstrapRole::kFunctionRank);
-    execute(birth, request.ranks.at(static_cast<std::size_t>(slot.rank)).command, slot_index,
-            BootstrapRole::kProgramRank);
+    execute(birth, rank.command, slot_index, BootstrapRole::kProgramRank);
   } catch (const SystemError& error) {
     record_failure(slot.crash, "retinue::SystemError", error.what());
   } catch (const std::exception& error) {

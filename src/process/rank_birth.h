@@ -39,6 +39,9 @@ enum class BootstrapRole : std::uint32_t { kFunctionRank = 0, kProgramRank = 1, 
 /// torchrun sets them, and what the request says.
 std::map<std::string, std::string> rank_environment(const ProcessSlot& slot, const StartRequest& request);
 
+/// In a rank that its requester forked, whose surroundings it has: makes what differs its own. Errors: SystemError.
+void settle_forked_rank(const ProcessSlot& slot, const StartRequest& request);
+
 std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot, BootstrapRole role);
 
 /// In the child: becomes the rank of `slot`. Does not return: runs the rank's function or executes its program; what

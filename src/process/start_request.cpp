@@ -1,7 +1,6 @@
 #include "process/start_request.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "os/cpus.h"
 #include "os/environment.h"
 #include "retinue/base/error.h"
 #include "retinue/process/archive.h"
@@ -40,11 +40,7 @@ Surroundings Surroundings::of_this_process() {
     if (getrlimit(static_cast<__rlimit_resource_t>(which), &limit) != 0) throw SystemError("getrlimit", errno);
     now.limits.emplace_back(limit.rlim_cur, limit.rlim_max);
   }
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    for (std::uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-      if (CPU_ISSET(cpu, &set)) now.cpus.push_back(cpu);
+  now.cpus = allowed_cpus();
   return now;
 }
 
@@ -61,11 +57,7 @@ void Surroundings::apply(const std::map<std::string, std::string>& changes) cons
     if (setrlimit(resource, &wanted) != 0)
       throw SystemError("setting the caller's resource limit " + std::to_string(which), errno);
   }
-  if (cpus.empty()) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const std::uint32_t cpu : cpus) CPU_SET(cpu, &set);
-  if (sched_setaffinity(0, sizeof set, &set) != 0) throw SystemError("setting the caller's CPU affinity", errno);
+  set_allowed_cpus(cpus);
 }
 
 void store_request(JobMemory& memory, ContextRecord& record, const StartRequest& request) {

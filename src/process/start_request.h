@@ -22,7 +22,7 @@ struct Surroundings {
   std::string directory;
   std::uint32_t umask = 0;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> limits;  ///< Soft and hard, by RLIMIT_ number.
-  std::vector<std::uint32_t> cpus;                              ///< CPU numbers that it may run on.
+  std::vector<int> cpus;                                        ///< CPU numbers that it may run on.
 
   static Surroundings of_this_process();
   /// Makes this process's surroundings these, its environment with `changes`. Errors: SystemError.
@@ -69,10 +69,12 @@ struct RankRequest {
   ArchiveSlice archive;                            ///< Functions: their arguments; may be other ranks' too.
   Command command;                                 ///< Programs.
   std::map<std::string, std::string> environment;  ///< Added to the surroundings.
+  std::vector<int> cpus;                           ///< That it may run on; empty: as the surroundings say.
+  int memory_node = -1;                            ///< That its pages come from; -1: any.
 
   template <class Archive>
   void serialize(Archive& output) {
-    output(archive, command, environment);
+    output(archive, command, environment, cpus, memory_node);
   }
 };
 
@@ -85,13 +87,14 @@ struct StartRequest {
   Command command;    ///< Executed functions: the same for all ranks.
   std::int64_t terminate_wait_ms = 0;
   std::int64_t kill_wait_ms = 0;
+  std::int32_t threads_per_rank = 0;  ///< 0: the rank's share of the CPUs.
   Surroundings surroundings;
   std::vector<RankRequest> ranks;
   std::string archives;  ///< What the ranks' slices are of. Empty in a request that was loaded.
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(kind, name, entry, command, terminate_wait_ms, kill_wait_ms, surroundings, ranks);
+    archive(kind, name, entry, command, terminate_wait_ms, kill_wait_ms, threads_per_rank, surroundings, ranks);
   }
 };
 
