@@ -111,6 +111,8 @@ StartRequest new_request(const StartOptions& options, StartKind kind, std::size_
   request.name = options.name;
   request.terminate_wait_ms = wait_ms(options.stop.terminate_wait);
   request.kill_wait_ms = wait_ms(options.stop.kill_wait);
+  request.exit_grace_ms = options.daemon ? 0 : wait_ms(options.exit_grace);
+  request.daemon = options.daemon ? 1 : 0;
   request.surroundings = Surroundings::of_this_process();
   request.ranks.resize(nprocs);
   set_environment(request, options, environments);

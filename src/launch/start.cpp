@@ -29,16 +29,28 @@ void send_to_guardian(const Runtime::Impl& runtime, const ControlMessage& messag
   send_message(runtime.control_send.get(), &message, sizeof message, fds);
 }
 
+/// A daemonic rank may be stopped at any time, without a word to those that it started.
+void refuse_children_of_daemons(const JobMemory& memory) {
+  const ProcessSlot& own = process_slot(memory, memory.own_slot());
+  if (own.context == ProcessSlot::kNoContext || context_record(memory, own.context).daemon == 0) return;
+  throw UsageError(
+      fmt::format("daemonic processes are not allowed to have children: this is rank {} of ranks that were started "
+                  "with `daemon = true`; start them without it, or start the others from the program",
+                  own.rank));
+}
+
 /// Reserves a context, stores the request, and tells the guardian.
 std::unique_ptr<ProcessContext::Impl> submit(const StartRequest& request) {
   Runtime::Impl& runtime = Runtime::current().impl();
+  refuse_children_of_daemons(*runtime.memory);
   runtime.wait_for_guardian();
   auto& longest = runtime.memory->header().longest_stop_ms;
-  const std::int64_t stop_ms = request.terminate_wait_ms + request.kill_wait_ms;
+  const std::int64_t stop_ms = request.exit_grace_ms + request.terminate_wait_ms + request.kill_wait_ms;
   for (std::int64_t seen = longest.load(); seen < stop_ms && !longest.compare_exchange_weak(seen, stop_ms);) continue;
   const std::uint32_t index = reserve_context(*runtime.memory, static_cast<std::uint32_t>(request.ranks.size()));
   try {
     ContextRecord& record = context_record(*runtime.memory, index);
+    record.daemon = request.daemon;
     for (std::size_t rank = 0; rank < request.ranks.size(); ++rank)
       process_slot(*runtime.memory, record.slots[rank]).cpu_share = cpu_share_of(request, rank);
     store_request(*runtime.memory, record, request);
@@ -175,7 +187,9 @@ namespace detail {
 StartOptions start_options_of(const SpawnOptions& options) {
   return {.name = "rank",
           .start_method = options.start_method,
+          .daemon = options.daemon,
           .stop = options.stop,
+          .exit_grace = options.exit_grace,
           .environment = options.environment,
           .directory = options.directory,
           .threads_per_rank = options.threads_per_rank,

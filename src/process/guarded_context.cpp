@@ -166,6 +166,12 @@ void GuardedContext::step_ladder(const Member& member, int signal) const {
   signal_group(member, signal);
 }
 
+void GuardedContext::let_finish() {
+  if (phase_ != Phase::kRunning) return;
+  deadline_ = Clock::now() + std::chrono::milliseconds(request_.exit_grace_ms);
+  on_time(Clock::now());
+}
+
 void GuardedContext::stop() {
   if (phase_ != Phase::kRunning) return;
   phase_ = Phase::kTerminating;
@@ -179,7 +185,9 @@ void GuardedContext::stop() {
 
 void GuardedContext::on_time(Clock::time_point now) {
   if (!deadline_ || now < *deadline_) return;
-  if (phase_ == Phase::kTerminating) {
+  if (phase_ == Phase::kRunning) {
+    stop();
+  } else if (phase_ == Phase::kTerminating) {
     phase_ = Phase::kKilling;
     deadline_ = now + std::chrono::milliseconds(request_.kill_wait_ms);
     for (const Member& member : members_)

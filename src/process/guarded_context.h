@@ -42,6 +42,8 @@ class GuardedContext {
   /// Sends a signal to `rank`, or with kAllRanks to all ranks, with its process group if it still runs.
   void send_signal(int signal, std::uint32_t rank) const;
 
+  /// The program ends: ranks that have not ended by themselves in time are stopped, daemonic ones at once.
+  void let_finish();
   /// Begins the stop ladder, if it has not begun.
   void stop();
   /// Takes the next step of the ladder when its time has come.

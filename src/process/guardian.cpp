@@ -175,9 +175,15 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
       break;
     case ControlKind::kShutdown:
       shutting_down_ = true;
-      for (const auto& each : contexts_) each->stop();
+      for (const auto& each : contexts_) end_with_program(*each, message.rank);
       break;
   }
+}
+
+/// What ranks started ends with those ranks, which may need it until then.
+void Guardian::end_with_program(GuardedContext& context, std::uint32_t how) {
+  if (how == kAtOnce) context.stop();
+  if (context.parent_slot() == kProgramSlot) context.let_finish();
 }
 
 void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
@@ -222,7 +228,7 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
   birth_.guardian_fds = own_fds();
   context.start(birth_);
   birth_.standard.clear();
-  if (shutting_down_) context.stop();
+  if (shutting_down_) end_with_program(context, kAllRanks);
 }
 
 void Guardian::reap() {

@@ -87,6 +87,8 @@ struct StartRequest {
   Command command;    ///< Executed functions: the same for all ranks.
   std::int64_t terminate_wait_ms = 0;
   std::int64_t kill_wait_ms = 0;
+  std::uint32_t daemon = 0;           ///< 1: the ranks are stopped when the program ends, and start nothing.
+  std::int64_t exit_grace_ms = 0;     ///< Time that the ranks have when the program ends, before they are stopped.
   std::int32_t threads_per_rank = 0;  ///< 0: the rank's share of the CPUs.
   Surroundings surroundings;
   std::vector<RankRequest> ranks;
@@ -94,7 +96,8 @@ struct StartRequest {
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(kind, name, entry, command, terminate_wait_ms, kill_wait_ms, threads_per_rank, surroundings, ranks);
+    archive(kind, name, entry, command, terminate_wait_ms, kill_wait_ms, daemon, exit_grace_ms, threads_per_rank,
+            surroundings, ranks);
   }
 };
 
@@ -110,11 +113,12 @@ enum class ControlKind : std::uint32_t {
   kAdopt = 1,     ///< A rank that the requester forked; with its pidfd.
   kStop = 2,      ///< Stop a context's ranks by its policy.
   kSignal = 3,    ///< Send one rank, or kAllRanks, a signal, whose number stands in `pid`.
-  kShutdown = 4,  ///< Stop everything and exit: the program ends.
+  kShutdown = 4,  ///< The program ends: let ranks finish, or with kAtOnce as `rank` stop them, and exit.
 };
 
 /// In place of a rank.
 constexpr std::uint32_t kAllRanks = 0xffffffffu;
+constexpr std::uint32_t kAtOnce = 0xfffffffeu;
 
 struct ControlMessage {
   ControlKind kind;

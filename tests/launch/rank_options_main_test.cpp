@@ -146,6 +146,22 @@ TEST_P(EachStartMethod, BindsMemoryToANodeThatExists) {
   }
 }
 
+std::string error_of_a_spawn(RankContext&) {
+  return usage_error_of([] { retinue::spawn<directory_of>({}); }) + "; " + usage_error_of([] {
+           retinue::start_processes({}, {Program{"true", {}, {}}});
+         });
+}
+
+TEST_P(EachStartMethod, DaemonsMayHaveNoChildren) {
+  auto ranks = retinue::spawn<error_of_a_spawn>({.start_method = GetParam(), .join = false, .daemon = true});
+  const std::string errors = ranks.wait().value<std::string>(0);
+  const auto first = errors.find("daemonic processes are not allowed to have children");
+  EXPECT_NE(first, std::string::npos) << errors;
+  EXPECT_NE(errors.find("daemonic processes", first + 1), std::string::npos) << errors;
+  auto others = retinue::spawn<error_of_a_spawn>({.start_method = GetParam(), .join = false});
+  EXPECT_EQ(others.wait().value<std::string>(0), "no UsageError; no UsageError");
+}
+
 INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start_methods(),
                          retinue::test::start_method_name);
 

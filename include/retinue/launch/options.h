@@ -39,7 +39,11 @@ struct SpawnOptions {
   std::optional<StartMethod> start_method = std::nullopt;
   /// false: spawn returns at once, and ProcessContext::join() waits.
   bool join = true;
+  /// true: the ranks are stopped as soon as the program ends, and may start no processes of their own.
+  bool daemon = false;
   StopPolicy stop = {};
+  /// Time that ranks which are not daemonic have to end by themselves when the program ends; then they are stopped.
+  std::chrono::milliseconds exit_grace = std::chrono::seconds(30);
   /// Added to the caller's environment, by rank; ranks that are left out get nothing more.
   EnvironmentByRank environment = {};
   /// Where the ranks start; empty: in the caller's directory. Relative to that.
@@ -57,8 +61,10 @@ struct StartOptions {
   /// Heads the lines of these ranks on the console, and the job's messages about them.
   std::string name = "rank";
   std::optional<StartMethod> start_method = std::nullopt;
+  /// From here to memory_nodes as SpawnOptions has them.
+  bool daemon = false;
   StopPolicy stop = {};
-  /// As SpawnOptions has them.
+  std::chrono::milliseconds exit_grace = std::chrono::seconds(30);
   EnvironmentByRank environment = {};
   std::string directory = {};  ///< Also where a program's relative path begins.
   int threads_per_rank = 0;

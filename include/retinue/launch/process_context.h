@@ -12,7 +12,9 @@ namespace retinue {
 
 /// The ranks that one call of spawn or start_processes started.
 ///
-/// Threads: one at a time. Destroying it lets running ranks go on; they are stopped when the program ends.
+/// Destroying it lets running ranks go on. What the program started ends with it: at once if daemonic, else after an
+/// exit_grace. What a rank started is stopped when that rank ends.
+/// Threads: one at a time.
 /// Errors: UsageError from every function of one that was moved from.
 class ProcessContext {
  public:
