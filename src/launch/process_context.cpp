@@ -47,7 +47,7 @@ bool ProcessContext::Impl::guardian_is_dead() const {
 }
 
 void ProcessContext::Impl::fail_without_guardian() {
-  for (const OwnChild& child : own_children_) kill(child.pid, SIGKILL);  // The others died with their parent.
+  for (const OwnChild& child : own_children_) ::kill(child.pid, SIGKILL);  // The others died with their parent.
   reap_own_children();
   throw SystemError(fmt::format("the job's guardian (pid {}) was killed, and its ranks with it",
                                 process_slot(*memory_, kGuardianSlot).pid.load(std::memory_order_relaxed)),
@@ -169,6 +169,10 @@ std::vector<RankOutcome> ProcessContext::status() const {
 }
 void ProcessContext::terminate() {
   impl("terminate").request(ControlKind::kStop);
+}
+
+void ProcessContext::kill() {
+  impl("kill").request(ControlKind::kKill);
 }
 
 namespace {

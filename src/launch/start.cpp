@@ -1,3 +1,5 @@
+#include "launch/start.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -11,7 +13,6 @@
 #include <iostream>
 
 #include "launch/new_request.h"
-#include "launch/process_context_impl.h"
 #include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
@@ -39,7 +40,8 @@ void refuse_children_of_daemons(const JobMemory& memory) {
                   own.rank));
 }
 
-/// Reserves a context, stores the request, and tells the guardian.
+}  // namespace
+
 std::unique_ptr<ProcessContext::Impl> submit(const StartRequest& request) {
   Runtime::Impl& runtime = Runtime::current().impl();
   refuse_children_of_daemons(*runtime.memory);
@@ -55,13 +57,17 @@ std::unique_ptr<ProcessContext::Impl> submit(const StartRequest& request) {
       process_slot(*runtime.memory, record.slots[rank]).cpu_share = cpu_share_of(request, rank);
     store_request(*runtime.memory, record, request);
     std::fflush(stdout);  // Before the ranks print: lines appear in the order in which they were written.
-    send_to_guardian(runtime, {ControlKind::kStart, index, 0, 0}, {0, 1, 2});
+    std::vector<int> descriptors = {0, 1, 2};
+    if (request.sentinel_fd >= 0) descriptors.push_back(request.sentinel_fd);
+    send_to_guardian(runtime, {ControlKind::kStart, index, 0, 0}, descriptors);
   } catch (...) {
     free_context(*runtime.memory, index);
     throw;
   }
   return std::make_unique<ProcessContext::Impl>(runtime.memory, index, runtime.control_send.get());
 }
+
+namespace {
 
 /// Whether the guardian runs the same executable as this process.
 bool guardian_is_this_program(const Runtime::Impl& runtime) {
@@ -140,6 +146,7 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
   if (pid == 0) {
     die_with_parent(parent);
     setpgid(0, 0);
+    if (request.sentinel_fd >= 0) close(request.sentinel_fd);
     wait_at_gate(runtime, index, slot, parent);
     try {
       settle_forked_rank(slot, request);
@@ -180,6 +187,54 @@ void put_arguments(StartRequest& request, detail::EncodedArguments& arguments) {
   }
 }
 
+constexpr int kNoSentinel = -1;
+
+void set_sentinel(StartRequest& request, int sentinel) {
+  request.sentinel_fd = sentinel;
+  request.tells_failure = sentinel >= 0 ? 1 : 0;
+}
+
+ProcessContext launch_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body,
+                              int sentinel) {
+  Runtime::Impl& runtime = Runtime::current().impl();
+  StartRequest request = new_request(options, StartKind::kClosure, static_cast<std::size_t>(nprocs));
+  set_sentinel(request, sentinel);
+  refuse_unsafe_fork();
+  std::unique_ptr<ProcessContext::Impl> context = submit(request);
+  std::cout.flush();
+  const std::uint32_t index = context->index();
+  const ContextRecord& record = context_record(*runtime.memory, index);
+  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank)
+    context->add_own_child(rank, fork_closure(runtime, index, rank, request, body));
+  return ProcessContext(std::move(context));
+}
+
+ProcessContext launch_function(const StartOptions& options, const detail::EntryKey& entry,
+                               detail::EncodedArguments arguments, int sentinel) {
+  const Runtime::Impl& runtime = Runtime::current().impl();
+  const StartMethod method = choose_method(options, runtime);
+  if (method == StartMethod::kFork) {
+    const detail::EntryThunk thunk = detail::find_entry(entry);
+    return launch_closure(
+        options, arguments.nprocs,
+        [thunk, &arguments](RankContext& context) {
+          ProcessSlot& slot = process_slot(*context.memory(), context.memory()->own_slot());
+          store_returned(*context.memory(), slot, thunk(context, arguments.of(context.rank())));
+        },
+        sentinel);
+  }
+  StartRequest request =
+      new_request(options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction,
+                  static_cast<std::size_t>(arguments.nprocs));
+  set_sentinel(request, sentinel);
+  request.entry = detail::encode_value(entry);
+  // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
+  if (method == StartMethod::kSpawn)
+    request.command = {guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path(), runtime.arguments};
+  put_arguments(request, arguments);
+  return ProcessContext(submit(request));
+}
+
 }  // namespace
 
 namespace detail {
@@ -202,52 +257,18 @@ const std::string& EncodedArguments::of(int rank) const {
 }
 
 ProcessContext start_function(const StartOptions& options, const EntryKey& entry, EncodedArguments arguments) {
-  const Runtime::Impl& runtime = Runtime::current().impl();
-  const StartMethod method = choose_method(options, runtime);
-  if (method == StartMethod::kFork) {
-    const EntryThunk thunk = find_entry(entry);
-    return start_closure(options, arguments.nprocs, [thunk, &arguments](RankContext& context) {
-      ProcessSlot& slot = process_slot(*context.memory(), context.memory()->own_slot());
-      store_returned(*context.memory(), slot, thunk(context, arguments.of(context.rank())));
-    });
-  }
-  StartRequest request =
-      new_request(options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction,
-                  static_cast<std::size_t>(arguments.nprocs));
-  request.entry = encode_value(entry);
-  // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
-  if (method == StartMethod::kSpawn)
-    request.command = {guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path(), runtime.arguments};
-  put_arguments(request, arguments);
-  return ProcessContext(submit(request));
+  return launch_function(options, entry, std::move(arguments), kNoSentinel);
 }
 
 ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body) {
-  Runtime::Impl& runtime = Runtime::current().impl();
-  const StartRequest request = new_request(options, StartKind::kClosure, static_cast<std::size_t>(nprocs));
-  refuse_unsafe_fork();
-  std::unique_ptr<ProcessContext::Impl> context = submit(request);
-  std::cout.flush();
-  const std::uint32_t index = context->index();
-  const ContextRecord& record = context_record(*runtime.memory, index);
-  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank)
-    context->add_own_child(rank, fork_closure(runtime, index, rank, request, body));
-  return ProcessContext(std::move(context));
+  return launch_closure(options, nprocs, body, kNoSentinel);
 }
 
 }  // namespace detail
 
-ProcessContext start_processes(const StartOptions& options, const std::vector<Program>& programs) {
-  std::vector<std::map<std::string, std::string>> environments;
-  for (const Program& program : programs) environments.push_back(program.environment);
-  StartRequest request = new_request(options, StartKind::kProgram, programs.size(), environments);
-  for (std::size_t rank = 0; rank < programs.size(); ++rank) {
-    const Program& program = programs[rank];
-    Command& command = request.ranks[rank].command;
-    command = {program.file, {program.file}};
-    command.arguments.insert(command.arguments.end(), program.arguments.begin(), program.arguments.end());
-  }
-  return ProcessContext(submit(request));
+ProcessContext start_one(const StartOptions& options, const detail::EntryKey& entry, const std::string& arguments,
+                         int sentinel) {
+  return launch_function(options, entry, {1, {arguments}}, sentinel);
 }
 
 }  // namespace retinue

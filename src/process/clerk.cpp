@@ -12,7 +12,7 @@
 
 namespace retinue {
 
-pid_t start_clerk(const std::vector<CrashRecord*>& records) {
+pid_t start_clerk(const std::vector<CrashRecord*>& records, const std::function<void()>& then) {
   const pid_t guardian = getpid();
   const pid_t pid = fork();
   if (pid != 0) return std::max(pid, 0);
@@ -26,6 +26,7 @@ pid_t start_clerk(const std::vector<CrashRecord*>& records) {
     record->stack[bytes] = '\0';
     record->stack_phase.store(2, std::memory_order_release);
   }
+  then();
   _exit(0);
 }
 

@@ -1,5 +1,6 @@
 #include "process/guarded_context.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 namespace retinue {
 namespace {
 
+constexpr std::size_t kStandardDescriptors = 3;
 constexpr auto kClerkTime = std::chrono::seconds(20);
 
 bool ended_well(int status) {
@@ -183,15 +185,20 @@ void GuardedContext::stop() {
   deadline_ = Clock::now() + std::chrono::milliseconds(request_.terminate_wait_ms);
 }
 
+void GuardedContext::kill_ranks() {
+  if (phase_ != Phase::kRunning && phase_ != Phase::kTerminating) return;
+  phase_ = Phase::kKilling;
+  deadline_ = Clock::now() + std::chrono::milliseconds(request_.kill_wait_ms);
+  for (const Member& member : members_)
+    if (!member.ended && member.pid != 0) step_ladder(member, SIGKILL);
+}
+
 void GuardedContext::on_time(Clock::time_point now) {
   if (!deadline_ || now < *deadline_) return;
   if (phase_ == Phase::kRunning) {
     stop();
   } else if (phase_ == Phase::kTerminating) {
-    phase_ = Phase::kKilling;
-    deadline_ = now + std::chrono::milliseconds(request_.kill_wait_ms);
-    for (const Member& member : members_)
-      if (!member.ended) step_ladder(member, SIGKILL);
+    kill_ranks();
   } else if (phase_ == Phase::kKilling) {
     for (Member& member : members_)  // The kernel does not let them go (state D): report and go on.
       if (!member.ended) note_end(member, SIGKILL);
@@ -216,14 +223,41 @@ void GuardedContext::begin_symbolizing() {
   }
   deadline_.reset();
   phase_ = Phase::kDone;
-  if (records.empty()) return;
-  clerk_ = start_clerk(records);
+  const bool tells =
+      request_.tells_failure != 0 && std::any_of(members_.begin(), members_.end(), [&](const auto& each) {
+        return is_failure(outcome_of(process_slot(*memory_, each.slot)));
+      });
+  if (records.empty() && !tells) return;
+  clerk_ = start_clerk(records, [this, tells] {
+    if (tells) tell_failure();
+  });
   if (clerk_ == 0) return;
   phase_ = Phase::kSymbolizing;
   deadline_ = Clock::now() + kClerkTime;
 }
 
+void GuardedContext::tie(std::vector<FileDescriptor>& descriptors) {
+  if (request_.tells_failure == 0 || descriptors.size() != kStandardDescriptors + 1) return;
+  sentinel_ = std::move(descriptors.back());
+  descriptors.pop_back();
+  standard_error_.reset(fcntl(descriptors.back().get(), F_DUPFD_CLOEXEC, 3));
+}
+
+void GuardedContext::tell_failure() const {
+  std::vector<RankOutcome> outcomes;
+  for (const Member& member : members_) outcomes.push_back(outcome_of(process_slot(*memory_, member.slot)));
+  const std::string text = request_.name + ":\n" + failure_text(outcomes) + "\n";
+  // Who closed the other end does not want to know.
+  [[maybe_unused]] const ssize_t written =
+      write(standard_error_ ? standard_error_.get() : STDERR_FILENO, text.data(), text.size());
+}
+
 void GuardedContext::publish_end() {
+  // The sentinel first: who hears of the end finds it readable. Others may hold a copy by accident, so that its closing
+  // alone would not do.
+  if (sentinel_) {
+    [[maybe_unused]] const ssize_t written = write(sentinel_.get(), "", 1);
+  }
   ContextRecord& ended = record();
   ended.state.store(ContextRecord::kEnded, std::memory_order_seq_cst);
   notify_context(ended);

@@ -46,9 +46,17 @@ class GuardedContext {
   void let_finish();
   /// Begins the stop ladder, if it has not begun.
   void stop();
+  /// Goes to the ladder's last step.
+  void kill_ranks();
   /// Takes the next step of the ladder when its time has come.
   void on_time(Clock::time_point now);
   std::optional<Clock::time_point> next_time() const { return deadline_; }
+
+  /// Takes the sentinel, which becomes readable at publish_end(), from the end of what came with the request, and keeps
+  /// a copy of standard error where failures are told.
+  void tie(std::vector<FileDescriptor>& descriptors);
+  /// Descriptors that are the guardian's alone, besides the adopted ranks'.
+  std::vector<int> own_fds() const { return {sentinel_.get(), standard_error_.get()}; }
 
   /// All ranks have ended and their stacks are written; what is left is to sweep orphans and to tell.
   bool is_done() const { return phase_ == Phase::kDone; }
@@ -78,6 +86,8 @@ class GuardedContext {
   void step_ladder(const Member& member, int signal) const;
   void after_end();
   void begin_symbolizing();
+  /// In the clerk: what join() would throw, on standard error.
+  void tell_failure() const;
 
   std::shared_ptr<JobMemory> memory_;
   std::uint32_t index_;
@@ -86,6 +96,8 @@ class GuardedContext {
   Phase phase_ = Phase::kRunning;
   std::optional<Clock::time_point> deadline_;
   pid_t clerk_ = 0;
+  FileDescriptor sentinel_;
+  FileDescriptor standard_error_;
 };
 
 }  // namespace retinue

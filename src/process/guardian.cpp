@@ -81,7 +81,9 @@ std::vector<int> Guardian::own_fds() const {
   std::vector<int> fds = {setup_.control_receive.get(), setup_.program_pidfd.get(), setup_.lifeline.get(),
                           child_events_.get()};
   for (const auto& context : contexts_)
-    for (const int fd : context->adopted_pidfds()) fds.push_back(fd);
+    for (const auto& some : {context->adopted_pidfds(), context->own_fds()})
+      fds.insert(fds.end(), some.begin(), some.end());
+  std::erase(fds, -1);
   return fds;
 }
 
@@ -170,6 +172,9 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
     case ControlKind::kStop:
       if (context != nullptr) context->stop();
       break;
+    case ControlKind::kKill:
+      if (context != nullptr) context->kill_ranks();
+      break;
     case ControlKind::kSignal:
       if (context != nullptr) context->send_signal(message.pid, message.rank);
       break;
@@ -222,6 +227,7 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
   }
   contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context));
   GuardedContext& context = *contexts_.back();
+  context.tie(descriptors);
   // A requester that forks its ranks itself tells about them one by one.
   if (context.kind() == StartKind::kClosure) return;
   birth_.standard = std::move(descriptors);

@@ -87,17 +87,20 @@ struct StartRequest {
   Command command;    ///< Executed functions: the same for all ranks.
   std::int64_t terminate_wait_ms = 0;
   std::int64_t kill_wait_ms = 0;
+  std::uint32_t tells_failure = 0;    ///< 1: a failure goes to standard error, as of a Process.
   std::uint32_t daemon = 0;           ///< 1: the ranks are stopped when the program ends, and start nothing.
   std::int64_t exit_grace_ms = 0;     ///< Time that the ranks have when the program ends, before they are stopped.
   std::int32_t threads_per_rank = 0;  ///< 0: the rank's share of the CPUs.
   Surroundings surroundings;
   std::vector<RankRequest> ranks;
-  std::string archives;  ///< What the ranks' slices are of. Empty in a request that was loaded.
+  // Of the requester alone; not in a request that was loaded.
+  std::string archives;  ///< What the ranks' slices are of.
+  int sentinel_fd = -1;  ///< Goes to the guardian, which holds it until the context ends.
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(kind, name, entry, command, terminate_wait_ms, kill_wait_ms, daemon, exit_grace_ms, threads_per_rank,
-            surroundings, ranks);
+    archive(kind, name, entry, command, terminate_wait_ms, kill_wait_ms, tells_failure, daemon, exit_grace_ms,
+            threads_per_rank, surroundings, ranks);
   }
 };
 
@@ -109,10 +112,11 @@ std::string_view stored_archive(const JobMemory& memory, const ContextRecord& re
 
 /// What a process asks of the guardian.
 enum class ControlKind : std::uint32_t {
-  kStart = 0,     ///< With descriptors 0, 1, 2 of the requester.
+  kStart = 0,     ///< With descriptors 0, 1, 2 of the requester, and a sentinel where there is one.
   kAdopt = 1,     ///< A rank that the requester forked; with its pidfd.
   kStop = 2,      ///< Stop a context's ranks by its policy.
   kSignal = 3,    ///< Send one rank, or kAllRanks, a signal, whose number stands in `pid`.
+  kKill = 5,      ///< Stop a context's ranks by SIGKILL.
   kShutdown = 4,  ///< The program ends: let ranks finish, or with kAtOnce as `rank` stop them, and exit.
 };
 

@@ -46,6 +46,9 @@ class ProcessContext {
   /// Begins to end all ranks by the stop policy; join() waits for it. Ranks ended this way are no failure.
   void terminate();
 
+  /// The same by SIGKILL at once.
+  void kill();
+
   /// Sends `signal` to all ranks that still run, each with its process group. Errors: UsageError for a wrong number.
   void signal(int signal);
 
