@@ -2,9 +2,11 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "retinue/launch/arguments.h"
 #include "retinue/launch/entry.h"
 #include "retinue/launch/options.h"
 #include "retinue/launch/process_context.h"
@@ -26,6 +28,18 @@ struct EncodedArguments {
 ProcessContext start_function(const StartOptions& options, const EntryKey& entry, EncodedArguments arguments);
 ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body);
 StartOptions start_options_of(const SpawnOptions& options);
+
+/// Errors: UsageError if `keys`, which are `what`'s, are not exactly 0..nprocs-1, or if these are none.
+void check_local_ranks(const char* what, const std::set<int>& keys, std::size_t nprocs);
+/// Errors: UsageError as above.
+StartOptions with_environments(StartOptions options, const EnvironmentByRank& envs, std::size_t nprocs);
+
+template <class Value>
+std::set<int> keys_of(const std::map<int, Value>& map) {
+  std::set<int> keys;
+  for (const auto& [key, value] : map) keys.insert(key);
+  return keys;
+}
 
 }  // namespace detail
 
@@ -61,21 +75,23 @@ inline ProcessContext spawn(const SpawnOptions& options, const std::function<voi
   return context;
 }
 
-/// Starts `fn` once per entry of `arguments`, with arguments of its own for each local rank, and returns at once.
-/// `arguments` must have exactly the keys 0..n-1. Errors: as spawn.
+/// Starts `fn` once per entry of `args`, with arguments of its own for each local rank, and returns at once. `envs` is
+/// added to the caller's environment, and goes before `options.environment`.
+/// Errors: as spawn; UsageError, which shows both sets, if the keys of `args`, or of `envs`, are not exactly 0..n-1.
 template <auto fn>
-ProcessContext start_processes(const StartOptions& options, const std::map<int, detail::ArgumentsOf<fn>>& arguments) {
-  std::vector<std::string> archives;
-  for (const auto& [local_rank, tuple] : arguments) {
-    if (local_rank != static_cast<int>(archives.size()))
-      throw UsageError("start_processes: arguments must have exactly the keys 0.." +
-                       std::to_string(arguments.size() - 1) + ", found " + std::to_string(local_rank));
-    archives.push_back(
+ProcessContext start_processes(const StartOptions& options, const std::map<int, detail::ArgumentsOf<fn>>& args) {
+  detail::check_local_ranks("args", detail::keys_of(args), args.size());
+  detail::EncodedArguments encoded{static_cast<int>(args.size()), {}};
+  for (const auto& [local_rank, tuple] : args)
+    encoded.archives.push_back(
         std::apply([](const auto&... each) { return detail::encode<fn, detail::EntryStyle::kRank>(each...); }, tuple));
-  }
-  if (archives.empty()) throw UsageError("start_processes: arguments are empty, so no rank would be started");
-  const int nprocs = static_cast<int>(archives.size());
-  return detail::start_function(options, detail::entry_key<fn>(), {nprocs, std::move(archives)});
+  return detail::start_function(options, detail::entry_key<fn>(), std::move(encoded));
+}
+template <auto fn>
+ProcessContext start_processes(const StartOptions& options, const std::map<int, detail::ArgumentsOf<fn>>& args,
+                               const EnvironmentByRank& envs) {
+  detail::check_local_ranks("args", detail::keys_of(args), args.size());
+  return start_processes<fn>(detail::with_environments(options, envs, args.size()), args);
 }
 
 /// A program to start: a path, or a name that is looked up in PATH, and its arguments.
@@ -90,5 +106,12 @@ struct Program {
 /// WORLD_SIZE and LOCAL_WORLD_SIZE; a program that makes a Runtime becomes a rank of this job.
 /// Errors: as spawn; a program that cannot be executed is that rank's failure.
 ProcessContext start_processes(const StartOptions& options, const std::vector<Program>& programs);
+
+/// Starts the program `file` once per entry of `args`, as above.
+/// Errors: also UsageError, which shows both sets, if the keys of `args`, or of `envs`, are not exactly 0..n-1.
+ProcessContext start_processes(const StartOptions& options, const std::string& file,
+                               const std::map<int, Arguments>& args);
+ProcessContext start_processes(const StartOptions& options, const std::string& file,
+                               const std::map<int, Arguments>& args, const EnvironmentByRank& envs);
 
 }  // namespace retinue
