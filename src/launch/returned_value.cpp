@@ -1,5 +1,6 @@
 #include "launch/returned_value.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace retinue {
@@ -11,7 +12,7 @@ void store_returned(JobMemory& memory, ProcessSlot& slot, const detail::Returned
   slot.returned = memory.allocate(type_bytes + value.archive.size());
   char* const to = memory.at<char>(slot.returned.offset);
   std::memcpy(to, value.type.c_str(), type_bytes);
-  std::memcpy(to + type_bytes, value.archive.data(), value.archive.size());
+  std::copy(value.archive.begin(), value.archive.end(), to + type_bytes);
   slot.has_returned.store(1, std::memory_order_release);  // Pairs with load_returned().
 }
 

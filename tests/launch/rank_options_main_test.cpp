@@ -1,4 +1,5 @@
 // What ranks are given at birth: environment, directory, threads, places.
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -123,6 +124,25 @@ TEST_P(EachStartMethod, TellsThreadsByContextAndVariable) {
   auto ranks = retinue::spawn<cpus_and_threads>({.start_method = GetParam(), .join = false, .threads_per_rank = 3});
   EXPECT_EQ(ranks.wait().value<std::vector<int>>(0).back(), 3);
   if (before != "none") setenv("OMP_NUM_THREADS", before.c_str(), 1);
+}
+
+// Before main, and so before Runtime makes the guardian: as in a program that is linked with OpenMP.
+void* const kOpenMp = dlopen("libgomp.so.1", RTLD_NOW | RTLD_GLOBAL);
+
+int openmp_threads(RankContext&) {
+  return reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"))();
+}
+
+TEST_P(EachStartMethod, TellsThreadsToOpenMpByCall) {
+  if (kOpenMp == nullptr) GTEST_SKIP() << "there is no libgomp here";
+  const auto threads = [](SpawnOptions options) {
+    options.join = false;
+    options.start_method = GetParam();
+    return retinue::spawn<openmp_threads>(options).wait().value<int>(0);
+  };
+  EXPECT_EQ(threads({.threads_per_rank = 3}), 3);
+  EXPECT_EQ(threads({.cpu_affinity = CpuAffinity::lists({{retinue::allowed_cpus().back()}})}), 1);
+  EXPECT_EQ(threads({.environment = {{0, {{"OMP_NUM_THREADS", "6,2"}}}}}), 6);
 }
 
 int memory_nodes_of(RankContext&) {

@@ -1,8 +1,10 @@
 #include "os/cpus.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -37,6 +39,27 @@ TEST(Cpus, AffinityOfThisThreadIsReadAndSet) {
   } catch (const retinue::SystemError& error) {
     EXPECT_NE(std::string(error.what()).find("60000-60001"), std::string::npos) << error.what();
   }
+}
+
+TEST(Cpus, MemoryIsBoundToANode) {
+  const int node = retinue::allowed_memory_nodes().back();
+  std::thread other([node] {  // Policies are a thread's own.
+    try {
+      retinue::bind_memory(node);
+    } catch (const retinue::SystemError& error) {
+      EXPECT_NE(std::string(error.what()).find("to node " + std::to_string(node)), std::string::npos) << error.what();
+      EXPECT_EQ(error.errno_value(), EPERM) << "only a container's rule may forbid it";
+      return;
+    }
+    int mode = 0;
+    unsigned long mask[16] = {};
+    ASSERT_EQ(syscall(SYS_get_mempolicy, &mode, mask, 8 * sizeof mask, nullptr, 0), 0);
+    EXPECT_EQ(mode, 2);  // MPOL_BIND
+    constexpr int kBits = 8 * sizeof(unsigned long);
+    EXPECT_EQ(mask[node / kBits], 1ul << (node % kBits));
+  });
+  other.join();
+  std::thread([] { EXPECT_THROW(retinue::bind_memory(900), retinue::SystemError); }).join();
 }
 
 TEST(Cpus, TopologyComesFromTheKernelsFolder) {
