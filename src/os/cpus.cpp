@@ -121,7 +121,7 @@ std::vector<int> allowed_memory_nodes() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
     if (word != "Mems_allowed_list:" || !(status >> word)) continue;
-    const std::vector<int> nodes = parse_cpu_list(word);
+    std::vector<int> nodes = parse_cpu_list(word);
     if (!nodes.empty()) return nodes;
   }
   return {0};

@@ -28,7 +28,11 @@ void replace_environment(const std::vector<std::string>& base, const std::map<st
     if (equals != std::string::npos && !changes.contains(variable.substr(0, equals)))
       storage.variables.push_back(variable);
   }
-  for (const auto& [name, value] : changes) storage.variables.push_back(name + '=' + value);
+  for (const auto& [name, value] : changes) {
+    std::string& variable = storage.variables.emplace_back(name);
+    variable += '=';
+    variable += value;
+  }
   for (std::string& variable : storage.variables) storage.pointers.push_back(variable.data());
   storage.pointers.push_back(nullptr);
   environ = storage.pointers.data();
