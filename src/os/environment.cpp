@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <list>
+
 namespace retinue {
 namespace {
 
@@ -21,7 +23,8 @@ std::vector<std::string> current_environment() {
 }
 
 void replace_environment(const std::vector<std::string>& base, const std::map<std::string, std::string>& changes) {
-  auto& storage = *new Storage;
+  static auto& kept = *new std::list<Storage>;
+  Storage& storage = kept.emplace_back();
   storage.variables.reserve(base.size() + changes.size());
   for (const std::string& variable : base) {
     const auto equals = variable.find('=');

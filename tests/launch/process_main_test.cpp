@@ -131,7 +131,7 @@ TEST_P(EachStartMethod, IsKilledWithoutGrace) {
 void fail(const std::string& how) {
   if (how == "throw") throw std::runtime_error("the reason");
   if (how == "exit") std::exit(3);
-  if (how == "segfault") raise(SIGSEGV);
+  if (how == "kill") raise(SIGKILL);
 }
 
 TEST_P(EachStartMethod, TellsItsFailureWithoutThrowing) {
@@ -142,7 +142,7 @@ TEST_P(EachStartMethod, TellsItsFailureWithoutThrowing) {
   };
   for (const auto& [how, code, text] :
        {Case{"throw", 1, "raised std::runtime_error: the reason"}, Case{"exit", 3, "exited with code 3"},
-        Case{"segfault", -SIGSEGV, "was killed by SIGSEGV"}}) {
+        Case{"kill", -SIGKILL, "was killed by SIGKILL"}}) {
     testing::internal::CaptureStderr();
     Process<fail> process({.name = "failing one", .start_method = GetParam()}, how);
     process.start();
