@@ -25,6 +25,7 @@ std::uint32_t reserve_context(JobMemory& memory, std::uint32_t nprocs) {
     record.nprocs = nprocs;
     record.parent_slot = memory.own_slot();
     record.abandoned.store(0, std::memory_order_relaxed);
+    record.daemon = 0;
     record.request = {};
     std::copy(slots.begin(), slots.end(), record.slots);
     for (std::uint32_t rank = 0; rank < nprocs; ++rank) {

@@ -33,6 +33,7 @@ struct ContextRecord {
   std::uint32_t nprocs;
   std::uint32_t parent_slot;
   std::atomic<std::uint32_t> abandoned;  ///< The owner let go: the guardian frees the record when the last rank ended.
+  std::uint32_t daemon;                  ///< 1 when its ranks are daemonic: they may start nothing themselves.
   BlockHandle request;                   ///< The encoded start request.
   std::uint32_t slots[kMaxProcesses];    ///< By rank.
 };
@@ -49,7 +50,7 @@ struct JobHeader {
   std::atomic<std::uint32_t> swept;           ///< 1 when the guardian has left nothing behind and ends.
   std::uint32_t guardian_forks_program;       ///< 1 when the guardian is a fork of `program`: functions can be forked.
   FileIdentity program;                       ///< The executable that made the job; its path may be another's by now.
-  std::atomic<std::int64_t> longest_stop_ms;  ///< Of all stop policies that were used.
+  std::atomic<std::int64_t> longest_stop_ms;  ///< Of all contexts: the grace at the program's end and the stop policy.
   ContextRecord contexts[kMaxContexts];
   BlockTable blocks;
   alignas(4096) ProcessSlot processes[kMaxProcesses];

@@ -27,6 +27,9 @@ void clear(ProcessSlot& slot) {
   slot.use = {};
   slot.killed_for_memory = 0;
   slot.full_cgroup_limit_bytes = 0;
+  slot.cpu_share = 0;
+  slot.has_returned.store(0, std::memory_order_relaxed);
+  slot.returned = {};
   slot.crash.phase.store(0, std::memory_order_relaxed);
   slot.crash.kind = CrashKind::kNone;
   slot.crash.message[0] = slot.crash.type[0] = '\0';

@@ -11,6 +11,7 @@
 
 #include "launch/log_options.h"
 #include "launch/process_context_impl.h"
+#include "launch/returned_value.h"
 #include "os/control_socket.h"
 #include "os/futex.h"
 #include "os/process_use.h"
@@ -23,6 +24,7 @@ namespace retinue {
 ProcessContext::Impl::Impl(std::shared_ptr<JobMemory> memory, std::uint32_t index, int control_send_fd, LogRequest logs)
     : memory_(std::move(memory)),
       index_(index),
+      nprocs_(record().nprocs),
       control_send_fd_(control_send_fd),
       logs_(std::move(logs)),
       owner_(getpid()) {}
@@ -51,8 +53,12 @@ bool ProcessContext::Impl::sleep(std::uint32_t seen, std::chrono::nanoseconds ti
   return true;
 }
 
+bool ProcessContext::Impl::guardian_is_dead() const {
+  return process_slot(*memory_, kGuardianSlot).life.owner_died();
+}
+
 void ProcessContext::Impl::fail_without_guardian() {
-  for (const OwnChild& child : own_children_) kill(child.pid, SIGKILL);  // The others died with their parent.
+  for (const OwnChild& child : own_children_) ::kill(child.pid, SIGKILL);  // The others died with their parent.
   reap_own_children();
   if (memory_->own_slot() == kProgramSlot) sweep_job(*memory_);  // Who would have swept is dead.
   throw SystemError(fmt::format("the job's guardian (pid {}) was killed, and its ranks with it",
@@ -65,14 +71,14 @@ bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
   for (;;) {
     const std::uint32_t seen = record().changed.load(std::memory_order_acquire);
     if (record().state.load(std::memory_order_acquire) == ContextRecord::kEnded) break;
-    if (deadline.passed()) return false;
+    if (deadline.passed()) {
+      if (guardian_is_dead()) fail_without_guardian();
+      return false;
+    }
     if (!sleep(seen, deadline.left(std::chrono::seconds(1)))) fail_without_guardian();
   }
   reap_own_children();
-  final_outcomes_ = look();
-  const bool failed = std::any_of(final_outcomes_.begin(), final_outcomes_.end(), is_failure);
-  if (logs_.is_temporary && !failed)  // The files are gone.
-    for (RankOutcome& outcome : final_outcomes_) outcome.stdout_log = outcome.stderr_log = {};
+  result_ = look_at_the_end();
   ended_ = true;
   warn_if_full(logs_);
   free_context(*memory_, index_);
@@ -115,8 +121,22 @@ void ProcessContext::Impl::add_log_paths(RankOutcome& outcome) const {
   outcome.stderr_log = logs_.file_of(outcome.local_rank, kStderrBit);
 }
 
+RunResult ProcessContext::Impl::look_at_the_end() const {
+  std::vector<RankOutcome> outcomes = look();
+  const bool failed = std::any_of(outcomes.begin(), outcomes.end(), is_failure);
+  if (logs_.is_temporary && !failed)  // The files are gone.
+    for (RankOutcome& outcome : outcomes) outcome.stdout_log = outcome.stderr_log = {};
+  std::vector<detail::ReturnedValue> returned;
+  for (std::uint32_t rank = 0; rank < nprocs_; ++rank) {
+    const bool is_whole = outcomes[rank].end == RankEnd::kReturned;
+    const ProcessSlot& slot = process_slot(*memory_, record().slots[rank]);
+    returned.push_back(is_whole ? load_returned(*memory_, slot) : detail::ReturnedValue());
+  }
+  return {std::move(outcomes), std::move(returned)};
+}
+
 std::vector<RankOutcome> ProcessContext::Impl::outcomes() const {
-  if (ended_) return final_outcomes_;
+  if (ended_) return result_->outcomes();
   wait_until_started();
   return look();
 }
@@ -127,9 +147,9 @@ std::vector<int> ProcessContext::Impl::pids() const {
   return pids;
 }
 
-void ProcessContext::Impl::request(ControlKind kind, int signal) const {
+void ProcessContext::Impl::request(ControlKind kind, int signal, std::uint32_t rank) const {
   if (ended_) return;
-  const ControlMessage message{kind, index_, 0, signal};
+  const ControlMessage message{kind, index_, rank, signal};
   send_message(control_send_fd_, &message, sizeof message);
 }
 
@@ -138,32 +158,69 @@ ProcessContext::~ProcessContext() = default;
 ProcessContext::ProcessContext(ProcessContext&&) noexcept = default;
 ProcessContext& ProcessContext::operator=(ProcessContext&&) noexcept = default;
 
+ProcessContext::Impl& ProcessContext::impl(const char* function) const {
+  if (impl_ == nullptr)
+    throw UsageError(
+        fmt::format("ProcessContext::{}: this context was moved from: use the one it was moved to", function));
+  return *impl_;
+}
+
 void ProcessContext::join() {
-  impl_->wait_until_ended(Deadline::never());
+  impl("join").wait_until_ended(Deadline::never());
   throw_root_cause(impl_->outcomes());
 }
 
 bool ProcessContext::join(std::chrono::nanoseconds timeout) {
-  if (!impl_->wait_until_ended(Deadline::after(timeout))) return false;
+  if (!impl("join").wait_until_ended(Deadline::after(timeout))) return false;
   throw_root_cause(impl_->outcomes());
   return true;
 }
 
+RunResult ProcessContext::wait() {
+  impl("wait").wait_until_ended(Deadline::never());
+  return impl_->result();
+}
+
+std::optional<RunResult> ProcessContext::wait(std::chrono::nanoseconds timeout) {
+  if (!impl("wait").wait_until_ended(Deadline::after(timeout))) return std::nullopt;
+  return impl_->result();
+}
+
 std::vector<int> ProcessContext::pids() const {
-  return impl_->pids();
+  return impl("pids").pids();
 }
 std::vector<RankOutcome> ProcessContext::status() const {
-  return impl_->outcomes();
+  return impl("status").outcomes();
 }
+namespace {
+
+void check_signal(int signal, const char* function) {
+  if (signal <= 0 || signal > SIGRTMAX)
+    throw UsageError(fmt::format("ProcessContext::{}: no signal {}", function, signal));
+}
+
+}  // namespace
+
 void ProcessContext::terminate(int first_signal) {
-  if (first_signal <= 0 || first_signal > SIGRTMAX)
-    throw UsageError(fmt::format("ProcessContext::terminate: no signal {}", first_signal));
-  impl_->request(ControlKind::kStop, first_signal);
+  check_signal(first_signal, "terminate");
+  impl("terminate").request(ControlKind::kStop, first_signal);
+}
+
+void ProcessContext::kill() {
+  impl("kill").request(ControlKind::kStop, SIGKILL);
 }
 
 void ProcessContext::signal(int signal) {
-  if (signal <= 0 || signal > SIGRTMAX) throw UsageError(fmt::format("ProcessContext::signal: no signal {}", signal));
-  impl_->request(ControlKind::kSignal, signal);
+  check_signal(signal, "signal");
+  impl("signal").request(ControlKind::kSignal, signal);
+}
+
+void ProcessContext::signal(int signal, int rank) {
+  check_signal(signal, "signal");
+  const int nprocs = impl("signal").nprocs();
+  if (rank < 0 || rank >= nprocs)
+    throw UsageError(fmt::format("ProcessContext::signal: there is no rank {}, only 0 to {}", rank, nprocs - 1));
+  impl_->request(ControlKind::kSignal, signal, static_cast<std::uint32_t>(rank));
 }
 
 }  // namespace retinue

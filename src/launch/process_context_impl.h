@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ipc/context_table.h"
@@ -24,8 +25,11 @@ class ProcessContext::Impl {
   bool wait_until_ended(const Deadline& deadline);
   /// Outcomes by rank: final ones when all have ended, else a look at the ranks as they are.
   std::vector<RankOutcome> outcomes() const;
+  /// When all have ended.
+  const RunResult& result() const { return *result_; }
   std::vector<int> pids() const;
-  void request(ControlKind kind, int signal = 0) const;
+  int nprocs() const { return static_cast<int>(nprocs_); }
+  void request(ControlKind kind, int signal = 0, std::uint32_t rank = kAllRanks) const;
   std::uint32_t index() const { return index_; }
 
   /// Ranks that this process forked itself and must reap.
@@ -43,6 +47,8 @@ class ProcessContext::Impl {
   std::vector<RankOutcome> look() const;
   /// Names the log files in an outcome.
   void add_log_paths(RankOutcome& outcome) const;
+  RunResult look_at_the_end() const;
+  bool guardian_is_dead() const;
   void reap_own_children();
   /// Waits until the guardian has forked the ranks. Errors: as wait_until_ended().
   void wait_until_started() const;
@@ -53,10 +59,11 @@ class ProcessContext::Impl {
 
   std::shared_ptr<JobMemory> memory_;
   std::uint32_t index_;
+  std::uint32_t nprocs_;
   int control_send_fd_;
   LogRequest logs_;
   std::vector<OwnChild> own_children_;
-  std::vector<RankOutcome> final_outcomes_;
+  std::optional<RunResult> result_;
   std::atomic<bool> ended_ = false;  ///< Read by signal(), which may come from another thread.
   pid_t owner_;
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ipc/context_table.h"
-#include "os/process_calls.h"
+#include "os/cpus.h"
 
 namespace retinue {
 
@@ -13,7 +13,8 @@ RankContext::RankContext(const std::shared_ptr<JobMemory>& memory, std::uint32_t
       local_rank_(process_slot(*memory, slot).local_rank) {}
 
 int RankContext::cpus_per_rank() const {
-  return std::max(1, count_allowed_cpus() / local_world_size());
+  const std::int32_t share = process_slot(*memory(), world_.process_slots[static_cast<std::size_t>(rank_)]).cpu_share;
+  return share > 0 ? share : std::max(1, static_cast<int>(allowed_cpus().size()) / local_world_size());
 }
 
 }  // namespace retinue

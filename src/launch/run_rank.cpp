@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <functional>
 #include <iostream>
-#include <sstream>
 
 #include "ipc/context_table.h"
 #include "launch/program_failure.h"
+#include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
 #include "os/clock.h"
 #include "os/fault_point.h"
@@ -38,10 +38,14 @@ void note_exit(int status, void* slot) {
 /// libgomp reads OMP_NUM_THREADS when it is loaded, which a forked rank is too late for. As torchrun, but with the CPUs
 /// that there are: ranks share them instead of fighting for them.
 void share_cpus(const RankContext& context) {
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  int threads = context.cpus_per_rank();
+  if (const char* text = std::getenv("OMP_NUM_THREADS"); text != nullptr) {
+    threads = std::atoi(text);  // "4,2": for nested regions, too; the first is what can be set here.
+    if (threads <= 0) return;   // OpenMP has said what it thinks of it.
+  }
   using SetThreads = void (*)(int);
   const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  if (set_threads != nullptr) set_threads(context.cpus_per_rank());
+  if (set_threads != nullptr) set_threads(threads);
 }
 
 }  // namespace
@@ -81,11 +85,13 @@ void run_function_rank(std::uint32_t slot_index, const StartRequest& request) {
       slot_index,
       [&](RankContext& context) {
         detail::EntryKey key;
-        std::istringstream stream(request.entry);
-        cereal::BinaryInputArchive input(stream);
-        input(key);
+        detail::decode_value(request.entry, key);
         const detail::EntryThunk thunk = detail::find_entry(key);
-        thunk(context, request.ranks.at(static_cast<std::size_t>(context.rank())).archive);
+        JobMemory& memory = *context.memory();
+        ProcessSlot& slot = process_slot(memory, slot_index);
+        const ArchiveSlice& arguments = request.ranks.at(static_cast<std::size_t>(context.rank())).archive;
+        const std::string_view archive = stored_archive(memory, context_record(memory, slot.context), arguments);
+        store_returned(memory, slot, thunk(context, archive));
       },
       request.kind == StartKind::kExecutedFunction ? RankOrigin::kExecuted : RankOrigin::kForked);
 }

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -33,7 +34,8 @@ namespace {
 Runtime* current_runtime = nullptr;
 
 constexpr auto kGuardianStart = std::chrono::seconds(60);
-constexpr auto kGuardianEnd = std::chrono::seconds(60);  // Beyond what the stop policies allow.
+constexpr auto kGuardianEnd = std::chrono::seconds(60);  // Beyond what grace and stop policies allow.
+constexpr std::chrono::milliseconds kQuietEnd = std::chrono::seconds(3);
 
 /// RETINUE_JOB_MEMORY: bytes with an optional suffix K, M, G, T.
 std::size_t job_memory_of_environment() {
@@ -182,16 +184,32 @@ Runtime::Impl::~Impl() {
   if (guardian > 0 && owner == getpid()) shut_down_guardian();
 }
 
+/// Says what it waits for when that takes longer: the end of a program is not where one looks for running ranks.
+bool Runtime::Impl::wait_for_ranks(std::chrono::milliseconds patience) const {
+  if (wait_for_exit(guardian_pidfd.get(), std::min(patience, kQuietEnd))) return true;
+  int running = 0;
+  for (std::uint32_t index = kGuardianSlot + 1; index < kMaxProcesses; ++index) {
+    const ProcessSlot& slot = process_slot(*memory, index);
+    if (slot.state.load(std::memory_order_acquire) == ProcessState::kRunning && slot.is_alive()) ++running;
+  }
+  std::fprintf(stderr,
+               "retinue: the program ends, but %d of its ranks still run: they have their exit_grace to end, then they "
+               "are stopped (join them, or start them with daemon = true)\n",
+               running);
+  return wait_for_exit(guardian_pidfd.get(), patience - std::min(patience, kQuietEnd));
+}
+
 void Runtime::Impl::shut_down_guardian() noexcept {
   fault_point("program.shutdown");
   try {
-    const ControlMessage message{ControlKind::kShutdown, ~0u, 0, 0};
+    const bool fails = std::uncaught_exceptions() > exceptions;
+    const ControlMessage message{ControlKind::kShutdown, ~0u, fails ? kAtOnce : kAllRanks, 0};
     send_message(control_send.get(), &message, sizeof message);
   } catch (const std::exception&) {
     // It is gone already; the wait below sees it.
   }
   const auto ladder = std::chrono::milliseconds(memory->header().longest_stop_ms.load(std::memory_order_relaxed));
-  if (!wait_for_exit(guardian_pidfd.get(), ladder + kGuardianEnd)) kill(guardian, SIGKILL);
+  if (!wait_for_ranks(ladder + kGuardianEnd)) kill(guardian, SIGKILL);
   int status = 0;
   while (waitpid(guardian, &status, __WALL) < 0 && errno == EINTR) continue;
   if (memory->header().swept.load(std::memory_order_acquire) != 0) return;

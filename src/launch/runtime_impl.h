@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,7 +14,7 @@ namespace retinue {
 
 class Runtime::Impl {
  public:
-  Impl(int argc, char** argv) : arguments(argv, argv + argc) {}
+  Impl(int argc, char** argv) : arguments(argv, argv + argc), exceptions(std::uncaught_exceptions()) {}
   ~Impl();
 
   /// Makes the job that this program starts: memory, guardian, and the program's own slot.
@@ -32,11 +33,13 @@ class Runtime::Impl {
   pid_t guardian = 0;
   pid_t owner = 0;  ///< The process that made the job; copies of this object in forks do nothing.
   bool is_rank = false;
+  int exceptions;  ///< In flight when this was made: one more at its end means that the program fails.
 
  private:
   void fork_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read);
   void execute_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read);
   void shut_down_guardian() noexcept;
+  bool wait_for_ranks(std::chrono::milliseconds patience) const;
 };
 
 /// Runs the function of the rank in `process_slot` in this process and ends it: the guardian's RankMain.

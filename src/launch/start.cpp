@@ -1,3 +1,5 @@
+#include "launch/start.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -9,16 +11,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
-#include <sstream>
 
 #include "launch/log_options.h"
-#include "launch/process_context_impl.h"
+#include "launch/new_request.h"
+#include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
+#include "os/environment.h"
 #include "os/fault_point.h"
 #include "os/futex.h"
 #include "os/process_calls.h"
-#include "process/job_sweep.h"
 #include "process/start_request.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/spawn.h"
@@ -26,43 +28,42 @@
 namespace retinue {
 namespace {
 
-// Longer waits would leave the clock's range.
-constexpr std::chrono::milliseconds kNoWait(0);
-constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
-
-StartRequest new_request(const StartOptions& options, StartKind kind) {
-  StartRequest request;
-  request.kind = kind;
-  request.name = options.name;
-  request.terminate_wait_ms = std::clamp(options.stop.terminate_wait, kNoWait, kLongestWait).count();
-  request.kill_wait_ms = std::clamp(options.stop.kill_wait, kNoWait, kLongestWait).count();
-  request.surroundings = Surroundings::of_this_process();
-  return request;
-}
-
-void check_count(std::size_t count) {
-  if (count == 0 || count > kMaxProcesses - 2)
-    throw UsageError(fmt::format("starting {} ranks: it must be 1 to {}", count, kMaxProcesses - 2));
-}
-
 void send_to_guardian(const Runtime::Impl& runtime, const ControlMessage& message, const std::vector<int>& fds = {}) {
   send_message(runtime.control_send.get(), &message, sizeof message, fds);
 }
 
-/// Reserves a context, stores the request, and tells the guardian.
+/// A daemonic rank may be stopped at any time, without a word to those that it started.
+void refuse_children_of_daemons(const JobMemory& memory) {
+  const ProcessSlot& own = process_slot(memory, memory.own_slot());
+  if (own.context == ProcessSlot::kNoContext || context_record(memory, own.context).daemon == 0) return;
+  throw UsageError(
+      fmt::format("daemonic processes are not allowed to have children: this is rank {} of ranks that were started "
+                  "with `daemon = true`; start them without it, or start the others from the program",
+                  own.rank));
+}
+
+}  // namespace
+
 std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartOptions& options) {
   Runtime::Impl& runtime = Runtime::current().impl();
+  refuse_children_of_daemons(*runtime.memory);
   PreparedLogs logs(options, static_cast<int>(request.ranks.size()));
   request.logs = logs.request();
   runtime.wait_for_guardian();
   auto& longest = runtime.memory->header().longest_stop_ms;
-  const std::int64_t stop_ms = request.terminate_wait_ms + request.kill_wait_ms;
+  const std::int64_t stop_ms = request.exit_grace_ms + request.terminate_wait_ms + request.kill_wait_ms;
   for (std::int64_t seen = longest.load(); seen < stop_ms && !longest.compare_exchange_weak(seen, stop_ms);) continue;
   const std::uint32_t index = reserve_context(*runtime.memory, static_cast<std::uint32_t>(request.ranks.size()));
   try {
-    store_request(*runtime.memory, context_record(*runtime.memory, index), request);
+    ContextRecord& record = context_record(*runtime.memory, index);
+    record.daemon = request.daemon;
+    for (std::size_t rank = 0; rank < request.ranks.size(); ++rank)
+      process_slot(*runtime.memory, record.slots[rank]).cpu_share = cpu_share_of(request, rank);
+    store_request(*runtime.memory, record, request);
     std::fflush(stdout);  // Before the ranks print: lines appear in the order in which they were written.
-    send_to_guardian(runtime, {ControlKind::kStart, index, 0, 0}, {0, 1, 2});
+    std::vector<int> descriptors = {0, 1, 2};
+    if (request.sentinel_fd >= 0) descriptors.push_back(request.sentinel_fd);
+    send_to_guardian(runtime, {ControlKind::kStart, index, 0, 0}, descriptors);
     fault_point("program.start");
     logs.keep();
   } catch (...) {
@@ -71,6 +72,8 @@ std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartO
   }
   return std::make_unique<ProcessContext::Impl>(runtime.memory, index, runtime.control_send.get(), request.logs);
 }
+
+namespace {
 
 /// Whether the guardian runs the same executable as this process.
 bool guardian_is_this_program(const Runtime::Impl& runtime) {
@@ -139,17 +142,8 @@ void wait_at_gate(const Runtime::Impl& runtime, std::uint32_t context, const Pro
   }
 }
 
-void direct_streams_or_exit(const LogRequest& logs, ProcessSlot& slot) {
-  try {
-    direct_streams(logs, slot.local_rank);
-  } catch (const SystemError& error) {
-    record_failure(slot.crash, "retinue::SystemError", error.what());
-    _exit(127);
-  }
-}
-
 /// Forks one rank that runs `body`, and tells the guardian of it, or that it could not be forked. Returns its pid or 0.
-pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank, const LogRequest& logs,
+pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank, const StartRequest& request,
                    const std::function<void(RankContext&)>& body) {
   const ContextRecord& record = context_record(*runtime.memory, index);
   ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
@@ -158,10 +152,14 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
   if (pid == 0) {
     die_with_parent(parent);
     setpgid(0, 0);
+    if (request.sentinel_fd >= 0) close(request.sentinel_fd);
     wait_at_gate(runtime, index, slot, parent);
-    set_rank_environment(slot, record.nprocs);
-    setenv(kJobVariable, job_variable_value(*runtime.memory).c_str(), 1);
-    direct_streams_or_exit(logs, slot);
+    try {
+      settle_forked_rank(*runtime.memory, slot, request);
+    } catch (const SystemError& error) {
+      record_failure(slot.crash, "retinue::SystemError", error.what());
+      _exit(127);
+    }
     run_rank_body(record.slots[rank], body, RankOrigin::kForked);
   }
   if (pid < 0) {
@@ -182,64 +180,101 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
   return pid;
 }
 
-}  // namespace
-
-namespace detail {
-
-StartOptions start_options_of(const SpawnOptions& options) {
-  return {.name = "rank", .start_method = options.start_method, .stop = options.stop};
-}
-
-ProcessContext start_function(const StartOptions& options, const EntryKey& entry, std::vector<std::string> archives) {
-  check_count(archives.size());
-  const Runtime::Impl& runtime = Runtime::current().impl();
-  const StartMethod method = choose_method(options, runtime);
-  if (method == StartMethod::kFork) {
-    const EntryThunk thunk = find_entry(entry);
-    return start_closure(options, static_cast<int>(archives.size()), [thunk, archives](RankContext& context) {
-      thunk(context, archives.at(static_cast<std::size_t>(context.rank())));
-    });
+/// Archives that are the same for all ranks are there once.
+void put_arguments(StartRequest& request, detail::EncodedArguments& arguments) {
+  if (arguments.archives.size() == 1) {
+    request.archives = std::move(arguments.archives.front());
+    for (RankRequest& rank : request.ranks) rank.archive = {0, request.archives.size()};
+    return;
   }
-  StartRequest request =
-      new_request(options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction);
-  std::ostringstream stream;
-  cereal::BinaryOutputArchive output(stream);
-  output(entry);
-  request.entry = std::move(stream).str();
-  // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
-  const std::string file = guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path();
-  for (std::string& archive : archives)
-    request.ranks.push_back({std::move(archive), file, runtime.arguments, {}, false});
-  return ProcessContext(submit(request, options));
+  for (std::size_t rank = 0; rank < request.ranks.size(); ++rank) {
+    request.ranks[rank].archive = {request.archives.size(), arguments.archives[rank].size()};
+    request.archives += arguments.archives[rank];
+  }
 }
 
-ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body) {
-  check_count(static_cast<std::size_t>(nprocs));
+constexpr int kNoSentinel = -1;
+
+void set_sentinel(StartRequest& request, int sentinel) {
+  request.sentinel_fd = sentinel;
+  request.tells_failure = sentinel >= 0 ? 1 : 0;
+}
+
+ProcessContext launch_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body,
+                              int sentinel) {
   Runtime::Impl& runtime = Runtime::current().impl();
+  StartRequest request = new_request(options, StartKind::kClosure, static_cast<std::size_t>(nprocs));
+  set_sentinel(request, sentinel);
   refuse_unsafe_fork();
-  StartRequest request = new_request(options, StartKind::kClosure);
-  request.ranks.resize(static_cast<std::size_t>(nprocs));
   std::unique_ptr<ProcessContext::Impl> context = submit(request, options);
   std::cout.flush();
   const std::uint32_t index = context->index();
   const ContextRecord& record = context_record(*runtime.memory, index);
   for (std::uint32_t rank = 0; rank < record.nprocs; ++rank)
-    context->add_own_child(rank, fork_closure(runtime, index, rank, request.logs, body));
+    context->add_own_child(rank, fork_closure(runtime, index, rank, request, body));
   return ProcessContext(std::move(context));
+}
+
+ProcessContext launch_function(const StartOptions& options, const detail::EntryKey& entry,
+                               detail::EncodedArguments arguments, int sentinel) {
+  const Runtime::Impl& runtime = Runtime::current().impl();
+  const StartMethod method = choose_method(options, runtime);
+  if (method == StartMethod::kFork) {
+    const detail::EntryThunk thunk = detail::find_entry(entry);
+    return launch_closure(
+        options, arguments.nprocs,
+        [thunk, &arguments](RankContext& context) {
+          ProcessSlot& slot = process_slot(*context.memory(), context.memory()->own_slot());
+          store_returned(*context.memory(), slot, thunk(context, arguments.of(context.rank())));
+        },
+        sentinel);
+  }
+  StartRequest request =
+      new_request(options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction,
+                  static_cast<std::size_t>(arguments.nprocs));
+  set_sentinel(request, sentinel);
+  request.entry = detail::encode_value(entry);
+  // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
+  if (method == StartMethod::kSpawn)
+    request.command = {guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path(), runtime.arguments};
+  put_arguments(request, arguments);
+  return ProcessContext(submit(request, options));
+}
+
+}  // namespace
+
+namespace detail {
+
+StartOptions start_options_of(const SpawnOptions& options) {
+  return {.name = "rank",
+          .start_method = options.start_method,
+          .daemon = options.daemon,
+          .stop = options.stop,
+          .exit_grace = options.exit_grace,
+          .environment = options.environment,
+          .directory = options.directory,
+          .threads_per_rank = options.threads_per_rank,
+          .cpu_affinity = options.cpu_affinity,
+          .memory_nodes = options.memory_nodes};
+}
+
+const std::string& EncodedArguments::of(int rank) const {
+  return archives.size() == 1 ? archives.front() : archives.at(static_cast<std::size_t>(rank));
+}
+
+ProcessContext start_function(const StartOptions& options, const EntryKey& entry, EncodedArguments arguments) {
+  return launch_function(options, entry, std::move(arguments), kNoSentinel);
+}
+
+ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body) {
+  return launch_closure(options, nprocs, body, kNoSentinel);
 }
 
 }  // namespace detail
 
-ProcessContext start_processes(const StartOptions& options, const std::vector<Program>& programs) {
-  check_count(programs.size());
-  StartRequest request = new_request(options, StartKind::kProgram);
-  for (const Program& program : programs) {
-    RankRequest rank{{}, program.file, {program.file}, program.environment, false};
-    rank.arguments.insert(rank.arguments.end(), program.arguments.begin(), program.arguments.end());
-    rank.has_no_input = program.input == Program::Input::kNone;
-    request.ranks.push_back(std::move(rank));
-  }
-  return ProcessContext(submit(request, options));
+ProcessContext start_one(const StartOptions& options, const detail::EntryKey& entry, const std::string& arguments,
+                         int sentinel) {
+  return launch_function(options, entry, {1, {arguments}}, sentinel);
 }
 
 }  // namespace retinue

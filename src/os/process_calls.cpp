@@ -130,13 +130,6 @@ void die_with_parent(pid_t parent) {
   if (getppid() != parent) _exit(1);
 }
 
-int count_allowed_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return CPU_COUNT(&set);
-}
-
 std::string executable_path() {
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path);

@@ -44,9 +44,6 @@ void become_subreaper();
 /// more.
 void die_with_parent(pid_t parent);
 
-/// CPUs that this process may run on.
-int count_allowed_cpus();
-
 /// Path of the running executable; it may have been removed or replaced since.
 std::string executable_path();
 

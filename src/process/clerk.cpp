@@ -148,13 +148,14 @@ bool needs_clerk(const ClerkRank& rank) {
   return has_unnamed_frames(rank.slot->crash) || (!rank.error_file.empty() && ended_badly(*rank.slot));
 }
 
-pid_t start_clerk(const std::vector<ClerkRank>& ranks) {
+pid_t start_clerk(const std::vector<ClerkRank>& ranks, const std::function<void()>& then) {
   const pid_t pid = fork_clerk();
   if (pid != 0) return std::max(pid, 0);
   const RanksByFile files = by_file(ranks);
   read_own_reports(files);
   symbolize_all(ranks);
   write_reports(files);
+  then();
   _exit(0);
 }
 

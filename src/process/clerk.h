@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,12 +22,13 @@ struct ClerkRank {
 bool needs_clerk(const ClerkRank& rank);
 
 /// Forks a clerk that reads the ranks' own error files into their crash records, turns the records' frames into text,
-/// one after the other, writes the error files of those that could not do so themselves, and ends. Where several ranks
+/// one after the other, writes the error files of those that could not do so themselves, calls
+/// `then`, and ends. Where several ranks
 /// have the same file, their root cause is in it.
 ///
 /// It may die without harm: stack_phase of the record that it was at is 1 then, and of those that it did not come to 0.
 /// Returns its pid, 0 if it could not be forked.
-pid_t start_clerk(const std::vector<ClerkRank>& ranks);
+pid_t start_clerk(const std::vector<ClerkRank>& ranks, const std::function<void()>& then);
 
 /// The same for a program that is about to die of its own failure, which stands in `record`.
 pid_t start_clerk_for_program(CrashRecord& record, const std::string& error_file);

@@ -1,5 +1,6 @@
 #include "process/guarded_context.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 namespace retinue {
 namespace {
 
+constexpr std::size_t kStandardDescriptors = 3;
 constexpr auto kClerkTime = std::chrono::seconds(20);
 
 bool ended_well(int status) {
@@ -178,10 +180,10 @@ void GuardedContext::signal_group(const Member& member, int signal) const {
   if (!member.ended && getpgid(member.pid) != member.pid) kill(member.pid, signal);  // It left its group.
 }
 
-void GuardedContext::send_signal(int signal) const {
+void GuardedContext::send_signal(int signal, std::uint32_t rank) const {
   fault_point("guardian.signal");
-  for (const Member& member : members_)
-    if (!member.ended) signal_group(member, signal);
+  for (std::size_t i = 0; i < members_.size(); ++i)
+    if (!members_[i].ended && (rank == kAllRanks || rank == i)) signal_group(members_[i], signal);
 }
 
 void GuardedContext::step_ladder(const Member& member, int signal) const {
@@ -200,6 +202,12 @@ void GuardedContext::kill_all(Clock::time_point now) {
   deadline_ = now + std::chrono::milliseconds(request_.kill_wait_ms);
   for (const Member& member : members_)
     if (!member.ended && member.pid != 0) step_ladder(member, SIGKILL);
+}
+
+void GuardedContext::let_finish() {
+  if (phase_ != Phase::kRunning) return;
+  deadline_ = Clock::now() + std::chrono::milliseconds(request_.exit_grace_ms);
+  on_time(Clock::now());
 }
 
 void GuardedContext::stop(int first_signal) {
@@ -223,7 +231,9 @@ std::optional<GuardedContext::Clock::time_point> GuardedContext::next_time() con
 void GuardedContext::on_time(Clock::time_point now) {
   if (logs_) logs_->on_time(now);
   if (!deadline_ || now < *deadline_) return;
-  if (phase_ == Phase::kTerminating) {
+  if (phase_ == Phase::kRunning) {
+    stop();
+  } else if (phase_ == Phase::kTerminating) {
     kill_all(now);
   } else if (phase_ == Phase::kKilling) {
     for (Member& member : members_)  // The kernel does not let them go (state D): report and go on.
@@ -243,11 +253,14 @@ void GuardedContext::after_end() {
   if (logs_) finish_logs();
 }
 
-void GuardedContext::finish_logs() {
-  const bool failed = std::any_of(members_.begin(), members_.end(), [this](const Member& member) {
+bool GuardedContext::has_failed() const {
+  return std::any_of(members_.begin(), members_.end(), [this](const Member& member) {
     return is_failure(outcome_of(process_slot(*memory_, member.slot)));
   });
-  logs_->finish(failed ? LogClerk::Files::kKeep : LogClerk::Files::kRemoveTemporary);
+}
+
+void GuardedContext::finish_logs() {
+  logs_->finish(has_failed() ? LogClerk::Files::kKeep : LogClerk::Files::kRemoveTemporary);
 }
 
 void GuardedContext::begin_symbolizing() {
@@ -261,7 +274,10 @@ void GuardedContext::start_clerk_for_rest() {
     ClerkRank rank{&process_slot(*memory_, member.slot), member.error_file, member.error_file_before};
     if (needs_clerk(rank)) ranks.push_back(std::move(rank));
   }
-  clerk_ = ranks.empty() ? 0 : start_clerk(ranks);
+  const bool tells = request_.tells_failure != 0 && has_failed();
+  clerk_ = ranks.empty() && !tells ? 0 : start_clerk(ranks, [this, tells] {
+    if (tells) tell_failure();
+  });
   phase_ = clerk_ == 0 ? Phase::kDone : Phase::kSymbolizing;
   if (clerk_ == 0) deadline_.reset();
 }
@@ -283,7 +299,28 @@ void GuardedContext::on_clerk_exit() {
   phase_ = Phase::kDone;
 }
 
+void GuardedContext::tie(std::vector<FileDescriptor>& descriptors) {
+  if (request_.tells_failure == 0 || descriptors.size() != kStandardDescriptors + 1) return;
+  sentinel_ = std::move(descriptors.back());
+  descriptors.pop_back();
+  standard_error_.reset(fcntl(descriptors.back().get(), F_DUPFD_CLOEXEC, 3));
+}
+
+void GuardedContext::tell_failure() const {
+  std::vector<RankOutcome> outcomes;
+  for (const Member& member : members_) outcomes.push_back(outcome_of(process_slot(*memory_, member.slot)));
+  const std::string text = request_.name + ":\n" + failure_text(outcomes) + "\n";
+  // Who closed the other end does not want to know.
+  [[maybe_unused]] const ssize_t written =
+      write(standard_error_ ? standard_error_.get() : STDERR_FILENO, text.data(), text.size());
+}
+
 void GuardedContext::publish_end() {
+  // The sentinel first: who hears of the end finds it readable. Others may hold a copy by accident, so that its closing
+  // alone would not do.
+  if (sentinel_) {
+    [[maybe_unused]] const ssize_t written = write(sentinel_.get(), "", 1);
+  }
   ContextRecord& ended = record();
   ended.state.store(ContextRecord::kEnded, std::memory_order_seq_cst);
   notify_context(ended);

@@ -55,14 +55,22 @@ class GuardedContext {
   std::vector<int> adopted_pidfds() const;
   void on_adopted_exit(int pidfd);
 
-  /// Sends a signal to all ranks that still run, each with its process group.
-  void send_signal(int signal) const;
+  /// Sends a signal to `rank`, or with kAllRanks to all ranks, with its process group if it still runs.
+  void send_signal(int signal, std::uint32_t rank) const;
 
+  /// The program ends: ranks that have not ended by themselves in time are stopped, daemonic ones at once.
+  void let_finish();
   /// Begins the stop ladder with `first_signal`, if it has not begun. SIGKILL: goes to the ladder's last step at once.
   void stop(int first_signal = SIGTERM);
   /// Takes the next step of the ladder when its time has come.
   void on_time(Clock::time_point now);
   std::optional<Clock::time_point> next_time() const;
+
+  /// Takes the sentinel, which becomes readable at publish_end(), from the end of what came with the request, and keeps
+  /// a copy of standard error where failures are told.
+  void tie(std::vector<FileDescriptor>& descriptors);
+  /// Descriptors that are the guardian's alone, besides the adopted ranks' and the logs'.
+  std::vector<int> own_fds() const { return {sentinel_.get(), standard_error_.get()}; }
 
   /// All ranks have ended, their stacks are written and their output is shown; what is left is to sweep orphans and to
   /// tell.
@@ -97,10 +105,13 @@ class GuardedContext {
   void kill_all(Clock::time_point now);
   void after_end();
   void begin_symbolizing();
+  bool has_failed() const;
   void finish_logs();
   /// Lets a clerk see to the records that none has seen to.
   void start_clerk_for_rest();
   void on_clerk_exit();
+  /// In the clerk: what join() would throw, on standard error.
+  void tell_failure() const;
 
   std::shared_ptr<JobMemory> memory_;
   std::uint32_t index_;
@@ -111,6 +122,8 @@ class GuardedContext {
   std::optional<Clock::time_point> deadline_;
   pid_t clerk_ = 0;
   std::unique_ptr<LogClerk> logs_;  ///< Of a context with log files.
+  FileDescriptor sentinel_;
+  FileDescriptor standard_error_;
 };
 
 }  // namespace retinue

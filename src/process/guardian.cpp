@@ -83,10 +83,10 @@ void Guardian::prepare_process() {
 std::vector<int> Guardian::own_fds() const {
   std::vector<int> fds = {setup_.control_receive.get(), setup_.program_pidfd.get(), setup_.lifeline.get(),
                           child_events_.get()};
-  for (const auto& context : contexts_) {
-    for (const int fd : context->adopted_pidfds()) fds.push_back(fd);
-    for (const int fd : context->log_fds()) fds.push_back(fd);
-  }
+  for (const auto& context : contexts_)
+    for (const auto& some : {context->adopted_pidfds(), context->log_fds(), context->own_fds()})
+      fds.insert(fds.end(), some.begin(), some.end());
+  std::erase(fds, -1);
   return fds;
 }
 
@@ -179,16 +179,22 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
       if (context != nullptr) context->stop(message.pid != 0 ? message.pid : SIGTERM);
       break;
     case ControlKind::kSignal:
-      if (context != nullptr) context->send_signal(message.pid);
+      if (context != nullptr) context->send_signal(message.pid, message.rank);
       break;
     case ControlKind::kShutdown:
       shutting_down_ = true;
-      for (const auto& each : contexts_) each->stop();
+      for (const auto& each : contexts_) end_with_program(*each, message.rank);
       break;
     case ControlKind::kProgramFailed:
       program_report_.begin(process_slot(*setup_.memory, kProgramSlot).crash);
       break;
   }
+}
+
+/// What ranks started ends with those ranks, which may need it until then.
+void Guardian::end_with_program(GuardedContext& context, std::uint32_t how) {
+  if (how == kAtOnce) context.stop();
+  if (context.parent_slot() == kProgramSlot) context.let_finish();
 }
 
 void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
@@ -228,6 +234,7 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
   if (contexts_.empty()) memory_kills_.rebase();
   contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context, memory_kills_));
   GuardedContext& context = *contexts_.back();
+  context.tie(descriptors);
   context.start_logs(descriptors);
   // A requester that forks its ranks itself tells about them one by one.
   if (context.kind() == StartKind::kClosure) {
@@ -238,7 +245,7 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
   birth_.guardian_fds = own_fds();
   context.start(birth_);
   birth_.standard.clear();
-  if (shutting_down_) context.stop();
+  if (shutting_down_) end_with_program(context, kAllRanks);
 }
 
 void Guardian::reap() {

@@ -42,6 +42,7 @@ class Guardian {
   void make_forks_cheaper();
   void receive_requests();
   void obey(const ControlMessage& message, std::vector<FileDescriptor>& descriptors);
+  static void end_with_program(GuardedContext& context, std::uint32_t how);
   void begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors);
   void reap();
   void end_contexts();

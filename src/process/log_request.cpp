@@ -9,7 +9,6 @@
 #include <cstdlib>
 
 #include "os/file_descriptor.h"
-#include "process/error_file.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -40,8 +39,6 @@ std::string LogRequest::file_of(int local_rank, std::uint32_t bit) const {
 }
 
 void direct_streams(const LogRequest& logs, int local_rank) {
-  if (!logs.directory.empty())
-    setenv(kErrorFileVariable, logs.error_file_of(local_rank).c_str(), 1);
   const auto rank = static_cast<std::size_t>(local_rank);
   if (rank >= logs.ranks.size()) return;
   for (const std::uint32_t bit : {kStdoutBit, kStderrBit}) {

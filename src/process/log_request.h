@@ -42,14 +42,14 @@ struct LogRequest {
   /// Whether any stream is shown line by line.
   bool shows_any() const;
   std::string rank_directory(int local_rank) const;
-  /// Path of the rank's error file, which direct_streams() names in its environment.
+  /// Path of the rank's error file, which its environment names.
   std::string error_file_of(int local_rank) const { return rank_directory(local_rank) + "/error.json"; }
   /// Path of the file of stream `bit`; empty if it has none.
   std::string file_of(int local_rank, std::uint32_t bit) const;
 };
 
-/// In a rank, before its first line: gives its streams the places that `logs` says, and names its error file in the
-/// environment. Errors: SystemError, which names the file.
+/// In a rank, before its first line: gives its streams the places that `logs` says. Errors: SystemError, which names
+/// the file.
 void direct_streams(const LogRequest& logs, int local_rank);
 
 }  // namespace retinue

@@ -12,9 +12,12 @@
 
 #include "ipc/process_table.h"
 #include "os/clock.h"
+#include "os/cpus.h"
+#include "os/environment.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
 #include "process/crash_writer.h"
+#include "process/error_file.h"
 #include "process/job_sweep.h"
 #include "retinue/base/error.h"
 
@@ -55,15 +58,15 @@ int inheritable(int fd) {
   return copy;
 }
 
-[[noreturn]] void execute(const RankBirth& birth, const RankRequest& rank, std::uint32_t slot, BootstrapRole role) {
+[[noreturn]] void execute(const RankBirth& birth, const Command& command, std::uint32_t slot, BootstrapRole role) {
   const std::string bootstrap = bootstrap_value(*birth.memory, inheritable(birth.memory->memfd()),
                                                 inheritable(birth.control_send_fd), slot, role);
   setenv(kBootstrapVariable, bootstrap.c_str(), 1);
   std::vector<char*> arguments;
-  for (const std::string& argument : rank.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
+  for (const std::string& argument : command.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
-  execvp(rank.file.c_str(), arguments.data());
-  throw SystemError(fmt::format("executing '{}'", rank.file), errno);
+  execvp(command.file.c_str(), arguments.data());
+  throw SystemError(fmt::format("executing '{}'", command.file), errno);
 }
 
 void leave_guardian_behind(const RankBirth& birth, pid_t guardian) {
@@ -75,13 +78,33 @@ void leave_guardian_behind(const RankBirth& birth, pid_t guardian) {
   for (const int fd : birth.guardian_fds) close(fd);
 }
 
+void place(const RankRequest& rank) {
+  if (!rank.cpus.empty()) set_allowed_cpus(rank.cpus);
+  if (rank.memory_node >= 0) bind_memory(rank.memory_node);
+}
+
 }  // namespace
 
-void set_rank_environment(const ProcessSlot& slot, std::size_t world_size) {
-  setenv("RANK", std::to_string(slot.rank).c_str(), 1);
-  setenv("LOCAL_RANK", std::to_string(slot.local_rank).c_str(), 1);
-  setenv("WORLD_SIZE", std::to_string(world_size).c_str(), 1);
-  setenv("LOCAL_WORLD_SIZE", std::to_string(world_size).c_str(), 1);
+std::map<std::string, std::string> rank_environment(const JobMemory& memory, const ProcessSlot& slot,
+                                                    const StartRequest& request) {
+  std::map<std::string, std::string> environment = request.ranks.at(static_cast<std::size_t>(slot.rank)).environment;
+  const std::string world_size = std::to_string(request.ranks.size());
+  environment.emplace("RANK", std::to_string(slot.rank));  // Without effect where the request says otherwise.
+  environment.emplace("LOCAL_RANK", std::to_string(slot.local_rank));
+  environment.emplace("WORLD_SIZE", world_size);
+  environment.emplace("LOCAL_WORLD_SIZE", world_size);
+  environment.emplace(kJobVariable, job_variable_value(memory));
+  if (!request.logs.directory.empty())
+    environment.emplace(kErrorFileVariable, request.logs.error_file_of(slot.local_rank));
+  return environment;
+}
+
+void settle_forked_rank(const JobMemory& memory, const ProcessSlot& slot, const StartRequest& request) {
+  replace_environment(current_environment(), rank_environment(memory, slot, request));
+  const std::string& directory = request.surroundings.directory;
+  if (chdir(directory.c_str()) != 0) throw SystemError("entering " + directory, errno);
+  place(request.ranks.at(static_cast<std::size_t>(slot.rank)));
+  direct_streams(request.logs, slot.local_rank);
 }
 
 std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot,
@@ -110,19 +133,15 @@ void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t 
     take_standard_descriptors(birth);
     const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
     if (rank.has_no_input) close_input();
-    request.surroundings.apply();
+    request.surroundings.apply(rank_environment(*birth.memory, slot, request));
+    place(rank);
     unsetenv(kBootstrapVariable);
-    set_rank_environment(slot, request.ranks.size());
-    setenv(kJobVariable, job_variable_value(*birth.memory).c_str(), 1);
     direct_streams(request.logs, slot.local_rank);
-    for (const auto& [name, value] : rank.environment) setenv(name.c_str(), value.c_str(), 1);
     reset_signals(birth.signal_mask);
-    if (request.kind == StartKind::kForkedFunction) {
-      birth.rank_main(slot_index, request);
-    } else {
-      execute(birth, rank, slot_index,
-              request.kind == StartKind::kProgram ? BootstrapRole::kProgramRank : BootstrapRole::kFunctionRank);
-    }
+    if (request.kind == StartKind::kForkedFunction) birth.rank_main(slot_index, request);
+    if (request.kind == StartKind::kExecutedFunction)
+      execute(birth, request.command, slot_index, BootstrapRole::kFunctionRank);
+    execute(birth, rank.command, slot_index, BootstrapRole::kProgramRank);
   } catch (const SystemError& error) {
     record_failure(slot.crash, "retinue::SystemError", error.what());
   } catch (const std::exception& error) {

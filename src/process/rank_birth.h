@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,8 +35,13 @@ constexpr const char* kBootstrapVariable = "RETINUE_BOOTSTRAP";
 /// What an executed process is to be.
 enum class BootstrapRole : std::uint32_t { kFunctionRank = 0, kProgramRank = 1, kGuardian = 2 };
 
-/// RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, as torchrun sets them.
-void set_rank_environment(const ProcessSlot& slot, std::size_t world_size);
+/// What the rank's environment has that its requester's has not: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, as
+/// torchrun sets them, and what the request says.
+std::map<std::string, std::string> rank_environment(const JobMemory& memory, const ProcessSlot& slot,
+                                                    const StartRequest& request);
+
+/// In a rank that its requester forked, whose surroundings it has: makes what differs its own. Errors: SystemError.
+void settle_forked_rank(const JobMemory& memory, const ProcessSlot& slot, const StartRequest& request);
 
 std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot, BootstrapRole role);
 

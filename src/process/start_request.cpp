@@ -1,20 +1,20 @@
 #include "process/start_request.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <climits>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 
+#include "os/cpus.h"
+#include "os/environment.h"
 #include "process/error_file.h"
 #include "retinue/base/error.h"
+#include "retinue/process/archive.h"
 
 namespace retinue {
 namespace {
@@ -31,8 +31,7 @@ std::uint32_t current_umask() {
 
 Surroundings Surroundings::of_this_process() {
   Surroundings now;
-  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
-    now.environment.emplace_back(*variable);
+  now.environment = current_environment();
   char directory[PATH_MAX];
   // A directory that was removed has no path any more, but can still be entered by this one.
   now.directory = getcwd(directory, sizeof directory) != nullptr ? directory : fmt::format("/proc/{}/cwd", getpid());
@@ -42,21 +41,12 @@ Surroundings Surroundings::of_this_process() {
     if (getrlimit(static_cast<__rlimit_resource_t>(which), &limit) != 0) throw SystemError("getrlimit", errno);
     now.limits.emplace_back(limit.rlim_cur, limit.rlim_max);
   }
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    for (std::uint32_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-      if (CPU_ISSET(cpu, &set)) now.cpus.push_back(cpu);
+  now.cpus = allowed_cpus();
   return now;
 }
 
-void Surroundings::apply() const {
-  clearenv();
-  for (const std::string& variable : environment) {
-    const auto equals = variable.find('=');
-    if (equals == std::string::npos) continue;
-    setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
-  }
+void Surroundings::apply(const std::map<std::string, std::string>& changes) const {
+  replace_environment(environment, changes);
   if (chdir(directory.c_str()) != 0) throw SystemError("entering the caller's directory " + directory, errno);
   ::umask(umask);
   for (std::size_t which = 0; which < limits.size(); ++which) {
@@ -68,30 +58,27 @@ void Surroundings::apply() const {
     if (setrlimit(resource, &wanted) != 0)
       throw SystemError("setting the caller's resource limit " + std::to_string(which), errno);
   }
-  if (cpus.empty()) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const std::uint32_t cpu : cpus) CPU_SET(cpu, &set);
-  if (sched_setaffinity(0, sizeof set, &set) != 0) throw SystemError("setting the caller's CPU affinity", errno);
+  set_allowed_cpus(cpus);
 }
 
 void store_request(JobMemory& memory, ContextRecord& record, const StartRequest& request) {
-  std::ostringstream stream;
-  cereal::BinaryOutputArchive output(stream);
-  output(request);
-  const std::string bytes = std::move(stream).str();
-  record.request = memory.allocate(bytes.size());
-  std::memcpy(memory.at(record.request.offset), bytes.data(), bytes.size());
+  const std::string head = detail::encode_value(request);
+  const std::uint64_t head_bytes = head.size();
+  record.request = memory.allocate(sizeof head_bytes + head.size() + request.archives.size());
+  std::byte* const to = memory.at(record.request.offset);
+  std::memcpy(to, &head_bytes, sizeof head_bytes);
+  std::memcpy(to + sizeof head_bytes, head.data(), head.size());
+  std::memcpy(to + sizeof head_bytes + head.size(), request.archives.data(), request.archives.size());
   // The requester may die while its ranks still read it.
   memory.retain(record.request, kGuardianSlot);
   memory.release(record.request);
 }
 
 StartRequest load_request(const JobMemory& memory, const ContextRecord& record) {
-  std::istringstream stream(std::string(memory.at<char>(record.request.offset), record.request.bytes));
+  std::uint64_t head_bytes = 0;
+  std::memcpy(&head_bytes, memory.at(record.request.offset), sizeof head_bytes);
   StartRequest request;
-  cereal::BinaryInputArchive input(stream);
-  input(request);
+  detail::decode_value({memory.at<char>(record.request.offset + sizeof head_bytes), head_bytes}, request);
   return request;
 }
 
@@ -104,6 +91,13 @@ std::string error_file_of(const StartRequest& request, std::size_t rank) {
   const auto& own = request.ranks.at(rank).environment;
   if (const auto found = own.find(kErrorFileVariable); found != own.end()) path = found->second;
   return path.empty() || path.starts_with('/') ? path : request.surroundings.directory + "/" + path;
+}
+
+std::string_view stored_archive(const JobMemory& memory, const ContextRecord& record, const ArchiveSlice& slice) {
+  std::uint64_t head_bytes = 0;
+  std::memcpy(&head_bytes, memory.at(record.request.offset), sizeof head_bytes);
+  const std::uint64_t before = sizeof head_bytes + head_bytes + slice.offset;
+  return {memory.at<char>(record.request.offset + before), slice.bytes};
 }
 
 }  // namespace retinue

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cereal/archives/binary.hpp>
 #include <cereal/types/map.hpp>
 #include <cereal/types/string.hpp>
 #include <cereal/types/utility.hpp>
@@ -8,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,11 +23,11 @@ struct Surroundings {
   std::string directory;
   std::uint32_t umask = 0;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> limits;  ///< Soft and hard, by RLIMIT_ number.
-  std::vector<std::uint32_t> cpus;                              ///< CPU numbers that it may run on.
+  std::vector<int> cpus;                                        ///< CPU numbers that it may run on.
 
   static Surroundings of_this_process();
-  /// Makes this process's surroundings these. Errors: SystemError.
-  void apply() const;
+  /// Makes this process's surroundings these, its environment with `changes`. Errors: SystemError.
+  void apply(const std::map<std::string, std::string>& changes) const;
 
   template <class Archive>
   void serialize(Archive& archive) {
@@ -43,53 +43,92 @@ enum class StartKind : std::uint32_t {
   kClosure = 3,           ///< The requester forks, and the guardian adopts.
 };
 
+/// Some bytes of StartRequest::archives.
+struct ArchiveSlice {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(offset, bytes);
+  }
+};
+
+/// What to execute.
+struct Command {
+  std::string file;
+  std::vector<std::string> arguments;  ///< From argv[0].
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(file, arguments);
+  }
+};
+
 /// What differs between the ranks of a context.
 struct RankRequest {
-  std::string archive;                             ///< Functions: their arguments.
-  std::string file;                                ///< Programs, and executed functions: what to execute.
-  std::vector<std::string> arguments;              ///< From argv[0].
+  ArchiveSlice archive;                            ///< Functions: their arguments; may be other ranks' too.
+  Command command;                                 ///< Programs.
   std::map<std::string, std::string> environment;  ///< Added to the surroundings.
+  std::vector<int> cpus;                           ///< That it may run on; empty: as the surroundings say.
+  int memory_node = -1;                            ///< That its pages come from; -1: any.
   bool has_no_input = false;                       ///< Reads /dev/null, not what the requester reads.
 
   template <class Archive>
   void serialize(Archive& output) {
-    output(archive, file, arguments, environment, has_no_input);
+    output(archive, command, environment, cpus, memory_node, has_no_input);
   }
 };
 
-/// All that the guardian needs to start a context's ranks; travels as an archive in a block of job memory.
+/// All that the guardian needs to start a context's ranks; travels as an archive in a block of job memory, followed by
+/// `archives`, which only the ranks read, and there.
 struct StartRequest {
   StartKind kind = StartKind::kForkedFunction;
   std::string name;
   std::string entry;  ///< The launch room's own: which function to run.
+  Command command;    ///< Executed functions: the same for all ranks.
   std::int64_t terminate_wait_ms = 0;
   std::int64_t kill_wait_ms = 0;
+  std::uint32_t tells_failure = 0;    ///< 1: a failure goes to standard error, as of a Process.
+  std::uint32_t daemon = 0;           ///< 1: the ranks are stopped when the program ends, and start nothing.
+  std::int64_t exit_grace_ms = 0;     ///< Time that the ranks have when the program ends, before they are stopped.
+  std::int32_t threads_per_rank = 0;  ///< 0: the rank's share of the CPUs.
   Surroundings surroundings;
   LogRequest logs;
   std::vector<RankRequest> ranks;
+  // Of the requester alone; not in a request that was loaded.
+  std::string archives;  ///< What the ranks' slices are of.
+  int sentinel_fd = -1;  ///< Goes to the guardian, which holds it until the context ends.
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(kind, name, entry, terminate_wait_ms, kill_wait_ms, surroundings, logs, ranks);
+    archive(kind, name, entry, command, terminate_wait_ms, kill_wait_ms, tells_failure, daemon, exit_grace_ms,
+            threads_per_rank, surroundings, logs, ranks);
   }
 };
 
 /// Puts the request into a block that the guardian owns and notes it in `record`.
 void store_request(JobMemory& memory, ContextRecord& record, const StartRequest& request);
 StartRequest load_request(const JobMemory& memory, const ContextRecord& record);
+/// Bytes of the archives of a request that was stored, where they lie.
+std::string_view stored_archive(const JobMemory& memory, const ContextRecord& record, const ArchiveSlice& slice);
 
 /// Path of the file in which PyTorch's elastic expects rank's failure, as its environment names it; empty: none.
 std::string error_file_of(const StartRequest& request, std::size_t rank);
 
 /// What a process asks of the guardian.
 enum class ControlKind : std::uint32_t {
-  kStart = 0,          ///< With descriptors 0, 1, 2 of the requester.
+  kStart = 0,          ///< With descriptors 0, 1, 2 of the requester, and a sentinel where there is one.
   kAdopt = 1,          ///< A rank that the requester forked; with its pidfd.
   kStop = 2,           ///< Stop a context's ranks by its policy; its first signal stands in `pid`, 0: SIGTERM.
-  kSignal = 3,         ///< Send a context's ranks a signal, whose number stands in `pid`.
-  kShutdown = 4,       ///< Stop everything and exit: the program ends.
+  kSignal = 3,         ///< Send one rank, or kAllRanks, a signal, whose number stands in `pid`.
+  kShutdown = 4,       ///< The program ends: let ranks finish, or with kAtOnce as `rank` stop them, and exit.
   kProgramFailed = 5,  ///< The program is about to die, and its crash record is complete.
 };
+
+/// In place of a rank.
+constexpr std::uint32_t kAllRanks = 0xffffffffu;
+constexpr std::uint32_t kAtOnce = 0xfffffffeu;
 
 struct ControlMessage {
   ControlKind kind;

@@ -198,15 +198,6 @@ TEST(StartProcesses, GivesEachLocalRankItsArguments) {
   EXPECT_EQ(words.data()[1], 20);
 }
 
-TEST(StartProcesses, NamesAMissingKey) {
-  try {
-    retinue::start_processes<add_own>({}, {{0, {0u, 1}}, {2, {0u, 1}}});
-    ADD_FAILURE() << "keys 0 and 2 were accepted";
-  } catch (const retinue::UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("found 2"), std::string::npos) << error.what();
-  }
-}
-
 TEST(StartProcesses, RunsPrograms) {
   const auto folder = std::filesystem::temp_directory_path() / ("retinue-programs-" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);

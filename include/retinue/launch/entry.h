@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cereal/archives/binary.hpp>
+#include <cereal/cereal.hpp>
 #include <cereal/types/map.hpp>
 #include <cereal/types/optional.hpp>
 #include <cereal/types/string.hpp>
@@ -9,19 +9,27 @@
 #include <cereal/types/utility.hpp>
 #include <cereal/types/vector.hpp>
 #include <cstdint>
-#include <sstream>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 
 #include "retinue/launch/rank_context.h"
+#include "retinue/process/archive.h"
 
 /// How a function becomes something that another process can run: its address, as {object's build-id, offset}, and its
-/// arguments, as an archive. Used by spawn and start_processes; not called directly.
+/// arguments, as an archive. Used by spawn, start_processes and Process; not called directly.
 namespace retinue::detail {
 
-using EntryThunk = void (*)(RankContext&, const std::string& archive);
+/// What a function returned, on its way back; `type` is typeid's name, empty where nothing was returned.
+struct ReturnedValue {
+  std::string type;
+  std::string archive;
+};
+
+using EntryThunk = ReturnedValue (*)(RankContext&, std::string_view archive);
 
 /// An entry's name in every process that runs the same binary. `type` serves messages only.
 struct EntryKey {
@@ -41,60 +49,131 @@ EntryKey key_of(EntryThunk thunk, const char* type);
 /// Errors: UsageError when this process has no object with that id.
 EntryThunk find_entry(const EntryKey& key);
 
-template <class Function>
-struct Signature;
-
-template <class Result, class First, class... Rest>
-struct Signature<Result (*)(First, Rest...)> {
-  using Arguments = std::tuple<std::decay_t<Rest>...>;
-  static constexpr bool kTakesContext = std::is_same_v<std::decay_t<First>, RankContext>;
-  static constexpr bool kTakesRank = std::is_same_v<First, int>;
-};
-template <class Result, class First, class... Rest>
-struct Signature<Result (*)(First, Rest...) noexcept> : Signature<Result (*)(First, Rest...)> {};
+struct NotAFunction {};
 
 /// fn as a plain function pointer: functions and captureless lambdas.
 template <auto fn>
 constexpr auto pointer_to() {
-  return +fn;
-}
-
-template <auto fn>
-using SignatureOf = Signature<decltype(pointer_to<fn>())>;
-
-/// Named, not a lambda: stacks end here, and the symboliser knows it by its name.
-template <auto fn, std::size_t... kIndices>
-void invoke_entry(RankContext& context, typename SignatureOf<fn>::Arguments& arguments,
-                  std::index_sequence<kIndices...>) {
-  if constexpr (SignatureOf<fn>::kTakesContext) {
-    pointer_to<fn>()(context, std::move(std::get<kIndices>(arguments))...);
+  if constexpr (requires { +fn; }) {
+    return +fn;
   } else {
-    pointer_to<fn>()(context.rank(), std::move(std::get<kIndices>(arguments))...);
+    return NotAFunction{};
   }
 }
 
+/// A parameter's argument lives in the other process alone, so a change of it would be lost.
+template <class Parameter>
+constexpr bool kIsPassable =
+    !std::is_lvalue_reference_v<Parameter> || std::is_const_v<std::remove_reference_t<Parameter>>;
+
+template <class... Parameters>
+struct ParameterList {
+  using Values = std::tuple<>;
+  using ValuesAfterFirst = std::tuple<>;
+  static constexpr bool kFirstIsContext = false;
+  static constexpr bool kFirstIsInt = false;
+  static constexpr bool kArePassable = true;
+};
+template <class First, class... Rest>
+struct ParameterList<First, Rest...> {
+  using Values = std::tuple<std::decay_t<First>, std::decay_t<Rest>...>;
+  using ValuesAfterFirst = std::tuple<std::decay_t<Rest>...>;
+  static constexpr bool kFirstIsContext = std::is_same_v<std::decay_t<First>, RankContext>;
+  static constexpr bool kFirstIsInt = std::is_same_v<std::decay_t<First>, int>;
+  static constexpr bool kArePassable = (kFirstIsContext || kIsPassable<First>)&&(kIsPassable<Rest> && ...);
+};
+
+template <class Pointer>
+struct Signature {
+  static_assert(!std::is_same_v<Pointer, Pointer>,
+                "give a function as template argument, or a captureless lambda whose parameters are not `auto`");
+};
+template <class Returned, class... Parameters>
+struct Signature<Returned (*)(Parameters...)> {
+  using Result = std::decay_t<Returned>;
+  using List = ParameterList<Parameters...>;
+};
+template <class Returned, class... Parameters>
+struct Signature<Returned (*)(Parameters...) noexcept> : Signature<Returned (*)(Parameters...)> {};
+
+/// Who calls the function: ranks get their number or their context first, a Process may do without.
+enum class EntryStyle { kRank, kProcess };
+
+template <auto fn, EntryStyle style>
+struct Entry {
+  using Function = Signature<decltype(pointer_to<fn>())>;
+  using List = typename Function::List;
+  using Result = typename Function::Result;
+  static constexpr bool kTakesContext = List::kFirstIsContext;
+  static constexpr bool kTakesRank = style == EntryStyle::kRank && List::kFirstIsInt;
+  static_assert(style == EntryStyle::kProcess || kTakesContext || kTakesRank,
+                "the function's first parameter must be retinue::RankContext& or int rank; a function without them "
+                "runs as retinue::Process<fn>");
+  static_assert(List::kArePassable,
+                "the function's parameters must be values, const references or rvalue references: the arguments are "
+                "copies in another process, so what the function changes there would be lost");
+  using Arguments =
+      std::conditional_t<kTakesContext || kTakesRank, typename List::ValuesAfterFirst, typename List::Values>;
+};
+
 template <auto fn>
-void entry_thunk(RankContext& context, const std::string& archive) {
-  using Entry = SignatureOf<fn>;
-  static_assert(Entry::kTakesContext || Entry::kTakesRank,
-                "the function's first parameter must be retinue::RankContext& or int rank");
-  typename Entry::Arguments arguments;
-  std::istringstream stream(archive);
-  cereal::BinaryInputArchive input(stream);
-  input(arguments);
-  invoke_entry<fn>(context, arguments, std::make_index_sequence<std::tuple_size_v<decltype(arguments)>>());
+using ArgumentsOf = typename Entry<fn, EntryStyle::kRank>::Arguments;
+
+/// Named, not a lambda: stacks end here, and the symboliser knows it by its name.
+template <auto fn, EntryStyle style, std::size_t... kIndices>
+typename Entry<fn, style>::Result invoke_entry(RankContext& context, typename Entry<fn, style>::Arguments& arguments,
+                                               std::index_sequence<kIndices...>) {
+  if constexpr (Entry<fn, style>::kTakesContext) {
+    return pointer_to<fn>()(context, std::move(std::get<kIndices>(arguments))...);
+  } else if constexpr (Entry<fn, style>::kTakesRank) {
+    return pointer_to<fn>()(context.rank(), std::move(std::get<kIndices>(arguments))...);
+  } else {
+    return pointer_to<fn>()(std::move(std::get<kIndices>(arguments))...);
+  }
 }
 
-template <auto fn, class... Given>
+template <auto fn, EntryStyle style>
+ReturnedValue entry_thunk(RankContext& context, std::string_view archive) {
+  using Result = typename Entry<fn, style>::Result;
+  typename Entry<fn, style>::Arguments arguments;
+  decode_value(archive, arguments);
+  constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<decltype(arguments)>>();
+  if constexpr (std::is_void_v<Result>) {
+    invoke_entry<fn, style>(context, arguments, kAll);
+    return {};
+  } else if constexpr (style == EntryStyle::kProcess) {
+    static_cast<void>(invoke_entry<fn, style>(context, arguments, kAll));
+    return {};
+  } else {
+    static_assert(cereal::traits::is_output_serializable<Result, cereal::BinaryOutputArchive>::value &&
+                      std::is_default_constructible_v<Result>,
+                  "the function must return void, or what cereal can archive and read back into a default-made value");
+    return {typeid(Result).name(), encode_value<Result>(invoke_entry<fn, style>(context, arguments, kAll))};
+  }
+}
+
+template <class Wanted, class... Given>
+struct AreConvertible : std::false_type {};
+template <class... Wanted, class... Given>
+requires(sizeof...(Wanted) == sizeof...(Given)) struct AreConvertible<std::tuple<Wanted...>, Given...>
+    : std::bool_constant<(std::is_convertible_v<Given, Wanted> && ...)> {
+};
+
+template <auto fn, EntryStyle style, class... Given>
 std::string encode(Given&&... given) {
-  using Wanted = typename SignatureOf<fn>::Arguments;
+  using Wanted = typename Entry<fn, style>::Arguments;
   static_assert(sizeof...(Given) == std::tuple_size_v<Wanted>,
-                "pass the function's arguments after its first parameter, all of them");
-  const auto packed = Wanted(std::forward<Given>(given)...);
-  std::ostringstream stream;
-  cereal::BinaryOutputArchive output(stream);
-  output(packed);
-  return std::move(stream).str();
+                "pass all of the function's arguments, without the RankContext& or int rank that it is given anyway");
+  if constexpr (sizeof...(Given) == std::tuple_size_v<Wanted>) {
+    static_assert(AreConvertible<Wanted, Given&&...>::value,
+                  "an argument cannot be converted to the function's parameter in its place");
+    return encode_value(Wanted(std::forward<Given>(given)...));
+  }
+}
+
+template <auto fn, EntryStyle style = EntryStyle::kRank>
+EntryKey entry_key() {
+  return key_of(&entry_thunk<fn, style>, __PRETTY_FUNCTION__);
 }
 
 }  // namespace retinue::detail

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "retinue/launch/placement.h"
 #include "retinue/launch/std_streams.h"
 #include "retinue/process/stop_policy.h"
 
@@ -27,20 +30,46 @@ struct RuntimeOptions {
   std::size_t job_memory = 0;
 };
 
+/// Variables by name, by local rank.
+using EnvironmentByRank = std::map<int, std::map<std::string, std::string>>;
+
 struct SpawnOptions {
   int nprocs = 1;
   /// Default: kForkserver; kSpawn if the program had more than one thread when its Runtime was made.
   std::optional<StartMethod> start_method = std::nullopt;
   /// false: spawn returns at once, and ProcessContext::join() waits.
   bool join = true;
+  /// true: the ranks are stopped as soon as the program ends, and may start no processes of their own.
+  bool daemon = false;
   StopPolicy stop = {};
+  /// Time that ranks which are not daemonic have to end by themselves when the program ends; then they are stopped.
+  std::chrono::milliseconds exit_grace = std::chrono::seconds(30);
+  /// Added to the caller's environment, by rank; ranks that are left out get nothing more.
+  EnvironmentByRank environment = {};
+  /// Where the ranks start; empty: in the caller's directory. Relative to that.
+  std::string directory = {};
+  /// Threads that each rank's libraries use. Default (0): the rank's CPUs, or the caller's divided by the ranks; a
+  /// number, or OMP_NUM_THREADS where it is set. It is given to OpenMP by call, and to what ranks execute as
+  /// OMP_NUM_THREADS.
+  int threads_per_rank = 0;
+  CpuAffinity cpu_affinity = {};
+  /// The memory node that pages come from: one for all ranks, or one for each. Empty: as the kernel chooses.
+  std::vector<int> memory_nodes = {};
 };
 
 struct StartOptions {
   /// Heads the lines of these ranks on the console, and the job's messages about them.
   std::string name = "rank";
   std::optional<StartMethod> start_method = std::nullopt;
+  /// From here to memory_nodes as SpawnOptions has them.
+  bool daemon = false;
   StopPolicy stop = {};
+  std::chrono::milliseconds exit_grace = std::chrono::seconds(30);
+  EnvironmentByRank environment = {};
+  std::string directory = {};  ///< Also where a program's relative path begins.
+  int threads_per_rank = 0;
+  CpuAffinity cpu_affinity = {};
+  std::vector<int> memory_nodes = {};
   /// An empty directory that exists: gets {local_rank}/stdout.log, stderr.log, error.json. Left out where redirects or
   /// tees need one: a new one in the temporary folder (TMPDIR), named on standard error, kept after a failure only.
   /// Ranks find the path of their error.json in TORCHELASTIC_ERROR_FILE.

@@ -3,15 +3,20 @@
 #include <chrono>
 #include <csignal>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "retinue/launch/run_result.h"
 #include "retinue/process/failure.h"
 
 namespace retinue {
 
 /// The ranks that one call of spawn or start_processes started.
 ///
-/// Threads: one at a time. Destroying it lets running ranks go on; they are stopped when the program ends.
+/// Destroying it lets running ranks go on. What the program started ends with it: at once if daemonic, else after an
+/// exit_grace. What a rank started is stopped when that rank ends.
+/// Threads: one at a time.
+/// Errors: UsageError from every function of one that was moved from.
 class ProcessContext {
  public:
   ~ProcessContext();
@@ -26,6 +31,13 @@ class ProcessContext {
   /// The same, but returns false when ranks still run after `timeout`.
   bool join(std::chrono::nanoseconds timeout);
 
+  /// Waits like join(), and gives how the ranks ended and what they returned instead of throwing for a rank's failure;
+  /// the same again when called again. Errors: SystemError if the guardian was killed.
+  RunResult wait();
+
+  /// The same, but nothing when ranks still run after `timeout`.
+  std::optional<RunResult> wait(std::chrono::nanoseconds timeout);
+
   /// Process ids by rank.
   std::vector<int> pids() const;
 
@@ -37,13 +49,21 @@ class ProcessContext {
   /// Errors: UsageError for a wrong number.
   void terminate(int first_signal = SIGTERM);
 
+  /// The same by SIGKILL at once.
+  void kill();
+
   /// Sends `signal` to all ranks that still run, each with its process group. Errors: UsageError for a wrong number.
   void signal(int signal);
+
+  /// Sends it to one rank, if that still runs. Errors: UsageError for a wrong number or rank.
+  void signal(int signal, int rank);
 
   class Impl;
   explicit ProcessContext(std::unique_ptr<Impl> impl);
 
  private:
+  Impl& impl(const char* function) const;
+
   std::unique_ptr<Impl> impl_;
 };
 

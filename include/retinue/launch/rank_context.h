@@ -19,7 +19,8 @@ class RankContext {
   /// Ranks of this world on this host.
   int local_world_size() const noexcept { return world_size(); }
 
-  /// CPUs that this process may use, divided by the ranks of this host; at least 1.
+  /// Threads that this rank should use: what the one who started it asked for, else the CPUs that it was placed on,
+  /// else the CPUs of all divided by the ranks of this host; at least 1.
   int cpus_per_rank() const;
 
   /// All ranks that were started together: what Communicator is made of.

@@ -18,7 +18,10 @@ class Runtime {
  public:
   Runtime(int argc, char** argv, RuntimeOptions options = {});
 
-  /// Ends the ranks that still run by their stop policies, then the guardian. Blocking: as long as these policies say.
+  /// The program's end: daemonic ranks are stopped; the others have their exit_grace to end by themselves, and are then
+  /// stopped by their stop policies. When an exception destroys the Runtime all are stopped at once. Then the guardian
+  /// ends. A program that ends without this (exit(), a signal) takes its ranks along at once.
+  /// Blocking: as long as grace and policies say.
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;

@@ -2,9 +2,11 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "retinue/launch/arguments.h"
 #include "retinue/launch/entry.h"
 #include "retinue/launch/options.h"
 #include "retinue/launch/process_context.h"
@@ -14,14 +16,29 @@ namespace retinue {
 
 namespace detail {
 
-/// Starts one rank per archive. Errors: as spawn.
-ProcessContext start_function(const StartOptions& options, const EntryKey& entry, std::vector<std::string> archives);
+/// One archive for all ranks, or one for each.
+struct EncodedArguments {
+  int nprocs;
+  std::vector<std::string> archives;
+
+  const std::string& of(int rank) const;
+};
+
+/// Errors: as spawn.
+ProcessContext start_function(const StartOptions& options, const EntryKey& entry, EncodedArguments arguments);
 ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body);
 StartOptions start_options_of(const SpawnOptions& options);
 
-template <auto fn>
-EntryKey entry_key() {
-  return key_of(&entry_thunk<fn>, __PRETTY_FUNCTION__);
+/// Errors: UsageError if `keys`, which are `what`'s, are not exactly 0..nprocs-1, or if these are none.
+void check_local_ranks(const char* what, const std::set<int>& keys, std::size_t nprocs);
+/// Errors: UsageError as above.
+StartOptions with_environments(StartOptions options, const EnvironmentByRank& envs, std::size_t nprocs);
+
+template <class Value>
+std::set<int> keys_of(const std::map<int, Value>& map) {
+  std::set<int> keys;
+  for (const auto& [key, value] : map) keys.insert(key);
+  return keys;
 }
 
 }  // namespace detail
@@ -31,17 +48,17 @@ EntryKey entry_key() {
 /// `fn` is a function or a captureless lambda, given as template argument; the arguments are what cereal can archive.
 /// A forked rank ends by std::quick_exit when `fn` has returned: output is flushed, but exit handlers and static
 /// destructors of the program run in the program alone. Ranks of kSpawn end by std::exit.
+/// `fn` may return anything that cereal can archive: ProcessContext::wait() gives it back.
 /// Blocking: until all ranks have ended, unless `options.join` is false.
 /// Errors: ProcessRaisedException, ProcessExitedException: the first failure, after all others were ended. UsageError
 /// without a Runtime. SystemError when processes cannot be started.
 /// Cost: two forks of a libtorch program take a few milliseconds.
 template <auto fn, class... Arguments>
 ProcessContext spawn(const SpawnOptions& options, Arguments&&... arguments) {
-  const std::string archive = detail::encode<fn>(std::forward<Arguments>(arguments)...);
+  std::string archive = detail::encode<fn, detail::EntryStyle::kRank>(std::forward<Arguments>(arguments)...);
   if (options.nprocs < 1) throw UsageError("spawn: nprocs must be at least 1");
-  ProcessContext context =
-      detail::start_function(detail::start_options_of(options), detail::entry_key<fn>(),
-                             std::vector<std::string>(static_cast<std::size_t>(options.nprocs), archive));
+  ProcessContext context = detail::start_function(detail::start_options_of(options), detail::entry_key<fn>(),
+                                                  {options.nprocs, {std::move(archive)}});
   if (options.join) context.join();
   return context;
 }
@@ -58,20 +75,23 @@ inline ProcessContext spawn(const SpawnOptions& options, const std::function<voi
   return context;
 }
 
-/// Starts `fn` once per entry of `arguments`, with arguments of its own for each local rank, and returns at once.
-/// `arguments` must have exactly the keys 0..n-1. Errors: as spawn.
+/// Starts `fn` once per entry of `args`, with arguments of its own for each local rank, and returns at once. `envs` is
+/// added to the caller's environment, and goes before `options.environment`.
+/// Errors: as spawn; UsageError, which shows both sets, if the keys of `args`, or of `envs`, are not exactly 0..n-1.
 template <auto fn>
-ProcessContext start_processes(const StartOptions& options,
-                               const std::map<int, typename detail::SignatureOf<fn>::Arguments>& arguments) {
-  std::vector<std::string> archives;
-  for (const auto& [local_rank, tuple] : arguments) {
-    if (local_rank != static_cast<int>(archives.size()))
-      throw UsageError("start_processes: arguments must have exactly the keys 0.." +
-                       std::to_string(arguments.size() - 1) + ", found " + std::to_string(local_rank));
-    archives.push_back(std::apply([](const auto&... each) { return detail::encode<fn>(each...); }, tuple));
-  }
-  if (archives.empty()) throw UsageError("start_processes: arguments are empty, so no rank would be started");
-  return detail::start_function(options, detail::entry_key<fn>(), std::move(archives));
+ProcessContext start_processes(const StartOptions& options, const std::map<int, detail::ArgumentsOf<fn>>& args) {
+  detail::check_local_ranks("args", detail::keys_of(args), args.size());
+  detail::EncodedArguments encoded{static_cast<int>(args.size()), {}};
+  for (const auto& [local_rank, tuple] : args)
+    encoded.archives.push_back(
+        std::apply([](const auto&... each) { return detail::encode<fn, detail::EntryStyle::kRank>(each...); }, tuple));
+  return detail::start_function(options, detail::entry_key<fn>(), std::move(encoded));
+}
+template <auto fn>
+ProcessContext start_processes(const StartOptions& options, const std::map<int, detail::ArgumentsOf<fn>>& args,
+                               const EnvironmentByRank& envs) {
+  detail::check_local_ranks("args", detail::keys_of(args), args.size());
+  return start_processes<fn>(detail::with_environments(options, envs, args.size()), args);
 }
 
 /// A program to start: a path, or a name that is looked up in PATH, and its arguments.
@@ -88,5 +108,12 @@ struct Program {
 /// WORLD_SIZE and LOCAL_WORLD_SIZE; a program that makes a Runtime becomes a rank of this job.
 /// Errors: as spawn; a program that cannot be executed is that rank's failure.
 ProcessContext start_processes(const StartOptions& options, const std::vector<Program>& programs);
+
+/// Starts the program `file` once per entry of `args`, as above.
+/// Errors: also UsageError, which shows both sets, if the keys of `args`, or of `envs`, are not exactly 0..n-1.
+ProcessContext start_processes(const StartOptions& options, const std::string& file,
+                               const std::map<int, Arguments>& args);
+ProcessContext start_processes(const StartOptions& options, const std::string& file,
+                               const std::map<int, Arguments>& args, const EnvironmentByRank& envs);
 
 }  // namespace retinue

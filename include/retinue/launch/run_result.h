@@ -1,0 +1,57 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <typeinfo>
+#include <vector>
+
+#include "retinue/launch/entry.h"
+#include "retinue/process/failure.h"
+
+namespace retinue {
+
+/// What became of ranks that have all ended: how, and what their functions returned. Copies share the values.
+class RunResult {
+ public:
+  /// One `returned` per outcome; where a rank returned nothing its type is empty.
+  RunResult(std::vector<RankOutcome> outcomes, std::vector<detail::ReturnedValue> returned);
+
+  /// Of every rank, by rank.
+  const std::vector<RankOutcome>& outcomes() const noexcept { return outcomes_; }
+  /// Of the ranks that failed: the root cause first, ranks that only noticed another's failure last. Ranks that were
+  /// stopped are none.
+  const std::vector<RankOutcome>& failures() const noexcept { return failures_; }
+  bool ok() const noexcept { return failures_.empty(); }
+
+  /// What the function returned, by rank; without the ranks that failed or were stopped.
+  /// Errors: UsageError if it returned another type than T, or if no rank returned anything although none failed.
+  template <class T>
+  std::map<int, T> values() const {
+    std::map<int, T> values;
+    for (const int rank : ranks_with_values(typeid(T))) values.emplace(rank, value<T>(rank));
+    return values;
+  }
+
+  /// What `rank` returned. Errors: UsageError if there is no such rank, if it returned nothing (it says how the rank
+  /// ended), or another type than T.
+  template <class T>
+  T value(int rank) const {
+    static_assert(std::is_same_v<T, std::decay_t<T>>, "name the type itself: no reference, no const");
+    T value{};
+    detail::decode_value(archive_of(rank, typeid(T)), value);
+    return value;
+  }
+
+ private:
+  std::vector<int> ranks_with_values(const std::type_info& wanted) const;
+  std::string_view archive_of(int rank, const std::type_info& wanted) const;
+
+  std::vector<RankOutcome> outcomes_;
+  std::vector<RankOutcome> failures_;
+  std::shared_ptr<const std::vector<detail::ReturnedValue>> returned_;
+};
+
+}  // namespace retinue

@@ -1,0 +1,132 @@
+#include "launch/new_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "ipc/process_table.h"
+#include "launch/place_ranks.h"
+#include "os/cpus.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+constexpr const char* kOpenMpThreads = "OMP_NUM_THREADS";
+
+// Longer waits would leave the clock's range.
+constexpr std::chrono::milliseconds kNoWait(0);
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
+
+std::int64_t wait_ms(std::chrono::milliseconds wait) {
+  return std::clamp(wait, kNoWait, kLongestWait).count();
+}
+
+void check_count(std::size_t count) {
+  if (count == 0 || count > kMaxProcesses - 2)
+    throw UsageError(fmt::format("starting {} ranks: it must be 1 to {}", count, kMaxProcesses - 2));
+}
+
+void check_variables(const std::map<std::string, std::string>& variables, std::size_t rank) {
+  for (const auto& [name, value] : variables)
+    if (name.empty() || name.find('=') != std::string::npos || name.find('\0') != std::string::npos ||
+        value.find('\0') != std::string::npos)
+      throw UsageError(
+          fmt::format("environment of rank {}: '{}' cannot be a variable: a name has at least one "
+                      "character and no '=', and neither name nor value has a zero byte",
+                      rank, name));
+}
+
+void set_environment(StartRequest& request, const StartOptions& options,
+                     const std::vector<std::map<std::string, std::string>>& environments) {
+  for (const auto& [rank, variables] : options.environment)
+    if (rank < 0 || static_cast<std::size_t>(rank) >= request.ranks.size())
+      throw UsageError(fmt::format("environment: there is no rank {}, only 0 to {}", rank, request.ranks.size() - 1));
+  for (std::size_t rank = 0; rank < request.ranks.size(); ++rank) {
+    auto& variables = request.ranks[rank].environment;
+    if (rank < environments.size()) variables = environments[rank];
+    if (const auto more = options.environment.find(static_cast<int>(rank)); more != options.environment.end())
+      variables.insert(more->second.begin(), more->second.end());
+    check_variables(variables, rank);
+  }
+}
+
+void set_directory(StartRequest& request, const std::string& directory) {
+  if (directory.empty()) return;
+  std::error_code error;
+  const bool is_directory = std::filesystem::is_directory(directory, error);
+  if (!is_directory)
+    throw UsageError(fmt::format("directory '{}': {}: the ranks cannot start there", directory,
+                                 error ? error.message() : "is no directory"));
+  request.surroundings.directory = std::filesystem::path(request.surroundings.directory) / directory;
+}
+
+void set_places(StartRequest& request, const StartOptions& options) {
+  const int nprocs = static_cast<int>(request.ranks.size());
+  if (options.cpu_affinity.kind() != CpuAffinity::Kind::kNone) {
+    const auto places =
+        place_ranks(cpu_topology(request.surroundings.cpus), nprocs, options.cpu_affinity, options.threads_per_rank);
+    for (std::size_t rank = 0; rank < places.size(); ++rank) request.ranks[rank].cpus = places[rank];
+  }
+  const std::vector<int>& nodes = options.memory_nodes;
+  if (nodes.empty()) return;
+  if (nodes.size() != 1 && nodes.size() != request.ranks.size())
+    throw UsageError(fmt::format("memory_nodes: {} nodes for {} ranks: give one for all ranks, or one for each",
+                                 nodes.size(), nprocs));
+  const std::vector<int> allowed = allowed_memory_nodes();
+  for (std::size_t rank = 0; rank < request.ranks.size(); ++rank) {
+    const int node = nodes[nodes.size() == 1 ? 0 : rank];
+    if (std::find(allowed.begin(), allowed.end(), node) == allowed.end())
+      throw UsageError(
+          fmt::format("memory_nodes: rank {} is to have its memory on node {}, but this process may only "
+                      "use nodes {}",
+                      rank, node, cpu_list_text(allowed)));
+    // All memory of a machine with one node comes from it, also where a container forbids set_mempolicy.
+    if (allowed.size() > 1) request.ranks[rank].memory_node = node;
+  }
+}
+
+/// What ranks execute reads OMP_NUM_THREADS; forked ranks are told by call.
+void set_threads(StartRequest& request, int threads_per_rank) {
+  request.threads_per_rank = threads_per_rank;
+  const bool is_for_programs = request.kind == StartKind::kProgram && std::getenv(kOpenMpThreads) == nullptr;
+  if (threads_per_rank == 0 && !is_for_programs) return;
+  for (std::size_t rank = 0; rank < request.ranks.size(); ++rank)
+    request.ranks[rank].environment.emplace(kOpenMpThreads, std::to_string(cpu_share_of(request, rank)));
+}
+
+}  // namespace
+
+StartRequest new_request(const StartOptions& options, StartKind kind, std::size_t nprocs,
+                         const std::vector<std::map<std::string, std::string>>& environments) {
+  check_count(nprocs);
+  if (options.threads_per_rank < 0)
+    throw UsageError(fmt::format("threads_per_rank is {}: it must be at least 1, or 0 for the ranks' share of the CPUs",
+                                 options.threads_per_rank));
+  StartRequest request;
+  request.kind = kind;
+  request.name = options.name;
+  request.terminate_wait_ms = wait_ms(options.stop.terminate_wait);
+  request.kill_wait_ms = wait_ms(options.stop.kill_wait);
+  request.exit_grace_ms = options.daemon ? 0 : wait_ms(options.exit_grace);
+  request.daemon = options.daemon ? 1 : 0;
+  request.surroundings = Surroundings::of_this_process();
+  request.ranks.resize(nprocs);
+  set_environment(request, options, environments);
+  set_directory(request, options.directory);
+  set_places(request, options);
+  set_threads(request, options.threads_per_rank);
+  return request;
+}
+
+int cpu_share_of(const StartRequest& request, std::size_t rank) {
+  if (request.threads_per_rank > 0) return request.threads_per_rank;
+  const std::size_t own = request.ranks[rank].cpus.size();
+  if (own > 0) return static_cast<int>(own);
+  return static_cast<int>(std::max<std::size_t>(1, request.surroundings.cpus.size() / request.ranks.size()));
+}
+
+}  // namespace retinue

@@ -1,0 +1,139 @@
+#include "os/cpus.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+constexpr int kMostCpus = 1 << 16;
+constexpr int kBind = 2;  // MPOL_BIND of linux/mempolicy.h, which does not come with glibc.
+
+/// A set of as many CPUs as needed: cpu_set_t ends at 1,024.
+class CpuSet {
+ public:
+  explicit CpuSet(int cpus)
+      : cpus_(cpus), bytes_(CPU_ALLOC_SIZE(static_cast<std::size_t>(cpus))), set_(CPU_ALLOC(cpus), &free_set) {
+    if (set_ == nullptr) throw std::bad_alloc();
+    CPU_ZERO_S(bytes_, set_.get());
+  }
+  void add(int cpu) { CPU_SET_S(static_cast<std::size_t>(cpu), bytes_, set_.get()); }
+  std::vector<int> numbers() const {
+    std::vector<int> numbers;
+    for (int cpu = 0; cpu < cpus_; ++cpu)
+      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), bytes_, set_.get())) numbers.push_back(cpu);
+    return numbers;
+  }
+  std::size_t bytes() const { return bytes_; }
+  cpu_set_t* get() const { return set_.get(); }
+
+ private:
+  static void free_set(cpu_set_t* set) { CPU_FREE(set); }
+
+  int cpus_;
+  std::size_t bytes_;
+  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set_;
+};
+
+std::optional<std::string> first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  return line;
+}
+
+std::optional<int> number_of(std::string_view text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+std::vector<int> allowed_cpus() {
+  for (int cpus = CPU_SETSIZE; cpus <= kMostCpus; cpus *= 2) {
+    const CpuSet set(cpus);
+    if (sched_getaffinity(0, set.bytes(), set.get()) == 0) return set.numbers();
+    if (errno != EINVAL) break;  // EINVAL: the kernel has more CPUs than that.
+  }
+  throw SystemError("asking for this process's CPUs", errno);
+}
+
+void set_allowed_cpus(const std::vector<int>& cpus) {
+  CpuSet set(std::max(CPU_SETSIZE, cpus.empty() ? 0 : *std::max_element(cpus.begin(), cpus.end()) + 1));
+  for (const int cpu : cpus) set.add(cpu);
+  if (sched_setaffinity(0, set.bytes(), set.get()) != 0)
+    throw SystemError(fmt::format("binding to CPUs {}", cpu_list_text(cpus)), errno);
+}
+
+std::vector<Cpu> cpu_topology(const std::vector<int>& cpus, const std::string& folder) {
+  std::vector<Cpu> topology;
+  for (const int cpu : cpus) {
+    const std::string about = fmt::format("{}/cpu{}/topology/", folder, cpu);
+    // By its first hardware thread: core_id is unique in a socket only, or in a part of one.
+    const std::vector<int> siblings = parse_cpu_list(first_line(about + "thread_siblings_list").value_or(""));
+    const std::optional<int> package = number_of(first_line(about + "physical_package_id").value_or(""));
+    topology.push_back({cpu, siblings.empty() ? cpu : siblings.front(), package.value_or(0)});
+  }
+  return topology;
+}
+
+std::vector<int> parse_cpu_list(std::string_view text) {
+  std::vector<int> cpus;
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(','));
+    const auto dash = part.find('-');
+    const std::optional<int> first = number_of(part.substr(0, dash));
+    const std::optional<int> last = dash == std::string_view::npos ? first : number_of(part.substr(dash + 1));
+    if (!first || !last || *last < *first || *last >= kMostCpus) return {};
+    for (int cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
+    text.remove_prefix(std::min(part.size() + 1, text.size()));
+  }
+  return cpus;
+}
+
+std::string cpu_list_text(const std::vector<int>& cpus) {
+  std::string text;
+  for (std::size_t i = 0; i < cpus.size();) {
+    std::size_t last = i;
+    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
+    text += text.empty() ? "" : ",";
+    text += last == i ? fmt::format("{}", cpus[i]) : fmt::format("{}-{}", cpus[i], cpus[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::vector<int> allowed_memory_nodes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (word != "Mems_allowed_list:" || !(status >> word)) continue;
+    std::vector<int> nodes = parse_cpu_list(word);
+    if (!nodes.empty()) return nodes;
+  }
+  return {0};
+}
+
+void bind_memory(int node) {
+  constexpr int kBits = static_cast<int>(sizeof(unsigned long) * CHAR_BIT);
+  std::vector<unsigned long> mask(static_cast<std::size_t>(node / kBits) + 1);
+  mask.back() = 1ul << (node % kBits);
+  // The kernel takes one bit less than it is told.
+  if (syscall(SYS_set_mempolicy, kBind, mask.data(), mask.size() * kBits + 1) != 0)
+    throw SystemError(fmt::format("binding memory to node {} (containers may forbid set_mempolicy)", node), errno);
+}
+
+}  // namespace retinue

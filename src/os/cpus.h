@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Which CPUs and memory nodes this process may use, and how the machine's CPUs belong together.
+namespace retinue {
+
+/// One hardware thread.
+struct Cpu {
+  int number = 0;
+  int core = 0;     ///< The same for hardware threads of one core, different for all others of the machine.
+  int package = 0;  ///< Socket.
+
+  friend bool operator==(const Cpu&, const Cpu&) = default;
+};
+
+/// CPUs that this process may run on, in increasing order. Errors: SystemError.
+std::vector<int> allowed_cpus();
+/// Errors: SystemError, which names the CPUs.
+void set_allowed_cpus(const std::vector<int>& cpus);
+
+/// How `cpus` belong together, as the folder says, which has the form of /sys/devices/system/cpu. What it does not say
+/// (containers may hide it) counts as a core of its own in socket 0.
+std::vector<Cpu> cpu_topology(const std::vector<int>& cpus, const std::string& folder = "/sys/devices/system/cpu");
+
+/// "0-3,8" as the kernel writes it; empty when it is no such list.
+std::vector<int> parse_cpu_list(std::string_view text);
+/// The same the other way round; `cpus` is in increasing order.
+std::string cpu_list_text(const std::vector<int>& cpus);
+
+/// Memory nodes that this process may use; {0} where the kernel knows none.
+std::vector<int> allowed_memory_nodes();
+/// Makes all further pages of this process, and of what it executes, come from `node`. Errors: SystemError.
+void bind_memory(int node);
+
+}  // namespace retinue

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace retinue {
+
+/// This process's environment, NAME=value each.
+std::vector<std::string> current_environment();
+
+/// Makes `base` with `changes` this process's environment, all at once: setenv searches the whole of it for each name.
+/// Threads: only while no other thread reads the environment.
+void replace_environment(const std::vector<std::string>& base, const std::map<std::string, std::string>& changes);
+
+}  // namespace retinue

@@ -1,0 +1,81 @@
+#include "os/cpus.h"
+
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "retinue/base/error.h"
+
+namespace {
+
+using retinue::Cpu;
+
+TEST(Cpus, ListsAreReadAndWritten) {
+  EXPECT_EQ(retinue::parse_cpu_list("0-3,8"), std::vector<int>({0, 1, 2, 3, 8}));
+  EXPECT_EQ(retinue::parse_cpu_list("5"), std::vector<int>({5}));
+  for (const std::string wrong : {"", "a", "1-", "-1", "3-1", "1,,2", "0-999999999"})
+    EXPECT_TRUE(retinue::parse_cpu_list(wrong).empty()) << wrong;
+  EXPECT_EQ(retinue::cpu_list_text({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
+  EXPECT_EQ(retinue::cpu_list_text({}), "");
+}
+
+TEST(Cpus, AffinityOfThisThreadIsReadAndSet) {
+  const std::vector<int> before = retinue::allowed_cpus();
+  ASSERT_FALSE(before.empty());
+  std::thread other([&] {
+    retinue::set_allowed_cpus({before.back()});
+    EXPECT_EQ(retinue::allowed_cpus(), std::vector<int>({before.back()}));
+  });
+  other.join();
+  EXPECT_EQ(retinue::allowed_cpus(), before);
+  try {
+    retinue::set_allowed_cpus({60000, 60001});
+    ADD_FAILURE() << "bound to CPUs that no machine has";
+  } catch (const retinue::SystemError& error) {
+    EXPECT_NE(std::string(error.what()).find("60000-60001"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Cpus, MemoryIsBoundToANode) {
+  const int node = retinue::allowed_memory_nodes().back();
+  std::thread other([node] {  // Policies are a thread's own.
+    try {
+      retinue::bind_memory(node);
+    } catch (const retinue::SystemError& error) {
+      EXPECT_NE(std::string(error.what()).find("to node " + std::to_string(node)), std::string::npos) << error.what();
+      EXPECT_EQ(error.errno_value(), EPERM) << "only a container's rule may forbid it";
+      return;
+    }
+    int mode = 0;
+    unsigned long mask[16] = {};
+    ASSERT_EQ(syscall(SYS_get_mempolicy, &mode, mask, 8 * sizeof mask, nullptr, 0), 0);
+    EXPECT_EQ(mode, 2);  // MPOL_BIND
+    constexpr int kBits = 8 * sizeof(unsigned long);
+    EXPECT_EQ(mask[node / kBits], 1ul << (node % kBits));
+  });
+  other.join();
+  std::thread([] { EXPECT_THROW(retinue::bind_memory(900), retinue::SystemError); }).join();
+}
+
+TEST(Cpus, TopologyComesFromTheKernelsFolder) {
+  const auto folder = std::filesystem::temp_directory_path() / ("retinue-cpus-" + std::to_string(getpid()));
+  const auto describe = [&](int cpu, const std::string& siblings, const std::string& package) {
+    const auto about = folder / ("cpu" + std::to_string(cpu)) / "topology";
+    std::filesystem::create_directories(about);
+    std::ofstream(about / "thread_siblings_list") << siblings << "\n";
+    std::ofstream(about / "physical_package_id") << package << "\n";
+  };
+  describe(0, "0,4", "0");
+  describe(4, "0,4", "0");
+  describe(5, "1,5", "1");
+  const std::vector<Cpu> expected = {{0, 0, 0}, {4, 0, 0}, {5, 1, 1}, {9, 9, 0}};
+  EXPECT_EQ(retinue::cpu_topology({0, 4, 5, 9}, folder), expected);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
