@@ -30,7 +30,10 @@ def main():
     all_of_them = [torch.empty_like(mine) for _ in range(world)]
     dist.all_gather(all_of_them, mine)
     equal = all(torch.equal(other, mine) for other in all_of_them)
-    print(f"rank {rank} of {world}: equal={equal} falls={bool(loss < 0.5)} life={os.environ['TORCHELASTIC_RESTART_COUNT']}")
+    # In one piece: unbuffered, print() would write the end of the line apart, and ranks share the console.
+    sys.stdout.write(
+        f"rank {rank} of {world}: equal={equal} falls={bool(loss < 0.5)} life={os.environ['TORCHELASTIC_RESTART_COUNT']}\n"
+    )
     dist.destroy_process_group()
 
 
