@@ -15,6 +15,7 @@
 namespace retinue {
 namespace {
 
+constexpr std::size_t kSmallBytes = std::size_t{64} << 10;     // Of the first huge page, as long as that is enough.
 constexpr std::size_t kHeadroomBytes = std::size_t{64} << 20;  // Left to the rest of the machine.
 
 std::uint32_t* page_map(const JobMemory& memory) {
@@ -48,11 +49,18 @@ void repair(const JobMemory& memory) {
   table.lowest_free_descriptor = 0;
 }
 
-/// First fit from below, so that pages that were used before are used again. Returns page_count where none is left.
+std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+/// First fit from below, so that pages that were used before are used again; large blocks begin with a huge page.
+/// Returns page_count where none is left.
 std::uint64_t find_pages(const JobMemory& memory, std::uint64_t wanted) {
   const BlockTable& table = memory.header().blocks;
   const std::uint32_t* map = page_map(memory);
-  std::uint64_t start = table.lowest_free_page;
+  const std::uint64_t huge = kHugePageBytes / table.page_bytes;
+  const std::uint64_t unit = wanted >= huge ? huge : 1;
+  std::uint64_t start = round_up(table.lowest_free_page, unit);
   std::uint64_t page = start;
   while (page < table.end_page && page - start < wanted) {
     if (map[page] == 0) {
@@ -60,7 +68,7 @@ std::uint64_t find_pages(const JobMemory& memory, std::uint64_t wanted) {
       continue;
     }
     const BlockDescriptor& block = table.descriptors[map[page] - 1];
-    start = page = block.first_page + block.pages;
+    start = page = round_up(block.first_page + block.pages, unit);
   }
   return start + wanted <= table.page_count ? start : table.page_count;
 }
@@ -88,28 +96,38 @@ std::string largest_holders(const JobMemory& memory) {
   return text.empty() ? "nobody" : text;
 }
 
+[[noreturn]] void throw_no_headroom(const JobMemory& memory, std::size_t bytes, std::size_t headroom) {
+  throw SharedMemoryExhausted(fmt::format(
+      "job memory: {} MiB more are needed, but machine and memory cgroup have only {} MiB left, of which {} MiB stay "
+      "reserved; largest holders: {}",
+      bytes >> 20, headroom >> 20, kHeadroomBytes >> 20, largest_holders(memory)));
+}
+
 /// Gives pages up to `end` memory, piece by piece, so that what was reached stays. Called with the lock held.
+/// As huge pages; but a job that shares little pays for no more than the beginning of the first one.
 void commit(const JobMemory& memory, std::uint64_t end) {
   BlockTable& table = memory.header().blocks;
   if (end <= table.committed_pages) return;
-  const std::uint64_t granule = kHugePageBytes / table.page_bytes;
-  const std::uint64_t target = std::min((end + granule - 1) / granule * granule, table.page_count);
+  const std::uint64_t huge = kHugePageBytes / table.page_bytes;
+  const std::uint64_t small = std::max<std::uint64_t>(1, kSmallBytes / table.page_bytes);
+  const std::uint64_t target = std::min(round_up(end, end < huge ? small : huge), table.page_count);
   const std::size_t bytes = (target - table.committed_pages) * table.page_bytes;
-  const std::size_t headroom = memory_headroom_bytes();
-  if (bytes + kHeadroomBytes > headroom)
-    throw SharedMemoryExhausted(fmt::format(
-        "job memory: {} MiB more are needed, but machine and memory cgroup have only {} MiB left, of which {} MiB stay "
-        "reserved; largest holders: {}",
-        bytes >> 20, headroom >> 20, kHeadroomBytes >> 20, largest_holders(memory)));
+  if (target > huge || bytes > kSmallBytes) {
+    const std::size_t headroom = memory_headroom_bytes();
+    if (bytes + kHeadroomBytes > headroom) throw_no_headroom(memory, bytes, headroom);
+  }
   while (table.committed_pages < target) {
-    const std::uint64_t piece = std::min(target - table.committed_pages, granule);
-    const int error = commit_pages(memory.base() + table.data_offset + table.committed_pages * table.page_bytes,
-                                   piece * table.page_bytes);
+    const std::uint64_t piece = table.committed_pages / huge * huge;
+    const bool is_huge = target >= piece + huge;
+    const std::uint64_t first = is_huge ? piece : table.committed_pages;
+    const std::uint64_t last = is_huge ? piece + huge : target;
+    const int error =
+        commit_pages(memory.base() + table.data_offset + first * table.page_bytes, (last - first) * table.page_bytes);
     if (error != 0)
       throw SharedMemoryExhausted(
           fmt::format("job memory: the kernel refused {} MiB more (errno {}); largest holders: {}", bytes >> 20, error,
                       largest_holders(memory)));
-    table.committed_pages += piece;
+    table.committed_pages = last;
   }
 }
 

@@ -1,5 +1,6 @@
 #include "os/huge_heap.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@ namespace retinue {
 namespace {
 
 constexpr std::size_t kMostPieces = 128;
+constexpr std::size_t kSmallestHeap = 2 * kHugePageBytes;
 constexpr std::uint64_t kLargestRange = std::uint64_t{1} << 32;  // What is larger is address space, as a sanitizer's.
 
 /// A huge page takes memory for all of itself, so it must be worth it.
@@ -28,6 +30,11 @@ bool is_mostly_touched(std::byte* piece) {
 }
 
 }  // namespace
+
+bool HugeHeap::is_worth_a_look() {
+  const struct mallinfo2 heap = mallinfo2();
+  return heap.arena + heap.hblkhd >= kSmallestHeap;
+}
 
 HugeHeap::HugeHeap() {
   std::ifstream maps("/proc/self/maps");

@@ -12,6 +12,9 @@ namespace retinue {
 /// where the kernel cannot (before Linux 6.1, or PR_SET_THP_DISABLE).
 class HugeHeap {
  public:
+  /// Whether the heap is large enough for that.
+  static bool is_worth_a_look();
+
   /// Looks at the mappings as they are now.
   HugeHeap();
 

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <utility>
 
 #include "os/file_descriptor.h"
 
@@ -79,17 +80,17 @@ std::optional<std::string> full_cgroup_in(std::string_view kernel_record, pid_t 
   return std::string(is_cgroup ? value_of(text, "oom_memcg=") : "");
 }
 
-MemoryKills::MemoryKills() {
+void MemoryKills::find_cgroups() {
   for (MemoryCgroup& cgroup : own_memory_cgroups()) {
     if (access(cgroup.folder.c_str(), F_OK) != 0) continue;
     // The root of all has no limit, and with version 2 no counters.
     if (limit_hits_of(cgroup) == 0 && kill_counters(cgroup).empty()) continue;
     cgroups_.push_back({std::move(cgroup)});
   }
-  rebase();
 }
 
 void MemoryKills::rebase() {
+  if (!std::exchange(has_cgroups_, true)) find_cgroups();
   machine_kills_ = kills_on_machine();
   cgroup_kills_ = kills_in_cgroup();
   for (Watched& each : cgroups_) each.limit_hits = limit_hits_of(each.cgroup);

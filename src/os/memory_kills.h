@@ -25,9 +25,7 @@ std::optional<std::string> full_cgroup_in(std::string_view kernel_record, pid_t 
 /// Compares the kernel's counters of such kills with what they were.
 class MemoryKills {
  public:
-  MemoryKills();
-
-  /// Kills up to now are no news.
+  /// Kills up to now are no news. Called before explain(). Cost: some tens of small files.
   void rebase();
 
   /// What the kernel says of the kill of `pid`, which lived since `since_ns`. Each kill that it counted explains one
@@ -41,10 +39,12 @@ class MemoryKills {
     std::uint64_t limit_hits = 0;
   };
 
+  void find_cgroups();
   std::uint64_t kills_in_cgroup() const;
   /// The innermost cgroup whose limit was met since rebase().
   MemoryKill full_cgroup() const;
 
+  bool has_cgroups_ = false;  ///< Looked for.
   std::vector<Watched> cgroups_;
   std::uint64_t cgroup_kills_ = 0;
   std::optional<std::uint64_t> machine_kills_;

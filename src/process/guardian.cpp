@@ -72,7 +72,8 @@ void Guardian::prepare_process() {
   fault_point("guardian.start");
   request_short_slice();
   raise_descriptor_limit();                                             // Ranks get their requester's.
-  heap_is_huge_ = setup_.memory->header().guardian_forks_program == 0;  // Of no use to ranks that are executed.
+  const bool forks_functions = setup_.memory->header().guardian_forks_program != 0;
+  heap_is_huge_ = !forks_functions || !HugeHeap::is_worth_a_look();
   setup_.memory->set_lock_patience(kLockPatience);
   enter_process_slot(*setup_.memory, kGuardianSlot);
   setup_.memory->header().guardian_ready.store(1, std::memory_order_release);
@@ -231,7 +232,7 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
     unfreed_.push_back(message.context);  // Its requester died meanwhile, and nobody waits for it.
     return;
   }
-  if (contexts_.empty()) memory_kills_.rebase();
+  const bool is_first = contexts_.empty();
   contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context, memory_kills_));
   GuardedContext& context = *contexts_.back();
   context.tie(descriptors);
@@ -239,11 +240,13 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
   // A requester that forks its ranks itself tells about them one by one.
   if (context.kind() == StartKind::kClosure) {
     had_closures_ = true;
+    if (is_first) memory_kills_.rebase();
     return;
   }
   birth_.standard = std::move(descriptors);
   birth_.guardian_fds = own_fds();
   context.start(birth_);
+  if (is_first) memory_kills_.rebase();  // Its ranks run already, and have not had time to fill the memory.
   birth_.standard.clear();
   if (shutting_down_) end_with_program(context, kAllRanks);
 }
