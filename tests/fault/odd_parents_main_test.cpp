@@ -1,0 +1,96 @@
+// Programs whose other habits must not disturb the job: threads that end, children of their own, waits for any child.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <optional>
+#include <thread>
+
+#include "launch/main_with_runtime.h"
+#include "os/process_calls.h"
+#include "retinue/base/error.h"
+#include "retinue/launch/spawn.h"
+
+namespace {
+
+void meet(retinue::RankContext& context, std::uint64_t offset) {
+  auto* leave = context.memory()->at<int>(offset);
+  while (__atomic_load_n(leave, __ATOMIC_ACQUIRE) == 0) usleep(1000);
+}
+
+class OddParents : public testing::Test {
+ protected:
+  OddParents() : memory_(*retinue::Runtime::current().memory()), block_(memory_.allocate(sizeof(int))) {
+    *memory_.at<int>(block_.offset) = 0;
+  }
+  ~OddParents() override { memory_.release(block_); }
+
+  void let_leave() { __atomic_store_n(memory_.at<int>(block_.offset), 1, __ATOMIC_RELEASE); }
+
+  retinue::JobMemory& memory_;
+  retinue::BlockHandle block_;
+};
+
+/// The signal for a parent's death is sent at the death of the thread that forked.
+TEST_F(OddParents, RanksOutliveTheThreadThatStartedThem) {
+  std::optional<retinue::ProcessContext> ranks;
+  std::thread([&] { ranks = retinue::spawn<meet>({.nprocs = 2, .join = false}, block_.offset); }).join();
+  EXPECT_FALSE(ranks->join(std::chrono::milliseconds(50)));
+  let_leave();
+  EXPECT_NO_THROW(ranks->join());
+}
+
+TEST_F(OddParents, AWaitForAnyChildSeesTheProgramsOwnOnly) {
+  retinue::ProcessContext ranks = retinue::spawn<meet>({.nprocs = 2, .join = false}, block_.offset);
+  const pid_t own = fork();
+  if (own == 0) _exit(7);
+  int status = 0;
+  EXPECT_EQ(waitpid(-1, &status, 0), own);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_EQ(waitpid(-1, &status, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+  let_leave();
+  EXPECT_NO_THROW(ranks.join());
+}
+
+/// By kFork the ranks are the program's own children, and it may take their status away.
+TEST_F(OddParents, AWaitForAnyChildMayTakeAForkedRanksStatus) {
+  retinue::ProcessContext ranks =
+      retinue::spawn<meet>({.nprocs = 2, .start_method = retinue::StartMethod::kFork, .join = false}, block_.offset);
+  let_leave();
+  for (int taken = 0; taken < 2;) taken += waitpid(-1, nullptr, 0) > 0 ? 1 : 0;
+  EXPECT_NO_THROW(ranks.join());
+}
+
+/// An unrelated child that inherited all descriptors must not hide the program's end: a program of its own is killed.
+TEST_F(OddParents, ALeakedDescriptorHidesNoDeath) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t program = fork();
+  if (program == 0) {
+    // A second program: this one's Runtime is not its own, so it executes the victim.
+    dup2(ends[1], 1);
+    execl(RETINUE_BIN_DIR "/leaky_program", "leaky_program", nullptr);
+    _exit(126);
+  }
+  close(ends[1]);
+  int pids[3] = {};  // Two ranks and the child that inherited everything.
+  ASSERT_EQ(read(ends[0], pids, sizeof pids), static_cast<ssize_t>(sizeof pids));
+  kill(program, SIGKILL);
+  waitpid(program, nullptr, 0);
+  for (const int rank : {pids[0], pids[1]}) {
+    try {
+      EXPECT_TRUE(retinue::wait_for_exit(retinue::open_pidfd(rank).get(), std::chrono::minutes(1)));
+    } catch (const retinue::SystemError&) {
+      // It is gone already.
+    }
+  }
+  EXPECT_EQ(kill(pids[2], 0), 0) << "the program's own child is none of the job's";
+  kill(pids[2], SIGKILL);
+  close(ends[0]);
+}
+
+}  // namespace
+
+RETINUE_TEST_MAIN()
