@@ -34,7 +34,7 @@ std::string RunLogs::make_attempt(int number) {
     }
     run_folder_ = folder;
   }
-  const std::string attempt = fmt::format("{}/attempt_{}", run_folder_, number);
+  std::string attempt = fmt::format("{}/attempt_{}", run_folder_, number);
   if (mkdir(attempt.c_str(), 0777) != 0) refuse(attempt, errno);
   return attempt;
 }

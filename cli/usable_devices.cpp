@@ -50,8 +50,8 @@ std::vector<CgroupFolder> cgroup_folders(const std::string& controller) {
     if (path == "/") path.clear();
     for (;;) {
       if (is_version1) {
-        folders.push_back({"/sys/fs/cgroup/" + controllers + path, 1});
-        if (controllers != controller) folders.push_back({"/sys/fs/cgroup/" + controller + path, 1});
+        folders.push_back({fmt::format("/sys/fs/cgroup/{}{}", controllers, path), 1});
+        if (controllers != controller) folders.push_back({fmt::format("/sys/fs/cgroup/{}{}", controller, path), 1});
       } else {
         folders.push_back({"/sys/fs/cgroup" + path, 2});
         folders.push_back({"/sys/fs/cgroup/unified" + path, 2});
