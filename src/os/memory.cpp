@@ -150,7 +150,7 @@ std::uint64_t file_inode(int fd) {
 }
 
 void map_mark(int memfd) {
-  mmap(nullptr, page_bytes(), PROT_NONE, MAP_SHARED, memfd, 0);
+  [[maybe_unused]] const void* mark = mmap(nullptr, page_bytes(), PROT_NONE, MAP_SHARED, memfd, 0);
 }
 
 std::size_t page_bytes() {
