@@ -55,7 +55,7 @@ void serve(retinue::RankContext&) {
 void serve_for_a_while() {
   using namespace std::chrono_literals;
   retinue::ProcessContext servers = retinue::spawn<serve>({.nprocs = 2, .join = false, .stop = {.terminate_wait = 5s}});
-  if (!servers.join(100ms)) {  // false: some still run; it throws as soon as one has failed
+  if (!servers.join(100ms)) {  // false: some still run; it throws when one has failed
     for (const retinue::RankOutcome& rank : servers.status())
       if (rank.end == retinue::RankEnd::kRunning) fmt::print("rank {} is running\n", rank.rank);
     servers.terminate();  // SIGTERM to all, and SIGKILL to those that are there after 5 s
