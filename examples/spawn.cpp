@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -11,7 +10,6 @@
 #include <thread>
 #include <vector>
 
-#include "retinue/collective/communicator.h"
 #include "retinue/launch/spawn.h"
 
 // [values]
