@@ -71,7 +71,7 @@ void Guardian::prepare_process() {
   become_subreaper();
   fault_point("guardian.start");
   request_short_slice();
-  raise_descriptor_limit();                                             // Ranks get their requester's.
+  raise_descriptor_limit();  // Ranks get their requester's.
   const bool forks_functions = setup_.memory->header().guardian_forks_program != 0;
   heap_is_huge_ = !forks_functions || !HugeHeap::is_worth_a_look();
   setup_.memory->set_lock_patience(kLockPatience);
