@@ -133,7 +133,7 @@ Check check_shm(const Machine& machine) {
 
 /// The kernel that first had a call.
 const char* first_kernel_of(const std::string& call) {
-  if (call == "pidfd_open" || call == "clone3") return "5.3";
+  if (call == "pidfd_open") return "5.3";
   return call == "futex_waitv" ? "5.16" : "3.17";
 }
 

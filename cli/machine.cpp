@@ -75,8 +75,7 @@ std::map<std::string, int> try_calls() {
   constexpr long kFutexWaitv = 449;
   return {{"pidfd_open", error_of(syscall(SYS_pidfd_open, getpid(), 0))},
           {"memfd_create", error_of(memfd_create("retinue-doctor", MFD_CLOEXEC))},
-          {"futex_waitv", error_of(syscall(kFutexWaitv, nullptr, 0, 0, nullptr, 0))},
-          {"clone3", error_of(syscall(SYS_clone3, nullptr, 0))}};
+          {"futex_waitv", error_of(syscall(kFutexWaitv, nullptr, 0, 0, nullptr, 0))}};
 }
 
 std::vector<std::string> library_folders() {

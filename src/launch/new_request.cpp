@@ -10,7 +10,9 @@
 #include "ipc/process_table.h"
 #include "launch/place_ranks.h"
 #include "os/cpus.h"
+#include "process/error_file.h"
 #include "retinue/base/error.h"
+#include "retinue/launch/runtime.h"
 
 namespace retinue {
 namespace {
@@ -89,6 +91,15 @@ void set_places(StartRequest& request, const StartOptions& options) {
   }
 }
 
+/// A rank's error file is for its own failure: what it starts may fail without it.
+void keep_own_error_file(StartRequest& request) {
+  const JobMemory& memory = *Runtime::current().memory();
+  if (process_slot(memory, memory.own_slot()).context == ProcessSlot::kNoContext) return;
+  const std::string prefix = std::string(kErrorFileVariable) + "=";
+  std::erase_if(request.surroundings.environment,
+                [&](const std::string& variable) { return variable.starts_with(prefix); });
+}
+
 /// What ranks execute reads OMP_NUM_THREADS; forked ranks are told by call.
 void set_threads(StartRequest& request, int threads_per_rank) {
   request.threads_per_rank = threads_per_rank;
@@ -114,6 +125,7 @@ StartRequest new_request(const StartOptions& options, StartKind kind, std::size_
   request.exit_grace_ms = options.daemon ? 0 : wait_ms(options.exit_grace);
   request.daemon = options.daemon ? 1 : 0;
   request.surroundings = Surroundings::of_this_process();
+  keep_own_error_file(request);
   request.ranks.resize(nprocs);
   set_environment(request, options, environments);
   set_directory(request, options.directory);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 
 #include "launch/log_options.h"
 #include "launch/process_context_impl.h"
@@ -21,19 +22,43 @@
 
 namespace retinue {
 
+namespace {
+
+/// Forked ranks that nobody waits for any more: zombies of this process until somebody does.
+class DroppedChildren {
+ public:
+  void add(pid_t pid) {
+    const std::lock_guard lock(mutex_);
+    pids_.push_back(pid);
+  }
+  void reap() {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(pids_, [](pid_t pid) { return waitpid(pid, nullptr, WNOHANG | __WALL) != 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<pid_t> pids_;
+} dropped_children;
+
+}  // namespace
+
 ProcessContext::Impl::Impl(std::shared_ptr<JobMemory> memory, std::uint32_t index, int control_send_fd, LogRequest logs)
     : memory_(std::move(memory)),
       index_(index),
       nprocs_(record().nprocs),
       control_send_fd_(control_send_fd),
       logs_(std::move(logs)),
-      owner_(getpid()) {}
+      owner_(getpid()) {
+  dropped_children.reap();
+}
 
 ProcessContext::Impl::~Impl() {
   if (!ended_ && owner_ == getpid()) let_go();  // Copies in forks of the owner are none of its business.
 }
 
 void ProcessContext::Impl::let_go() {
+  for (const OwnChild& child : own_children_) dropped_children.add(child.pid);
   record().abandoned.store(1, std::memory_order_seq_cst);
   if (record().state.load(std::memory_order_seq_cst) != ContextRecord::kEnded) return;
   if (!claim_abandoned(record())) return;

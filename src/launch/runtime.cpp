@@ -189,13 +189,18 @@ bool Runtime::Impl::wait_for_ranks(std::chrono::milliseconds patience) const {
   if (wait_for_exit(guardian_pidfd.get(), std::min(patience, kQuietEnd))) return true;
   int running = 0;
   for (std::uint32_t index = kGuardianSlot + 1; index < kMaxProcesses; ++index) {
-    const ProcessSlot& slot = process_slot(*memory, index);
-    if (slot.state.load(std::memory_order_acquire) == ProcessState::kRunning && slot.is_alive()) ++running;
+    const ProcessState state = process_slot(*memory, index).state.load(std::memory_order_acquire);
+    if (state == ProcessState::kStarted || state == ProcessState::kRunning || state == ProcessState::kFinished)
+      ++running;
   }
-  std::fprintf(stderr,
-               "retinue: the program ends, but %d of its ranks still run: they have their exit_grace to end, then they "
-               "are stopped (join them, or start them with daemon = true)\n",
-               running);
+  if (running == 0) {
+    std::fprintf(stderr, "retinue: the program ends when its ranks' last output is shown\n");
+  } else {
+    std::fprintf(stderr,
+                 "retinue: the program ends, but %d of its ranks still run: they have their exit_grace to end, then "
+                 "they are stopped (join them, or start them with daemon = true)\n",
+                 running);
+  }
   return wait_for_exit(guardian_pidfd.get(), patience - std::min(patience, kQuietEnd));
 }
 

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -61,7 +62,10 @@ std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartO
       process_slot(*runtime.memory, record.slots[rank]).cpu_share = cpu_share_of(request, rank);
     store_request(*runtime.memory, record, request);
     std::fflush(stdout);  // Before the ranks print: lines appear in the order in which they were written.
+    const FileDescriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
     std::vector<int> descriptors = {0, 1, 2};
+    for (int& fd : descriptors)
+      if (fcntl(fd, F_GETFD) < 0) fd = null.get();  // The program has closed it.
     if (request.sentinel_fd >= 0) descriptors.push_back(request.sentinel_fd);
     send_to_guardian(runtime, {ControlKind::kStart, index, 0, 0}, descriptors);
     fault_point("program.start");
@@ -152,6 +156,7 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
   if (pid == 0) {
     die_with_parent(parent);
     setpgid(0, 0);
+    close(runtime.lifeline.get());  // Else the guardian would not notice that the program executes something else.
     if (request.sentinel_fd >= 0) close(request.sentinel_fd);
     wait_at_gate(runtime, index, slot, parent);
     try {

@@ -63,6 +63,7 @@ std::size_t receive_message(int socket, void* data, std::size_t bytes, std::vect
       descriptors.emplace_back(fd);
     }
   }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) descriptors.clear();  // Some are lost: what is left has no meaning.
   return static_cast<std::size_t>(received);
 }
 

@@ -12,7 +12,6 @@
 #include "os/clock.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
-#include "process/clerk.h"
 #include "process/failure_text.h"
 #include "process/rank_birth.h"
 
@@ -20,7 +19,6 @@ namespace retinue {
 namespace {
 
 constexpr std::size_t kStandardDescriptors = 3;
-constexpr auto kClerkTime = std::chrono::seconds(20);
 
 bool ended_well(int status) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -62,6 +60,7 @@ void GuardedContext::start(const RankBirth& birth) {
     setpgid(pid, pid);  // The child does the same: whoever comes first, the group exists from here on.
     member.pid = pid;
     slot.pid.store(pid, std::memory_order_relaxed);
+    if (phase_ != Phase::kRunning) step_ladder(member, SIGTERM);  // One before it could not be forked.
   }
   request_.ranks.clear();  // Arguments may be large, and only the ranks need them.
   request_.ranks.shrink_to_fit();
@@ -76,7 +75,7 @@ void GuardedContext::adopt(std::uint32_t rank, pid_t pid, FileDescriptor pidfd) 
   ProcessSlot& slot = process_slot(*memory_, member.slot);
   record().state.store(ContextRecord::kRunning, std::memory_order_release);
   if (pid <= 0) {
-    note_unborn(member, "forking the rank failed");
+    note_unborn(member, "forking the rank failed, or the guardian had no descriptor left for it (raise ulimit -n)");
     after_end();
     return;
   }
@@ -109,7 +108,7 @@ bool GuardedContext::owns(pid_t pid) const {
 void GuardedContext::on_exit(pid_t pid, int status, const ProcessUse& use) {
   if (owns_log_clerk(pid)) return logs_->on_exit(status);
   if (pid == clerk_) {
-    on_clerk_exit();
+    on_clerk_exit(status);
     return;
   }
   for (Member& member : members_)
@@ -139,7 +138,8 @@ int GuardedContext::status_of_adopted(const Member& member) const {
   if (status >= 0) return status;
   if (slot.state.load(std::memory_order_acquire) == ProcessState::kFinished)
     return slot.exit_status.load(std::memory_order_relaxed);
-  return slot.crash.phase.load(std::memory_order_acquire) == 2 && slot.crash.signal > 0 ? slot.crash.signal : SIGKILL;
+  if (slot.crash.phase.load(std::memory_order_acquire) == 2 && slot.crash.signal > 0) return slot.crash.signal;
+  return member.ladder_signal != 0 ? member.ladder_signal : SIGKILL;
 }
 
 /// The ladder's own SIGKILL needs no explanation.
@@ -162,6 +162,10 @@ void GuardedContext::note_end(Member& member, int status, const ProcessUse& use)
                    "the program ended before it made a Runtime: `retinue::Runtime runtime(argc, argv);` must be the "
                    "first line of main");
   signal_group(member, SIGKILL);  // What the rank left in its process group.
+  // It had ended by itself; that the ladder met it on its way out changes nothing.
+  const bool was_leaving = before == ProcessState::kFinished && WIFSIGNALED(status);
+  if (was_leaving && WTERMSIG(status) == member.ladder_signal)
+    status = slot.exit_status.load(std::memory_order_relaxed);
   slot.exit_status.store(status, std::memory_order_relaxed);
   slot.use = use;
   look_for_memory_kill(member, status);
@@ -186,7 +190,8 @@ void GuardedContext::send_signal(int signal, std::uint32_t rank) const {
     if (!members_[i].ended && (rank == kAllRanks || rank == i)) signal_group(members_[i], signal);
 }
 
-void GuardedContext::step_ladder(const Member& member, int signal) const {
+void GuardedContext::step_ladder(Member& member, int signal) const {
+  member.ladder_signal = signal;
   ProcessSlot& slot = process_slot(*memory_, member.slot);
   // One that is dying already, which may take long for a large process, ends by what it is dying of.
   if (slot.is_alive()) {
@@ -200,7 +205,7 @@ void GuardedContext::step_ladder(const Member& member, int signal) const {
 void GuardedContext::kill_all(Clock::time_point now) {
   phase_ = Phase::kKilling;
   deadline_ = now + std::chrono::milliseconds(request_.kill_wait_ms);
-  for (const Member& member : members_)
+  for (Member& member : members_)
     if (!member.ended && member.pid != 0) step_ladder(member, SIGKILL);
 }
 
@@ -215,7 +220,7 @@ void GuardedContext::stop(int first_signal) {
     return kill_all(Clock::now());
   if (phase_ != Phase::kRunning) return;
   phase_ = Phase::kTerminating;
-  for (const Member& member : members_) {
+  for (Member& member : members_) {
     if (member.ended || member.pid == 0) continue;
     signal_group(member, SIGCONT);
     step_ladder(member, first_signal);
@@ -245,85 +250,11 @@ void GuardedContext::on_time(Clock::time_point now) {
   }
 }
 
-void GuardedContext::after_end() {
-  if (phase_ == Phase::kSymbolizing || phase_ == Phase::kDone) return;
-  const bool all = std::all_of(members_.begin(), members_.end(), [](const Member& member) { return member.ended; });
-  if (!all) return;
-  begin_symbolizing();
-  if (logs_) finish_logs();
-}
-
-bool GuardedContext::has_failed() const {
-  return std::any_of(members_.begin(), members_.end(), [this](const Member& member) {
-    return is_failure(outcome_of(process_slot(*memory_, member.slot)));
-  });
-}
-
-void GuardedContext::finish_logs() {
-  logs_->finish(has_failed() ? LogClerk::Files::kKeep : LogClerk::Files::kRemoveTemporary);
-}
-
-void GuardedContext::begin_symbolizing() {
-  deadline_ = Clock::now() + kClerkTime;
-  start_clerk_for_rest();
-}
-
-void GuardedContext::start_clerk_for_rest() {
-  std::vector<ClerkRank> ranks;
-  for (const Member& member : members_) {
-    ClerkRank rank{&process_slot(*memory_, member.slot), member.error_file, member.error_file_before};
-    if (needs_clerk(rank)) ranks.push_back(std::move(rank));
-  }
-  const bool tells = request_.tells_failure != 0 && has_failed();
-  clerk_ = ranks.empty() && !tells ? 0 : start_clerk(ranks, [this, tells] {
-    if (tells) tell_failure();
-  });
-  phase_ = clerk_ == 0 ? Phase::kDone : Phase::kSymbolizing;
-  if (clerk_ == 0) deadline_.reset();
-}
-
-void GuardedContext::on_clerk_exit() {
-  bool died_at_work = false;
-  for (const Member& member : members_) {
-    std::uint32_t at_work = 1;
-    died_at_work |= process_slot(*memory_, member.slot).crash.stack_phase.compare_exchange_strong(at_work, 3);
-  }
-  clerk_ = 0;
-  // One that debug information made crash takes a single record's names along. Without a deadline there is no more
-  // time.
-  if (died_at_work && deadline_) {
-    start_clerk_for_rest();
-    return;
-  }
-  deadline_.reset();
-  phase_ = Phase::kDone;
-}
-
 void GuardedContext::tie(std::vector<FileDescriptor>& descriptors) {
   if (request_.tells_failure == 0 || descriptors.size() != kStandardDescriptors + 1) return;
   sentinel_ = std::move(descriptors.back());
   descriptors.pop_back();
   standard_error_.reset(fcntl(descriptors.back().get(), F_DUPFD_CLOEXEC, 3));
-}
-
-void GuardedContext::tell_failure() const {
-  std::vector<RankOutcome> outcomes;
-  for (const Member& member : members_) outcomes.push_back(outcome_of(process_slot(*memory_, member.slot)));
-  const std::string text = request_.name + ":\n" + failure_text(outcomes) + "\n";
-  // Who closed the other end does not want to know.
-  [[maybe_unused]] const ssize_t written =
-      write(standard_error_ ? standard_error_.get() : STDERR_FILENO, text.data(), text.size());
-}
-
-void GuardedContext::publish_end() {
-  // The sentinel first: who hears of the end finds it readable. Others may hold a copy by accident, so that its closing
-  // alone would not do.
-  if (sentinel_) {
-    [[maybe_unused]] const ssize_t written = write(sentinel_.get(), "", 1);
-  }
-  ContextRecord& ended = record();
-  ended.state.store(ContextRecord::kEnded, std::memory_order_seq_cst);
-  notify_context(ended);
 }
 
 bool GuardedContext::has_member(std::uint32_t process_slot_index) const {

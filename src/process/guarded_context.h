@@ -90,6 +90,7 @@ class GuardedContext {
     FileDescriptor pidfd;  ///< Adopted ranks only.
     std::string error_file;
     FileStamp error_file_before;
+    int ladder_signal = 0;  ///< The last that the ladder sent it.
     bool ended = false;
   };
 
@@ -101,7 +102,7 @@ class GuardedContext {
   int status_of_adopted(const Member& member) const;
   void signal_group(const Member& member, int signal) const;
   /// Signals a rank as the job's doing.
-  void step_ladder(const Member& member, int signal) const;
+  void step_ladder(Member& member, int signal) const;
   void kill_all(Clock::time_point now);
   void after_end();
   void begin_symbolizing();
@@ -109,8 +110,9 @@ class GuardedContext {
   void finish_logs();
   /// Lets a clerk see to the records that none has seen to.
   void start_clerk_for_rest();
-  void on_clerk_exit();
-  /// In the clerk: what join() would throw, on standard error.
+  void on_clerk_exit(int status);
+  void tell_failure_without_clerk();
+  /// What join() would throw, on standard error.
   void tell_failure() const;
 
   std::shared_ptr<JobMemory> memory_;
@@ -124,6 +126,7 @@ class GuardedContext {
   std::unique_ptr<LogClerk> logs_;  ///< Of a context with log files.
   FileDescriptor sentinel_;
   FileDescriptor standard_error_;
+  bool has_told_ = false;  ///< The failure, to standard error.
 };
 
 }  // namespace retinue

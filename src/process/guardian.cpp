@@ -227,6 +227,8 @@ void Guardian::refuse(std::uint32_t index, const char* reason) {
 }
 
 void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
+  if (descriptors.empty())
+    throw SystemError("the guardian has no descriptors left to take the caller's (raise ulimit -n)", EMFILE);
   const std::uint32_t parent = context_record(*setup_.memory, message.context).parent_slot;
   if (process_slot(*setup_.memory, parent).state.load(std::memory_order_acquire) == ProcessState::kDead) {
     unfreed_.push_back(message.context);  // Its requester died meanwhile, and nobody waits for it.

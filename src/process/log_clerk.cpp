@@ -83,6 +83,7 @@ LogClerk::LogClerk(const LogRequest& logs, const std::vector<FileDescriptor>& st
     board_.emplace(2 * logs.ranks.size());
     start_showing();
   } catch (const SystemError& error) {  // The ranks need no clerk.
+    is_unshown_ = true;
     say(fmt::format("retinue: the output of {} is not shown: {}; see {}", logs.name, error.what(), logs.directory));
   }
 }
@@ -92,9 +93,11 @@ void LogClerk::start_showing() {
   ++starts_;
   const pid_t pid = fork();
   if (pid == 0) be_clerk(guardian);
-  if (pid < 0)
+  if (pid < 0) {
+    is_unshown_ = true;
     say(fmt::format("retinue: no clerk could be forked to show the output of {} ({}): see {}", logs_.name,
                     strerrordesc_np(errno), logs_.directory));
+  }
   pid_ = std::max(pid, 0);
   task_ = pid_ == 0 ? Task::kNone : Task::kShow;
 }
@@ -128,7 +131,11 @@ void LogClerk::start_removing() {
   }
   pid_ = std::max(pid, 0);
   task_ = pid_ == 0 ? Task::kNone : Task::kRemove;
-  deadline_ = Clock::now() + kCheckTime;
+  if (pid_ != 0) {
+    deadline_ = Clock::now() + kCheckTime;
+  } else {
+    say(fmt::format("retinue: {} stays: no process could be forked to remove it", logs_.directory));
+  }
 }
 
 void LogClerk::on_exit(int status) {
@@ -177,7 +184,7 @@ void LogClerk::order(TeeBoard::Order order) {
 
 void LogClerk::finish(Files files) {
   if (is_finishing_) return;
-  files_ = logs_.is_temporary ? files : Files::kKeep;
+  files_ = logs_.is_temporary && !is_unshown_ ? files : Files::kKeep;
   order(TeeBoard::Order::kFinish);
   if (pid_ == 0 && files_ == Files::kRemoveTemporary) start_removing();
 }

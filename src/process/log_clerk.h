@@ -57,6 +57,7 @@ class LogClerk {
   FileDescriptor error_;
   pid_t pid_ = 0;
   Task task_ = Task::kNone;
+  bool is_unshown_ = false;  ///< Some of the output was not shown for want of a clerk.
   bool is_finishing_ = false;
   bool has_said_killed_ = false;
   int starts_ = 0;

@@ -100,7 +100,7 @@ std::map<std::string, std::string> rank_environment(const JobMemory& memory, con
 }
 
 void settle_forked_rank(const JobMemory& memory, const ProcessSlot& slot, const StartRequest& request) {
-  replace_environment(current_environment(), rank_environment(memory, slot, request));
+  replace_environment(request.surroundings.environment, rank_environment(memory, slot, request));
   const std::string& directory = request.surroundings.directory;
   if (chdir(directory.c_str()) != 0) throw SystemError("entering " + directory, errno);
   place(request.ranks.at(static_cast<std::size_t>(slot.rank)));

@@ -63,6 +63,7 @@ TeeEnd Tee::run() {
       if (is_settled_) break;
       poll(nullptr, 0, static_cast<int>(kSettleTime / std::chrono::milliseconds(1)));
       is_settled_ = true;
+      for (TeeFile& file : files_) file.limit_to_size();
       activate_all();
       continue;
     }
@@ -161,6 +162,7 @@ void Tee::take_changes() {
 void Tee::obey() {
   if (is_ending_ || board_.order().load(std::memory_order_acquire) == TeeBoard::Order::kGoOn) return;
   is_ending_ = is_settled_ = true;
+  for (TeeFile& file : files_) file.limit_to_size();
   last_progress_ = Clock::now();
   activate_all();
 }

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string_view>
 
@@ -23,8 +24,10 @@ TeeFile::Found TeeFile::read_new(std::string& scratch) {
   if (!file_) file_.reset(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file_) throw SystemError("opening " + path_, errno);
   ssize_t bytes = 0;
+  const std::size_t most = std::min<std::uint64_t>(scratch.size(), limit_ - std::min(limit_, read_));
+  if (most == 0) return Found::kNothing;
   do {
-    bytes = pread(file_.get(), scratch.data(), scratch.size(), static_cast<off_t>(read_));
+    bytes = pread(file_.get(), scratch.data(), most, static_cast<off_t>(read_));
     if (bytes < 0) throw SystemError("reading " + path_, errno);
   } while (bytes == 0 && restart_if_truncated());
   if (bytes == 0) return Found::kNothing;
@@ -44,6 +47,11 @@ bool TeeFile::restart_if_truncated() {
   first_ = read_ = 0;
   splitter_.restart();
   return true;
+}
+
+void TeeFile::limit_to_size() {
+  struct stat status {};
+  if (stat(path_.c_str(), &status) == 0) limit_ = static_cast<std::uint64_t>(status.st_size);
 }
 
 void TeeFile::finish() {

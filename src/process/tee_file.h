@@ -23,6 +23,8 @@ class TeeFile {
   /// Reads what is new, but no more than fits into `scratch`, and gives whole lines to the console.
   /// Errors: SystemError when the file cannot be opened or read.
   Found read_new(std::string& scratch);
+  /// Reads no further than the file goes now: who writes on when all ranks have ended must not keep the clerk for ever.
+  void limit_to_size();
   /// Gives the last line to the console if it has no end.
   void finish();
   /// Gives the descriptor back; the next read opens the file again.
@@ -41,6 +43,7 @@ class TeeFile {
   FileDescriptor file_;
   std::uint64_t first_;  ///< Where the splitter's first byte stands in the file.
   std::uint64_t read_;   ///< Up to here the file was read.
+  std::uint64_t limit_ = ~std::uint64_t{0};
 };
 
 }  // namespace retinue

@@ -24,7 +24,7 @@ Machine healthy() {
   machine.core_pattern = "core";
   machine.core_bytes = Machine::kUnlimited;
   machine.kernel = "6.1.0";
-  machine.calls = {{"pidfd_open", 0}, {"memfd_create", 0}, {"futex_waitv", 0}, {"clone3", 0}};
+  machine.calls = {{"pidfd_open", 0}, {"memfd_create", 0}, {"futex_waitv", 0}};
   machine.has_torch = true;
   return machine;
 }
@@ -79,7 +79,7 @@ TEST(Doctor, NamesEachLimitAndWhatToDo) {
   expect_only(ill([](M& m) { m.core_bytes = 0; }), "core dumps", Verdict::kLimit, "ulimit -c");
   expect_only(ill([](M& m) { m.has_torch = false; }), "LibTorch", Verdict::kLimit, "RETINUE_TORCH=ON");
   expect_only(ill([](M& m) { m.calls["futex_waitv"] = ENOSYS; }), "futex_waitv", Verdict::kProblem, "5.16");
-  expect_only(ill([](M& m) { m.calls["clone3"] = EPERM; }), "clone3", Verdict::kProblem, "seccomp");
+  expect_only(ill([](M& m) { m.calls["pidfd_open"] = EPERM; }), "pidfd_open", Verdict::kProblem, "seccomp");
 }
 
 TEST(Doctor, KnowsWhatDoesNotMatter) {

@@ -109,6 +109,14 @@ TEST_F(RunJob, ADryRunShowsCommandsThatAShellTakesAndStartsNothing) {
   EXPECT_EQ(shell_run(shown.output).output, "0 of 2 4711\n1 of 2 4711\n") << shown.output;
 }
 
+/// The writer is in a session of its own, so it outlives the rank until the job sweeps it.
+TEST_F(RunJob, EndsAlthoughAnOrphanWritesOn) {
+  const Result result = shell_run(
+      "timeout 60 $RETINUE run -n 1 --no-python --tee 3 --log-dir $FOLDER sh -c "
+      "'setsid sh -c \"while :; do echo on and on; sleep 0.001; done\" & echo the rank ends; exit 0' >/dev/null");
+  EXPECT_EQ(result.status, 0) << result.output;
+}
+
 TEST_F(RunJob, RunsPythonScripts) {
   if (shell_run("python3 -c pass").status != 0) GTEST_SKIP() << "python3 is missing";
   shell_run("echo 'import os, sys; print(os.environ[\"RANK\"], sys.argv[1:], __name__)' > $FOLDER/it.py");

@@ -63,6 +63,22 @@ TEST_F(OddParents, AWaitForAnyChildMayTakeAForkedRanksStatus) {
   EXPECT_NO_THROW(ranks.join());
 }
 
+/// Who drops a context lets its ranks go on, and need not know that they are children of its own.
+TEST_F(OddParents, DroppedForkedRanksDoNotStayZombies) {
+  int rank = 0;
+  {
+    const auto dropped =
+        retinue::spawn<meet>({.nprocs = 1, .start_method = retinue::StartMethod::kFork, .join = false}, block_.offset);
+    rank = dropped.pids()[0];
+  }
+  const retinue::FileDescriptor pidfd = retinue::open_pidfd(rank);
+  let_leave();
+  ASSERT_TRUE(retinue::wait_for_exit(pidfd.get(), std::chrono::minutes(1)));
+  retinue::spawn<meet>({.nprocs = 1}, block_.offset);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+}
+
 /// An unrelated child that inherited all descriptors must not hide the program's end: a program of its own is killed.
 TEST_F(OddParents, ALeakedDescriptorHidesNoDeath) {
   int ends[2];

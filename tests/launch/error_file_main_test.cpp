@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -119,6 +120,29 @@ TEST_F(RankErrorFile, IsWrittenForAProgramThatIsKilled) {
   EXPECT_EQ(problem, "");
   EXPECT_EQ(report.type, "SIGKILL");
   EXPECT_EQ(report.error_code, -SIGKILL);
+}
+
+void fail_inside(retinue::RankContext&) {
+  throw std::runtime_error("a failure that is handled");
+}
+
+void handle_a_nested_failure(retinue::RankContext&) {
+  try {
+    retinue::spawn<fail_inside>({.nprocs = 1});
+  } catch (const ProcessRaisedException&) {
+    std::_Exit(3);
+  }
+}
+
+/// What a rank starts inherits its environment, but not its error file.
+TEST_F(RankErrorFile, IsNotForWhatTheRankStarts) {
+  try {
+    retinue::spawn<handle_a_nested_failure>({.environment = {{0, {{"TORCHELASTIC_ERROR_FILE", file_of(0)}}}}});
+    ADD_FAILURE() << "spawn returned although the rank failed";
+  } catch (const ProcessExitedException& error) {
+    EXPECT_EQ(error.exit_code(), 3) << error.what();
+  }
+  EXPECT_FALSE(std::filesystem::exists(file_of(0)));
 }
 
 }  // namespace

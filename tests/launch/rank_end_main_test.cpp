@@ -1,11 +1,16 @@
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
+#include "ipc/job_layout.h"
 #include "launch/main_with_runtime.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/spawn.h"
@@ -69,6 +74,28 @@ TEST_P(EachStartMethod, WhoEndsOnSigtermIsToldFromWhoFails) {
     EXPECT_NE(text.find("returned after the job's SIGTERM"), std::string::npos) << text;
     EXPECT_EQ(error.outcomes()[2].end, RankEnd::kRaised) << text;
     EXPECT_NE(text.find("raised after the job's SIGTERM: std::runtime_error: interrupted"), std::string::npos) << text;
+  }
+}
+
+/// Rank 0 hangs in an exit handler after its function has returned; rank 1 fails when it does.
+void hang_at_exit(RankContext& context) {
+  if (context.rank() == 0) {
+    std::at_quick_exit([] { pause(); });
+    std::atexit([] { pause(); });
+    return;
+  }
+  const auto& slot = process_slot(*context.memory(), context.world().process_slots[0]);
+  while (slot.state.load() != retinue::ProcessState::kFinished) std::this_thread::yield();
+  throw std::runtime_error("the cause");
+}
+
+TEST_P(EachStartMethod, OneThatIsStoppedOnItsWayOutHasReturned) {
+  try {
+    retinue::spawn<hang_at_exit>({.nprocs = 2, .start_method = GetParam()});
+    ADD_FAILURE() << "spawn returned although a rank failed";
+  } catch (const ProcessException& error) {
+    EXPECT_EQ(error.rank(), 1) << error.what();
+    EXPECT_EQ(error.outcomes()[0].end, RankEnd::kReturned) << error.what();
   }
 }
 

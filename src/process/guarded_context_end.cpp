@@ -1,0 +1,105 @@
+// The last part of a context: the clerk that names the stacks, the failure that is told, the end that is published.
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "process/clerk.h"
+#include "process/failure_text.h"
+#include "process/guarded_context.h"
+
+namespace retinue {
+namespace {
+
+constexpr auto kClerkTime = std::chrono::seconds(20);
+
+}  // namespace
+
+void GuardedContext::after_end() {
+  if (phase_ == Phase::kSymbolizing || phase_ == Phase::kDone) return;
+  const bool all = std::all_of(members_.begin(), members_.end(), [](const Member& member) { return member.ended; });
+  if (!all) return;
+  begin_symbolizing();
+  if (logs_) finish_logs();
+}
+
+bool GuardedContext::has_failed() const {
+  return std::any_of(members_.begin(), members_.end(), [this](const Member& member) {
+    return is_failure(outcome_of(process_slot(*memory_, member.slot)));
+  });
+}
+
+void GuardedContext::finish_logs() {
+  logs_->finish(has_failed() ? LogClerk::Files::kKeep : LogClerk::Files::kRemoveTemporary);
+}
+
+void GuardedContext::begin_symbolizing() {
+  deadline_ = Clock::now() + kClerkTime;
+  start_clerk_for_rest();
+}
+
+void GuardedContext::start_clerk_for_rest() {
+  std::vector<ClerkRank> ranks;
+  for (const Member& member : members_) {
+    ClerkRank rank{&process_slot(*memory_, member.slot), member.error_file, member.error_file_before};
+    if (needs_clerk(rank)) ranks.push_back(std::move(rank));
+  }
+  const bool tells = request_.tells_failure != 0 && has_failed();
+  clerk_ = ranks.empty() && !tells ? 0 : start_clerk(ranks, [this, tells] {
+    if (tells) tell_failure();
+  });
+  phase_ = clerk_ == 0 ? Phase::kDone : Phase::kSymbolizing;
+  if (clerk_ != 0) return;
+  tell_failure_without_clerk();
+  deadline_.reset();
+}
+
+void GuardedContext::on_clerk_exit(int status) {
+  bool died_at_work = false;
+  for (const Member& member : members_) {
+    std::uint32_t at_work = 1;
+    died_at_work |= process_slot(*memory_, member.slot).crash.stack_phase.compare_exchange_strong(at_work, 3);
+  }
+  clerk_ = 0;
+  has_told_ |= WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  // One that debug information made crash takes a single record's names along. Without a deadline there is no more
+  // time.
+  if (died_at_work && deadline_) {
+    start_clerk_for_rest();
+    return;
+  }
+  tell_failure_without_clerk();
+  deadline_.reset();
+  phase_ = Phase::kDone;
+}
+
+/// Its stack has no names then, but the failure is told.
+void GuardedContext::tell_failure_without_clerk() {
+  if (request_.tells_failure == 0 || !has_failed() || std::exchange(has_told_, true)) return;
+  pollfd entry{standard_error_ ? standard_error_.get() : STDERR_FILENO, POLLOUT, 0};
+  if (poll(&entry, 1, 0) == 1) tell_failure();  // The guardian waits for nobody.
+}
+
+void GuardedContext::tell_failure() const {
+  std::vector<RankOutcome> outcomes;
+  for (const Member& member : members_) outcomes.push_back(outcome_of(process_slot(*memory_, member.slot)));
+  const std::string text = request_.name + ":\n" + failure_text(outcomes) + "\n";
+  // Who closed the other end does not want to know.
+  [[maybe_unused]] const ssize_t written =
+      write(standard_error_ ? standard_error_.get() : STDERR_FILENO, text.data(), text.size());
+}
+
+void GuardedContext::publish_end() {
+  // The sentinel first: who hears of the end finds it readable. Others may hold a copy by accident, so that its closing
+  // alone would not do.
+  if (sentinel_) {
+    [[maybe_unused]] const ssize_t written = write(sentinel_.get(), "", 1);
+  }
+  ContextRecord& ended = record();
+  ended.state.store(ContextRecord::kEnded, std::memory_order_seq_cst);
+  notify_context(ended);
+}
+
+}  // namespace retinue
