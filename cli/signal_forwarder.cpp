@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "retinue/base/error.h"
 
@@ -65,7 +66,11 @@ void SignalForwarder::serve() {
 void SignalForwarder::pass_on(int signal) {
   const std::lock_guard lock(mutex_);
   if (!ends(signal)) {
-    if (ranks_ != nullptr) ranks_->signal(signal);
+    if (ranks_ != nullptr) {
+      ranks_->signal(signal);
+    } else if (std::ranges::count(early_signals_, signal) == 0) {
+      early_signals_.push_back(signal);  // As the kernel keeps one of each.
+    }
     return;
   }
   const bool is_second = ended_by_ != 0;
@@ -76,6 +81,7 @@ void SignalForwarder::pass_on(int signal) {
 SignalForwarder::Receiver::Receiver(SignalForwarder& forwarder, ProcessContext& ranks) : forwarder_(forwarder) {
   const std::lock_guard lock(forwarder_.mutex_);
   forwarder_.ranks_ = &ranks;
+  for (const int signal : std::exchange(forwarder_.early_signals_, {})) ranks.signal(signal);
   if (forwarder_.ended_by_ != 0) ranks.terminate(forwarder_.ended_by_);
 }
 

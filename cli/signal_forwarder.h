@@ -47,6 +47,7 @@ class SignalForwarder {
   sigset_t signals_;
   std::mutex mutex_;
   ProcessContext* ranks_ = nullptr;  ///< Guarded by mutex_.
+  std::vector<int> early_signals_;   ///< That came while there were no ranks.
   std::atomic<int> ended_by_ = 0;
   std::atomic<bool> is_over_ = false;
   std::thread thread_;

@@ -127,7 +127,9 @@ void ProcessContext::Impl::reap_own_children() {
     // A program that waits for any child may have taken the status: what the rank noted itself then stands.
     if (reaped != child.pid) continue;
     ProcessSlot& slot = process_slot(*memory_, record().slots[child.rank]);
-    slot.exit_status.store(status, std::memory_order_relaxed);
+    // One that had exited by itself, as the guardian found, was only met by the stop ladder on its way out.
+    const bool had_exited = WIFEXITED(slot.exit_status.load(std::memory_order_relaxed));
+    if (!had_exited || !WIFSIGNALED(status)) slot.exit_status.store(status, std::memory_order_relaxed);
     slot.use = use_of(usage);
   }
   own_children_.clear();

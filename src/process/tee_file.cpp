@@ -24,6 +24,7 @@ TeeFile::Found TeeFile::read_new(std::string& scratch) {
   if (!file_) file_.reset(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file_) throw SystemError("opening " + path_, errno);
   ssize_t bytes = 0;
+  if (limit_ < read_) restart_if_truncated();
   const std::size_t most = std::min<std::uint64_t>(scratch.size(), limit_ - std::min(limit_, read_));
   if (most == 0) return Found::kNothing;
   do {
