@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ipc/context_table.h"
+#include "ipc/job_name.h"
 #include "launch/bootstrap.h"
 #include "launch/program_failure.h"
 #include "launch/runtime_impl.h"
@@ -54,6 +55,14 @@ std::size_t job_memory_of_environment() {
     throw UsageError(
         fmt::format("RETINUE_JOB_MEMORY is '{}'; it must be a number of bytes, as 4294967296 or 4G", text));
   return static_cast<std::size_t>(number) << shift;
+}
+
+/// RETINUE_JOB_NAME, or "program-pid".
+std::string name_of_job(const std::vector<std::string>& arguments) {
+  const char* wanted = std::getenv("RETINUE_JOB_NAME");
+  if (wanted != nullptr && *wanted != '\0') return wanted;
+  const std::string program = arguments.empty() ? "" : arguments.front();
+  return fmt::format("{}-{}", program.substr(program.rfind('/') + 1), getpid());
 }
 
 /// To the end of the process: the main thread's life lock stays in the kernel's robust list, and crash handlers write
@@ -121,6 +130,7 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
   memory = JobMemory::create(options.job_memory != 0 ? options.job_memory : job_memory_of_environment());
   JobHeader& header = memory->header();
   header.program = executable_identity();
+  set_job_name(header, name_of_job(arguments));
   enter_process_slot(*memory, kProgramSlot);
   auto [send, receive] = make_control_sockets();
   control_send = std::move(send);

@@ -1,0 +1,35 @@
+#include "job_commands.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace retinue {
+namespace {
+
+constexpr const char* kJobHelp = "Its name, its id or a unique beginning of either, or its program's pid";
+
+}  // namespace
+
+bool is_job_command(const std::string& word) {
+  return std::ranges::count(std::array<std::string_view, 2>{"ps", "stop"}, word) > 0;
+}
+
+JobCommands::JobCommands(CLI::App& app)
+    : ps_(app.add_subcommand("ps", "List your running jobs with their ranks, states, CPU time and memory")),
+      stop_(app.add_subcommand("stop", "Stop a job's ranks: SIGTERM, and SIGKILL when their time is over")) {
+  ps_->add_flag("--all", ps_options_.all, "Other users' jobs too; for root");
+  ps_->add_flag("--json", ps_options_.json, "For programs");
+  stop_->add_option("job", stop_options_.job, kJobHelp)->required();
+  stop_
+      ->add_option("--timeout", stop_options_.timeout_seconds,
+                   "Seconds to wait for the ranks' ends; left out: what their stop policies allow, and 10")
+      ->check(CLI::NonNegativeNumber);
+}
+
+int JobCommands::run() const {
+  if (ps_->parsed()) return ps_command(ps_options_);
+  return stop_command(stop_options_);
+}
+
+}  // namespace retinue
