@@ -8,16 +8,18 @@ namespace retinue {
 namespace {
 
 constexpr const char* kJobHelp = "Its name, its id or a unique beginning of either, or its program's pid";
+constexpr const char* kContextHelp = "Only ranks of this context, as `retinue ps` lists it";
 
 }  // namespace
 
 bool is_job_command(const std::string& word) {
-  return std::ranges::count(std::array<std::string_view, 2>{"ps", "stop"}, word) > 0;
+  return std::ranges::count(std::array<std::string_view, 3>{"ps", "stop", "stacks"}, word) > 0;
 }
 
 JobCommands::JobCommands(CLI::App& app)
     : ps_(app.add_subcommand("ps", "List your running jobs with their ranks, states, CPU time and memory")),
-      stop_(app.add_subcommand("stop", "Stop a job's ranks: SIGTERM, and SIGKILL when their time is over")) {
+      stop_(app.add_subcommand("stop", "Stop a job's ranks: SIGTERM, and SIGKILL when their time is over")),
+      stacks_(app.add_subcommand("stacks", "Print the stack of every thread of a job's ranks")) {
   ps_->add_flag("--all", ps_options_.all, "Other users' jobs too; for root");
   ps_->add_flag("--json", ps_options_.json, "For programs");
   stop_->add_option("job", stop_options_.job, kJobHelp)->required();
@@ -25,11 +27,18 @@ JobCommands::JobCommands(CLI::App& app)
       ->add_option("--timeout", stop_options_.timeout_seconds,
                    "Seconds to wait for the ranks' ends; left out: what their stop policies allow, and 10")
       ->check(CLI::NonNegativeNumber);
+  stacks_->add_option("job", stacks_options_.job, kJobHelp)->required();
+  stacks_->add_option("--rank", stacks_options_.rank, "Only this rank's")->check(CLI::NonNegativeNumber);
+  stacks_->add_option("--context", stacks_options_.context, kContextHelp)->check(CLI::NonNegativeNumber);
+  stacks_->add_option("--timeout", stacks_options_.timeout_seconds, "Seconds for each rank, at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
 }
 
 int JobCommands::run() const {
   if (ps_->parsed()) return ps_command(ps_options_);
-  return stop_command(stop_options_);
+  if (stop_->parsed()) return stop_command(stop_options_);
+  return stacks_command(stacks_options_);
 }
 
 }  // namespace retinue

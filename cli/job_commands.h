@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ps_command.h"
+#include "stacks_command.h"
 #include "stop_command.h"
 
 namespace retinue {
@@ -26,8 +27,10 @@ class JobCommands {
  private:
   CLI::App* ps_;
   CLI::App* stop_;
+  CLI::App* stacks_;
   PsOptions ps_options_;
   StopOptions stop_options_;
+  StacksOptions stacks_options_;
 };
 
 }  // namespace retinue

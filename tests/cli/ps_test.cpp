@@ -111,6 +111,8 @@ class FakeGuardian {
       if (!visitor) continue;
       entry = {visitor->get(), POLLIN, 0};
       poll(&entry, 1, -1);
+      retinue::DoorRequest request;
+      recv(visitor->get(), &request, sizeof request, 0);
       const retinue::DoorAnswer answer;
       retinue::send_message(visitor->get(), &answer, sizeof answer, {memory.memfd()});
     }
