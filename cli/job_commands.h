@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "debug_command.h"
 #include "ps_command.h"
 #include "stacks_command.h"
 #include "stop_command.h"
@@ -28,9 +29,11 @@ class JobCommands {
   CLI::App* ps_;
   CLI::App* stop_;
   CLI::App* stacks_;
+  CLI::App* debug_;
   PsOptions ps_options_;
   StopOptions stop_options_;
   StacksOptions stacks_options_;
+  DebugOptions debug_options_;
 };
 
 }  // namespace retinue

@@ -36,8 +36,9 @@ std::string row_of(const RankView& rank) {
 
 std::string head_of(const FoundJob& job) {
   const std::string user = job.user == geteuid() ? "" : fmt::format(", user {}", job.user);
-  return fmt::format("{}  (id {}, program {}, guardian {}, age {}{})", job.name(), job.id, job.program(), job.guardian,
-                     age_text(age_of(*job.memory)), user);
+  const std::string debugged = is_debugged(*job.memory) ? ", debugged: its deadlines pause" : "";
+  return fmt::format("{}  (id {}, program {}, guardian {}, age {}{}{})", job.name(), job.id, job.program(),
+                     job.guardian, age_text(age_of(*job.memory)), user, debugged);
 }
 
 nlohmann::ordered_json json_of(const RankView& rank) {
@@ -62,6 +63,7 @@ nlohmann::ordered_json json_of(const ListedJob& listed) {
   }
   json["name"] = job.name();
   json["program_pid"] = job.program();
+  json["debugged"] = is_debugged(*job.memory);
   json["age_seconds"] = seconds_of(age_of(*job.memory));
   json["ranks"] = nlohmann::ordered_json::array();
   for (const RankView& rank : listed.ranks) json["ranks"].push_back(json_of(rank));

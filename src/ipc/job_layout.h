@@ -52,6 +52,7 @@ struct JobHeader {
   FileIdentity program;                       ///< The executable that made the job; its path may be another's by now.
   std::atomic<std::int64_t> longest_stop_ms;  ///< Of all contexts: the grace at the program's end and the stop policy.
   std::atomic<std::int32_t> stop_asked;   ///< A signal: `retinue stop` began all ladders with it, and no rank starts.
+  std::atomic<std::uint64_t> clock;       ///< Deadlines go by it; see job_clock.h. Written by the guardian.
   std::atomic<std::uint32_t> name_bytes;  ///< Valid bytes of `name`; see job_name.h.
   char name[128];
   ContextRecord contexts[kMaxContexts];

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ipc/context_table.h"
+#include "ipc/job_clock.h"
 #include "ipc/job_name.h"
 #include "launch/bootstrap.h"
 #include "launch/program_failure.h"
@@ -194,6 +195,20 @@ Runtime::Impl::~Impl() {
   if (guardian > 0 && owner == getpid()) shut_down_guardian();
 }
 
+namespace {
+
+/// Time does not count while a rank is debugged.
+bool wait_for_exit_by_job_clock(int pidfd, const JobHeader& header, std::chrono::milliseconds patience) {
+  const JobDeadline deadline = JobDeadline::after(header, patience);
+  do {
+    const auto left = deadline.left(std::chrono::seconds(1));
+    if (wait_for_exit(pidfd, std::chrono::ceil<std::chrono::milliseconds>(left))) return true;
+  } while (!deadline.passed());
+  return false;
+}
+
+}  // namespace
+
 /// Says what it waits for when that takes longer: the end of a program is not where one looks for running ranks.
 bool Runtime::Impl::wait_for_ranks(std::chrono::milliseconds patience) const {
   if (wait_for_exit(guardian_pidfd.get(), std::min(patience, kQuietEnd))) return true;
@@ -206,7 +221,7 @@ bool Runtime::Impl::wait_for_ranks(std::chrono::milliseconds patience) const {
                "retinue: the program ends, but %d of its ranks still run: they have their exit_grace to end, then they "
                "are stopped (join them, or start them with daemon = true)\n",
                running);
-  return wait_for_exit(guardian_pidfd.get(), patience - std::min(patience, kQuietEnd));
+  return wait_for_exit_by_job_clock(guardian_pidfd.get(), memory->header(), patience - std::min(patience, kQuietEnd));
 }
 
 void Runtime::Impl::shut_down_guardian() noexcept {

@@ -17,8 +17,9 @@ constexpr std::uint32_t kDoorVersion = 1;
 
 struct DoorRequest {
   enum Kind : std::uint32_t {
-    kLook = 0,  ///< Answered at once, with job memory's descriptor.
-    kStop = 1,  ///< Stop all ranks by their policies, SIGTERM first; answered when none is left.
+    kLook = 0,   ///< Answered at once, with job memory's descriptor.
+    kStop = 1,   ///< Stop all ranks by their policies, SIGTERM first; answered when none is left.
+    kDebug = 2,  ///< The job's clock stands until this connection ends; answered at once.
   };
   std::uint32_t version = kDoorVersion;
   std::uint32_t kind = kLook;

@@ -128,6 +128,16 @@ FileDescriptor ask_at_door(FoundJob& job, std::uint32_t kind) {
   return std::move(*socket);
 }
 
+FileDescriptor pause_deadlines(FoundJob& job) {
+  FileDescriptor socket = ask_at_door(job, DoorRequest::kDebug);
+  if (socket && !becomes_readable(socket.get(), kPatience)) throw TimeoutError(silence_of(job.guardian));
+  DoorAnswer answer;
+  std::vector<FileDescriptor> none;
+  if (!socket || receive_message(socket.get(), &answer, sizeof answer, none) == 0 || answer.refused != 0)
+    throw Error("the job has ended, or its guardian lets in no more debuggers");
+  return socket;
+}
+
 bool stop_job(FoundJob& job, std::chrono::milliseconds timeout) {
   const FileDescriptor socket = ask_at_door(job, DoorRequest::kStop);
   // The answer, or the end of the guardian, which leaves no rank.

@@ -35,6 +35,10 @@ std::vector<FoundJob> find_jobs(WhoseJobs whose);
 /// Errors: Error when it is another's who only has its name; SystemError; TimeoutError.
 FileDescriptor ask_at_door(FoundJob& job, std::uint32_t kind);
 
+/// Lets the job's deadlines pause until the returned connection is closed, also by the end of whoever has it.
+/// Errors: as of ask_at_door(); Error when the job is gone or too many debug it.
+FileDescriptor pause_deadlines(FoundJob& job);
+
 /// Asks for the stop of all ranks and waits until none is left, at most `timeout`. Returns whether that is so.
 /// Errors: as of ask_at_door().
 bool stop_job(FoundJob& job, std::chrono::milliseconds timeout);

@@ -99,6 +99,7 @@ void Guardian::run() {
     wait_for_events();
     receive_requests();
     reap();
+    keep_clock();  // A ladder that begins now finds it standing already.
     const auto now = Clock::now();
     for (const auto& context : contexts_) context->on_time(now);
     end_contexts();

@@ -50,8 +50,10 @@ class Guardian {
   void sweep_orphans();
   void adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors);
   void refuse(std::uint32_t index, const char* reason);
-  /// Lets `retinue ps` and `retinue stop` speak with the job.
+  /// Lets `retinue ps` and its like speak with the job.
   void serve_door();
+  /// Lets the job's clock stand while a rank is debugged.
+  void keep_clock();
   void stop_contexts_of_dead_parents();
   void free_ended_contexts();
   /// What is left of the job: log clerks, and all others.

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "ipc/job_layout.h"
@@ -59,7 +60,10 @@ void JobDoor::let_in() {
   if (!listening_) return;
   while (auto socket = accept_local(listening_.get())) {
     if (!may_enter(socket->get())) continue;
-    if (visitors_.size() >= kMaxVisitors) visitors_.erase(visitors_.begin());
+    const auto says_nothing = [](const Visitor& visitor) { return !visitor.waits_for_stop && !visitor.debugs; };
+    const auto oldest = std::ranges::find_if(visitors_, says_nothing);
+    if (visitors_.size() >= kMaxVisitors && oldest == visitors_.end()) continue;
+    if (visitors_.size() >= kMaxVisitors) visitors_.erase(oldest);
     visitors_.push_back({std::move(*socket)});
   }
   // Without a descriptor for who waits, poll() would return at once for ever: a sleeping job must use no CPU.
@@ -77,11 +81,16 @@ bool JobDoor::serve(Visitor& visitor, const JobMemory& memory, bool& stop) {
   DoorRequest request;
   const ssize_t bytes = recv(visitor.socket.get(), &request, sizeof request, MSG_DONTWAIT);
   if (bytes < 0) return errno == EAGAIN || errno == EINTR;
-  if (bytes == 0 || visitor.waits_for_stop) return false;
+  if (bytes == 0 || visitor.waits_for_stop || visitor.debugs) return false;
   if (bytes == sizeof request && request.version == kDoorVersion) {
     if (request.kind == DoorRequest::kLook) {
       answer(visitor.socket.get(), {}, {memory.memfd()});
       return false;
+    }
+    if (request.kind == DoorRequest::kDebug) {
+      answer(visitor.socket.get(), {}, {});
+      visitor.debugs = true;
+      return true;
     }
     if (request.kind == DoorRequest::kStop) {
       stop = true;
@@ -91,6 +100,10 @@ bool JobDoor::serve(Visitor& visitor, const JobMemory& memory, bool& stop) {
   }
   answer(visitor.socket.get(), {.refused = 1}, {});
   return false;
+}
+
+bool JobDoor::has_debugger() const {
+  return std::ranges::any_of(visitors_, &Visitor::debugs);
 }
 
 void JobDoor::tell_stopped() {

@@ -25,6 +25,8 @@ class JobDoor {
 
   /// Lets in who waits, and answers who looks. True: somebody asks for the job's stop.
   bool serve(const JobMemory& memory);
+  /// Whether somebody debugs one of the ranks now.
+  bool has_debugger() const;
   /// No rank runs: tells those who wait for that.
   void tell_stopped();
 
@@ -32,6 +34,7 @@ class JobDoor {
   struct Visitor {
     FileDescriptor socket;
     bool waits_for_stop = false;
+    bool debugs = false;
   };
 
   void let_in();

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "ipc/context_table.h"
+#include "ipc/job_clock.h"
 #include "os/clock.h"
 #include "os/process_look.h"
 #include "process/failure_text.h"
@@ -81,6 +82,10 @@ std::vector<RankView> view_ranks(const JobMemory& memory) {
   }
   std::ranges::stable_sort(ranks, {}, &RankView::context);
   return ranks;
+}
+
+bool is_debugged(const JobMemory& memory) {
+  return job_clock_stands(memory.header());
 }
 
 std::chrono::nanoseconds age_of(const JobMemory& memory) {

@@ -32,6 +32,9 @@ struct RankView {
 /// The ranks of all contexts that their owners have not let go of, by context and rank. Commits no page of job memory.
 std::vector<RankView> view_ranks(const JobMemory& memory);
 
+/// Whether a rank is debugged, so that no deadline of the job passes.
+bool is_debugged(const JobMemory& memory);
+
 /// How long ago the job was made.
 std::chrono::nanoseconds age_of(const JobMemory& memory);
 
