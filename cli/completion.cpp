@@ -30,6 +30,13 @@ _retinue() {{
   fi
   case "$command" in
     completion) COMPREPLY=($(compgen -W "bash zsh" -- "$word")); return ;;
+    ps) COMPREPLY=($(compgen -W "--all --json --help" -- "$word")); return ;;
+    stop|stacks|debug)
+      case "$word" in
+        -*) COMPREPLY=($(compgen -W "$(retinue "$command" --help | grep -o -- ' --[a-z]*')" -- "$word")) ;;
+        *) COMPREPLY=($(compgen -W "$(retinue ps 2>/dev/null | sed -n 's/^\([^ ].*\)  (id .*/\1/p')" -- "$word")) ;;
+      esac
+      return ;;
     run) ;;
     *) COMPREPLY=($(compgen -W "--help" -- "$word")); return ;;
   esac
@@ -68,6 +75,10 @@ _retinue() {{
   fi
   case "$words[2]" in
     completion) compadd -- bash zsh ;;
+    ps) compadd -- --all --json --help ;;
+    stop|stacks|debug)
+      compadd -- ${{(f)"$(retinue ps 2>/dev/null | sed -n 's/^\([^ ].*\)  (id .*/\1/p')"}}
+      compadd -- ${{(f)"$(retinue $words[2] --help | grep -o -- '--[a-z]*')"}} ;;
     run)
       shift words
       (( CURRENT-- ))

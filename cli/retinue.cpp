@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "completion.h"
 #include "doctor.h"
 #include "help.h"
+#include "job_commands.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"
 #include "run_command.h"
@@ -36,9 +38,12 @@ Words words_of(const CLI::App& run, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  const std::string command = argc > 1 ? argv[1] : "";
   // Before the Runtime, which cannot be made on a machine that is ill enough.
-  if (argc == 2 && std::string(argv[1]) == "doctor") return retinue::doctor_command();
-  retinue::Runtime runtime(argc, argv);
+  if (argc == 2 && command == "doctor") return retinue::doctor_command();
+  // What looks at jobs is none itself.
+  std::optional<retinue::Runtime> runtime;
+  if (!retinue::is_job_command(command)) runtime.emplace(argc, argv);
   CLI::App app("Starts and looks after programs of several processes.", "retinue");
   app.set_version_flag("--version", RETINUE_VERSION);
   app.require_subcommand(1);
@@ -49,6 +54,7 @@ int main(int argc, char** argv) try {
   run->footer(retinue::kRunExamples);
   CLI::App* completion =
       app.add_subcommand("completion", "Print a script that completes commands and flags in a shell");
+  const retinue::JobCommands job_commands(app);
   app.add_subcommand("doctor", "Say what on this machine will limit a job, and what to do about it");
   std::string shell;
   completion->add_option("shell", shell, "bash or zsh")->required();
@@ -60,6 +66,7 @@ int main(int argc, char** argv) try {
     return app.exit(error) == 0 ? 0 : kWrongUse;
   }
   if (run->parsed()) return retinue::run_command(retinue::make_run_options(flags, words.program));
+  if (retinue::is_job_command(command)) return job_commands.run();
   std::fputs(retinue::completion_script(app, shell).c_str(), stdout);
   return 0;
 } catch (const retinue::UsageError& error) {

@@ -1,6 +1,7 @@
 #include "run_command.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -10,8 +11,11 @@
 #include "console_input.h"
 #include "dry_run.h"
 #include "held_port.h"
+#include "ipc/job_layout.h"
+#include "ipc/job_name.h"
 #include "rank_plan.h"
 #include "retinue/base/error.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 #include "run_logs.h"
 #include "signal_forwarder.h"
@@ -45,6 +49,21 @@ StartOptions start_options(const RunOptions& options, const std::string& log_dir
   return start;
 }
 
+/// As `retinue ps` lists it: by the run id where one was given, else by its first program.
+void name_job(const RunOptions& options) {
+  const bool has_id = options.run_id != "none";
+  if (!has_id && std::getenv("RETINUE_JOB_NAME") != nullptr) return;
+  const std::string program = options.programs.front().command.front();
+  set_job_name(Runtime::current().memory()->header(),
+               has_id ? options.run_id : fmt::format("{}-{}", program.substr(program.rfind('/') + 1), getpid()));
+}
+
+/// The signal by which the end was asked for, by a signal to us or by `retinue stop`; 0 if none was.
+int ended_by(const SignalForwarder& signals) {
+  if (signals.ended_by() != 0) return signals.ended_by();
+  return Runtime::current().memory()->header().stop_asked.load(std::memory_order_acquire);
+}
+
 /// One life of all ranks. Errors: ProcessException when one fails.
 void run_attempt(const RunOptions& options, const std::vector<PlannedRank>& plan, const Devices& devices, int number,
                  const std::string& log_dir, SignalForwarder& signals) {
@@ -66,6 +85,7 @@ int run_command(const RunOptions& options) {
     std::fputs(dry_run_text(options, plan, devices).c_str(), stdout);
     return 0;
   }
+  name_job(options);
   SignalForwarder signals(options.ending_signals);
   std::unique_ptr<ConsoleInput> input;
   if (!options.input.empty() && options.input != "none") input = std::make_unique<ConsoleInput>();
@@ -75,10 +95,10 @@ int run_command(const RunOptions& options) {
     if (number == 0 && !log_dir.empty()) fmt::print(stderr, "retinue run: logs are in {}\n", logs.run_folder());
     try {
       run_attempt(options, plan, devices, number, log_dir, signals);
-      return signals.ended_by() != 0 ? 128 + signals.ended_by() : 0;
+      return ended_by(signals) != 0 ? 128 + ended_by(signals) : 0;
     } catch (const ProcessException& failure) {
       fmt::print(stderr, "retinue run: {}\n", failure.what());
-      if (signals.ended_by() != 0) return 128 + signals.ended_by();
+      if (ended_by(signals) != 0) return 128 + ended_by(signals);
       if (number >= options.max_restarts) return exit_code_of(failure);
     }
     fmt::print(stderr, "retinue run: starting all {} ranks again: restart {} of {}\n", plan.size(), number + 1,

@@ -48,7 +48,7 @@ bool holder_is_gone(const JobMemory& memory, std::uint32_t holder) {
 /// what it left half done is just a free entry.
 class RegistryLock {
  public:
-  RegistryLock(const JobGroup& group, Deadline deadline)
+  RegistryLock(const JobGroup& group, JobDeadline deadline)
       : registry_(*reinterpret_cast<Registry*>(group.memory->header().group_registry)) {
     const std::uint32_t slot = group.process_slots[static_cast<std::size_t>(group.rank)];
     const std::uint32_t own = static_cast<std::uint32_t>(getpid()) << kSlotBits | slot;
@@ -147,7 +147,7 @@ bool is_gone(const JobMemory& memory, const Member& member) {
   return pid != 0 && slot.pid.load(std::memory_order_relaxed) != pid;
 }
 
-JoinedBoard join_board(const JobGroup& group, Deadline deadline) {
+JoinedBoard join_board(const JobGroup& group, JobDeadline deadline) {
   if (group.name.size() >= kNameBytes)
     throw UsageError(fmt::format("group name of {} bytes is too long: at most {}", group.name.size(), kNameBytes - 1));
   const RegistryLock lock(group, deadline);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "collective/board.h"
-#include "retinue/base/deadline.h"
+#include "ipc/job_clock.h"
 #include "retinue/ipc/block_handle.h"
 #include "retinue/ipc/job_group.h"
 
@@ -17,7 +17,7 @@ struct JoinedBoard {
 /// a member makes of one group name meets the k-th of the others. Blocking: only while another process of the job holds
 /// the registry, until `deadline`; it doesn't wait for members. Errors: TimeoutError, UsageError,
 /// SharedMemoryExhausted.
-JoinedBoard join_board(const JobGroup& group, Deadline deadline);
+JoinedBoard join_board(const JobGroup& group, JobDeadline deadline);
 
 /// Marks the member as gone and gives its share of the board back. Never waits.
 void leave_board(const JobGroup& group, const JoinedBoard& joined);

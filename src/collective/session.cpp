@@ -9,6 +9,7 @@
 #include "collective/report.h"
 #include "collective/select.h"
 #include "ipc/process_table.h"
+#include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -31,7 +32,7 @@ JobGroup checked(JobGroup group) {
 
 Session::Session(JobGroup group, std::chrono::nanoseconds timeout)
     : group_(checked(std::move(group))),
-      joined_(join_board(group_, Deadline::after(timeout))),
+      joined_(join_board(group_, JobDeadline::after(group_.memory->header(), timeout))),
       board_(joined_.board),
       own_(board_.member(group_.rank)),
       waiter_(board_, group_, timeout),
@@ -137,7 +138,7 @@ void Session::await_release(std::uint64_t step) {
   const std::uint64_t target = sequence_ << kStepBits | step;
   const Waiter::Outcome outcome = waiter_.wait(words, target);
   if (outcome == Waiter::Outcome::kArrived) return;
-  waiter_.wait_for_living(words, target, Deadline::after(kReleaseTime));
+  waiter_.wait_for_living(words, target, JobDeadline::after(group_.memory->header(), kReleaseTime));
   fail(outcome, words, target);
 }
 

@@ -86,7 +86,7 @@ bool Waiter::spin(const WordSet& words, std::uint64_t target, std::chrono::nanos
   return false;
 }
 
-void Waiter::wait_for_living(const WordSet& words, std::uint64_t target, Deadline deadline) const {
+void Waiter::wait_for_living(const WordSet& words, std::uint64_t target, JobDeadline deadline) const {
   for (int rank = words.first; rank < words.last; ++rank)
     while (words.word(rank).load(std::memory_order_acquire) < target && !is_lost(rank) && !deadline.passed())
       sched_yield();
@@ -97,7 +97,7 @@ bool Waiter::is_lost(int rank) const {
   return member.state.load(std::memory_order_acquire) == MemberState::kLeft || is_gone(memory_, member);
 }
 
-bool Waiter::find_reason_to_stop(const WordSet& words, std::uint64_t target, Deadline deadline,
+bool Waiter::find_reason_to_stop(const WordSet& words, std::uint64_t target, JobDeadline deadline,
                                  Outcome& outcome) const {
   if (header_.poison.state.load(std::memory_order_acquire) != Poison::kNone) {
     outcome = Outcome::kPoisoned;
@@ -142,7 +142,7 @@ Waiter::Outcome Waiter::wait_long(const WordSet& words, std::uint64_t target, in
 
 Waiter::Outcome Waiter::wait_by_policy(const WordSet& words, std::uint64_t target, int late) {
   const auto start = Clock::now();
-  const Deadline deadline = Deadline::after(timeout_);
+  const JobDeadline deadline = JobDeadline::after(memory_.header(), timeout_);
   Outcome outcome;
   for (;;) {
     if (advance(words, target, late)) return Outcome::kArrived;
@@ -163,7 +163,7 @@ Waiter::Outcome Waiter::wait_by_policy(const WordSet& words, std::uint64_t targe
   }
 }
 
-void Waiter::park(const WordSet& words, std::uint64_t target, int late, Deadline deadline) {
+void Waiter::park(const WordSet& words, std::uint64_t target, int late, JobDeadline deadline) {
   const std::uint32_t bell = own_.bell.load(std::memory_order_seq_cst);
   own_.state.store(MemberState::kParked, std::memory_order_relaxed);
   own_.parked_for.store(static_cast<std::uint32_t>(late) + 1, std::memory_order_seq_cst);

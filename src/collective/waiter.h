@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "collective/board.h"
-#include "retinue/base/deadline.h"
+#include "ipc/job_clock.h"
 
 namespace retinue {
 
@@ -49,7 +49,7 @@ class Waiter {
   }
 
   /// Blocking: until every word whose member is not lost reached `target`, poison or not.
-  void wait_for_living(const WordSet& words, std::uint64_t target, Deadline deadline) const;
+  void wait_for_living(const WordSet& words, std::uint64_t target, JobDeadline deadline) const;
 
   /// Spins at most `budget` and looks at nothing but the words.
   static bool spin(const WordSet& words, std::uint64_t target, std::chrono::nanoseconds budget);
@@ -81,10 +81,10 @@ class Waiter {
 
   Outcome wait_long(const WordSet& words, std::uint64_t target, int late);
   Outcome wait_by_policy(const WordSet& words, std::uint64_t target, int late);
-  bool find_reason_to_stop(const WordSet& words, std::uint64_t target, Deadline deadline, Outcome& outcome) const;
+  bool find_reason_to_stop(const WordSet& words, std::uint64_t target, JobDeadline deadline, Outcome& outcome) const;
   bool shares_my_cpu(const WordSet& words, std::uint64_t target, int late) const;
   void yield_and_time();
-  void park(const WordSet& words, std::uint64_t target, int late, Deadline deadline);
+  void park(const WordSet& words, std::uint64_t target, int late, JobDeadline deadline);
   void ring_parked();
   static void ring(Member& member);
 

@@ -15,7 +15,7 @@ namespace retinue {
 
 constexpr std::uint64_t kJobMagic = 0x31455554494e4552ull;  // "RETINUE1", shortened to eight bytes.
 /// Changes with every change of the layout; a process built against another one is refused.
-constexpr std::uint32_t kJobLayoutVersion = 2;
+constexpr std::uint32_t kJobLayoutVersion = 3;
 
 constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
 constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.
@@ -51,6 +51,10 @@ struct JobHeader {
   std::uint32_t guardian_forks_program;       ///< 1 when the guardian is a fork of `program`: functions can be forked.
   FileIdentity program;                       ///< The executable that made the job; its path may be another's by now.
   std::atomic<std::int64_t> longest_stop_ms;  ///< Of all contexts: the grace at the program's end and the stop policy.
+  std::atomic<std::int32_t> stop_asked;   ///< A signal: `retinue stop` began all ladders with it, and no rank starts.
+  std::atomic<std::uint64_t> clock;       ///< Deadlines go by it; see job_clock.h. Written by the guardian.
+  std::atomic<std::uint32_t> name_bytes;  ///< Valid bytes of `name`; see job_name.h.
+  char name[128];
   ContextRecord contexts[kMaxContexts];
   BlockTable blocks;
   alignas(4096) ProcessSlot processes[kMaxProcesses];

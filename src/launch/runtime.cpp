@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "ipc/context_table.h"
+#include "ipc/job_clock.h"
+#include "ipc/job_name.h"
 #include "launch/bootstrap.h"
 #include "launch/program_failure.h"
 #include "launch/runtime_impl.h"
@@ -54,6 +56,14 @@ std::size_t job_memory_of_environment() {
     throw UsageError(
         fmt::format("RETINUE_JOB_MEMORY is '{}'; it must be a number of bytes, as 4294967296 or 4G", text));
   return static_cast<std::size_t>(number) << shift;
+}
+
+/// RETINUE_JOB_NAME, or "program-pid".
+std::string name_of_job(const std::vector<std::string>& arguments) {
+  const char* wanted = std::getenv("RETINUE_JOB_NAME");
+  if (wanted != nullptr && *wanted != '\0') return wanted;
+  const std::string program = arguments.empty() ? "" : arguments.front();
+  return fmt::format("{}-{}", program.substr(program.rfind('/') + 1), getpid());
 }
 
 /// To the end of the process: the main thread's life lock stays in the kernel's robust list, and crash handlers write
@@ -121,6 +131,7 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
   memory = JobMemory::create(options.job_memory != 0 ? options.job_memory : job_memory_of_environment());
   JobHeader& header = memory->header();
   header.program = executable_identity();
+  set_job_name(header, name_of_job(arguments));
   enter_process_slot(*memory, kProgramSlot);
   auto [send, receive] = make_control_sockets();
   control_send = std::move(send);
@@ -184,6 +195,20 @@ Runtime::Impl::~Impl() {
   if (guardian > 0 && owner == getpid()) shut_down_guardian();
 }
 
+namespace {
+
+/// Time does not count while a rank is debugged.
+bool wait_for_exit_by_job_clock(int pidfd, const JobHeader& header, std::chrono::milliseconds patience) {
+  const JobDeadline deadline = JobDeadline::after(header, patience);
+  do {
+    const auto left = deadline.left(std::chrono::seconds(1));
+    if (wait_for_exit(pidfd, std::chrono::ceil<std::chrono::milliseconds>(left))) return true;
+  } while (!deadline.passed());
+  return false;
+}
+
+}  // namespace
+
 /// Says what it waits for when that takes longer: the end of a program is not where one looks for running ranks.
 bool Runtime::Impl::wait_for_ranks(std::chrono::milliseconds patience) const {
   if (wait_for_exit(guardian_pidfd.get(), std::min(patience, kQuietEnd))) return true;
@@ -201,7 +226,7 @@ bool Runtime::Impl::wait_for_ranks(std::chrono::milliseconds patience) const {
                  "they are stopped (join them, or start them with daemon = true)\n",
                  running);
   }
-  return wait_for_exit(guardian_pidfd.get(), patience - std::min(patience, kQuietEnd));
+  return wait_for_exit_by_job_clock(guardian_pidfd.get(), memory->header(), patience - std::min(patience, kQuietEnd));
 }
 
 void Runtime::Impl::shut_down_guardian() noexcept {

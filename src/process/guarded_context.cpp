@@ -228,6 +228,17 @@ void GuardedContext::stop(int first_signal) {
   deadline_ = Clock::now() + std::chrono::milliseconds(request_.terminate_wait_ms);
 }
 
+void GuardedContext::hold_time(Clock::time_point now) {
+  if (!deadline_ || !leaves_time()) return;
+  held_time_ = *deadline_ - now;
+  deadline_.reset();
+}
+
+void GuardedContext::release_time(Clock::time_point now) {
+  if (held_time_ && !deadline_ && leaves_time()) deadline_ = now + *held_time_;
+  held_time_.reset();
+}
+
 std::optional<GuardedContext::Clock::time_point> GuardedContext::next_time() const {
   const auto of_logs = logs_ ? logs_->next_time() : std::nullopt;
   return deadline_ && of_logs ? std::min(deadline_, of_logs) : deadline_ ? deadline_ : of_logs;

@@ -62,6 +62,9 @@ class GuardedContext {
   void let_finish();
   /// Begins the stop ladder with `first_signal`, if it has not begun. SIGKILL: goes to the ladder's last step at once.
   void stop(int first_signal = SIGTERM);
+  /// A rank is debugged: what time the ranks have before the ladder's next step stays as it is, until release_time().
+  void hold_time(Clock::time_point now);
+  void release_time(Clock::time_point now);
   /// Takes the next step of the ladder when its time has come.
   void on_time(Clock::time_point now);
   std::optional<Clock::time_point> next_time() const;
@@ -104,6 +107,7 @@ class GuardedContext {
   /// Signals a rank as the job's doing.
   void step_ladder(Member& member, int signal) const;
   void kill_all(Clock::time_point now);
+  bool leaves_time() const { return phase_ == Phase::kRunning || phase_ == Phase::kTerminating; }
   void after_end();
   void begin_symbolizing();
   bool has_failed() const;
@@ -122,6 +126,7 @@ class GuardedContext {
   std::vector<Member> members_;
   Phase phase_ = Phase::kRunning;
   std::optional<Clock::time_point> deadline_;
+  std::optional<Clock::duration> held_time_;  ///< In place of a deadline while a rank is debugged.
   pid_t clerk_ = 0;
   std::unique_ptr<LogClerk> logs_;  ///< Of a context with log files.
   FileDescriptor sentinel_;

@@ -73,6 +73,7 @@ void Guardian::prepare_process() {
   request_short_slice();
   raise_descriptor_limit();  // Ranks get their requester's.
   const bool forks_functions = setup_.memory->header().guardian_forks_program != 0;
+  door_.open(*setup_.memory);
   heap_is_huge_ = !forks_functions || !HugeHeap::is_worth_a_look();
   setup_.memory->set_lock_patience(kLockPatience);
   enter_process_slot(*setup_.memory, kGuardianSlot);
@@ -84,6 +85,7 @@ void Guardian::prepare_process() {
 std::vector<int> Guardian::own_fds() const {
   std::vector<int> fds = {setup_.control_receive.get(), setup_.program_pidfd.get(), setup_.lifeline.get(),
                           child_events_.get()};
+  for (const int fd : door_.fds()) fds.push_back(fd);
   for (const auto& context : contexts_)
     for (const auto& some : {context->adopted_pidfds(), context->log_fds(), context->own_fds()})
       fds.insert(fds.end(), some.begin(), some.end());
@@ -97,9 +99,11 @@ void Guardian::run() {
     wait_for_events();
     receive_requests();
     reap();
+    keep_clock();  // A ladder that begins now finds it standing already.
     const auto now = Clock::now();
     for (const auto& context : contexts_) context->on_time(now);
     end_contexts();
+    serve_door();
     if (!shutting_down_ || !contexts_.empty()) continue;
     fault_point("guardian.shutdown");
     sweep_orphans();
@@ -114,6 +118,7 @@ void Guardian::wait_for_events() {
                                  {child_events_.get(), POLLIN, 0},
                                  {setup_.program_pidfd.get(), POLLIN, 0},
                                  {setup_.lifeline.get(), POLLIN, 0}};
+  door_.add_entries(entries);
   std::optional<Clock::time_point> next;
   std::vector<std::pair<GuardedContext*, int>> adopted;
   for (const auto& context : contexts_) {
@@ -234,6 +239,8 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
     unfreed_.push_back(message.context);  // Its requester died meanwhile, and nobody waits for it.
     return;
   }
+  if (setup_.memory->header().stop_asked.load(std::memory_order_relaxed) != 0)
+    return refuse(message.context, "the job is being stopped (by `retinue stop`): it starts no ranks any more");
   const bool is_first = contexts_.empty();
   contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context, memory_kills_));
   GuardedContext& context = *contexts_.back();

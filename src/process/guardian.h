@@ -11,6 +11,7 @@
 #include "os/huge_heap.h"
 #include "os/memory_kills.h"
 #include "process/guarded_context.h"
+#include "process/job_door.h"
 #include "process/program_report.h"
 #include "process/rank_birth.h"
 
@@ -49,6 +50,10 @@ class Guardian {
   void sweep_orphans();
   void adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors);
   void refuse(std::uint32_t index, const char* reason);
+  /// Lets `retinue ps` and its like speak with the job.
+  void serve_door();
+  /// Lets the job's clock stand while a rank is debugged.
+  void keep_clock();
   void stop_contexts_of_dead_parents();
   void free_ended_contexts();
   /// What is left of the job: log clerks, and all others.
@@ -63,6 +68,7 @@ class Guardian {
 
   GuardianSetup setup_;
   FileDescriptor child_events_;
+  JobDoor door_;
   MemoryKills memory_kills_;
   ProgramReport program_report_;
   RankBirth birth_;

@@ -129,19 +129,36 @@ std::size_t count_repeats(const std::vector<StackLine>& lines, std::size_t first
 
 }  // namespace
 
-std::vector<StackLine> trim_stack(std::vector<StackLine> lines) {
-  const auto is_raising = [](const StackLine& line) { return is_unnamed_runtime(line) || is_among(line, kRaising); };
+namespace {
+
+using Lines = std::vector<StackLine>;
+
+/// Where what is not the user's begins, from `first` outwards.
+Lines::iterator end_of_users(Lines& lines, Lines::iterator first) {
   const auto is_plumbing = [](const StackLine& line) { return is_among(line, kPlumbing); };
   const auto is_glue = [](const StackLine& line) {
     return is_unnamed_runtime(line) || is_among(line, kGlue) || line.file.find("/include/c++/") != std::string::npos;
   };
-  const auto first = std::find_if_not(lines.begin(), lines.end(), is_raising);
   auto last = std::find_if(first, lines.end(), is_plumbing);
   const bool has_end = last != lines.end() || (first != last && is_unnamed_runtime(lines.back()));
   while (has_end && last != first && is_glue(*std::prev(last))) --last;
+  return last;
+}
+
+}  // namespace
+
+std::vector<StackLine> trim_stack(std::vector<StackLine> lines) {
+  const auto is_raising = [](const StackLine& line) { return is_unnamed_runtime(line) || is_among(line, kRaising); };
+  const auto first = std::find_if_not(lines.begin(), lines.end(), is_raising);
+  const auto last = end_of_users(lines, first);
   // A stack of nothing but plumbing is Retinue's own failure: then all of it is news.
   if (last == first) return lines;
   return {std::make_move_iterator(first), std::make_move_iterator(last)};
+}
+
+std::vector<StackLine> trim_outside(std::vector<StackLine> lines) {
+  if (const auto last = end_of_users(lines, lines.begin()); last != lines.begin()) lines.erase(last, lines.end());
+  return lines;
 }
 
 std::string stack_text(const std::vector<StackLine>& lines) {

@@ -19,6 +19,8 @@ struct StackLine {
 /// Takes away what is not the user's: how the C++ runtime throws and terminates from the front, and from the back all
 /// from Retinue's first own frame outwards, or what the C library does before main and before a thread's function.
 std::vector<StackLine> trim_stack(std::vector<StackLine> lines);
+/// The latter alone: for a stack that did not fail.
+std::vector<StackLine> trim_outside(std::vector<StackLine> lines);
 
 /// One numbered line each; a function that only repeats itself is told once with its count.
 std::string stack_text(const std::vector<StackLine>& lines);

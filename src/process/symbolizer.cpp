@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "process/stack_capture.h"
-#include "process/stack_text.h"
 
 namespace retinue {
 namespace {
@@ -15,23 +14,11 @@ std::string path_of(const CrashRecord::Object& object) {
   return {object.path, strnlen(object.path, sizeof object.path)};
 }
 
-/// `names_at(path, offset)` gives what stands there.
-template <class NamesAt>
-void append_frame(const CrashRecord& record, const CrashRecord::Frame& frame, NamesAt names_at,
+void append_found(const std::string& path, std::uint64_t offset, const std::vector<SourceFrame>& found,
                   std::vector<StackLine>& lines) {
-  if (frame.object == kSkippedFrames) {
-    lines.push_back({.function = {}, .file = {}, .line = 0, .object = {}, .offset = 0, .skipped = frame.offset});
-    return;
-  }
   StackLine line;
-  line.offset = frame.offset;
-  if (frame.object >= std::min<std::size_t>(record.object_count, CrashRecord::kMaxObjects)) {
-    lines.push_back(line);
-    return;
-  }
-  const std::string path = path_of(record.objects[frame.object]);
+  line.offset = offset;
   line.object = path.substr(path.rfind('/') + 1);
-  const std::vector<SourceFrame> found = names_at(path, frame.offset);
   if (found.empty()) lines.push_back(line);
   for (const SourceFrame& source : found) {
     // gcc splits a function and inlines the part into the rest: one function to the reader, its innermost line is
@@ -42,6 +29,22 @@ void append_frame(const CrashRecord& record, const CrashRecord::Frame& frame, Na
     line.line = source.line;
     lines.push_back(line);
   }
+}
+
+/// `names_at(path, offset)` gives what stands there.
+template <class NamesAt>
+void append_frame(const CrashRecord& record, const CrashRecord::Frame& frame, NamesAt names_at,
+                  std::vector<StackLine>& lines) {
+  if (frame.object == kSkippedFrames) {
+    lines.push_back({.function = {}, .file = {}, .line = 0, .object = {}, .offset = 0, .skipped = frame.offset});
+    return;
+  }
+  if (frame.object >= std::min<std::size_t>(record.object_count, CrashRecord::kMaxObjects)) {
+    append_found({}, frame.offset, {}, lines);
+    return;
+  }
+  const std::string path = path_of(record.objects[frame.object]);
+  append_found(path, frame.offset, names_at(path, frame.offset), lines);
 }
 
 template <class NamesAt>
@@ -70,6 +73,10 @@ const std::vector<SourceFrame>& Symbolizer::names_at(const std::string& path, st
 
 std::string Symbolizer::symbolize(const CrashRecord& record) noexcept {
   return text_of(record, [this](const std::string& path, std::uint64_t offset) { return names_at(path, offset); });
+}
+
+void Symbolizer::append_lines(const std::string& path, std::uint64_t offset, std::vector<StackLine>& lines) {
+  append_found(path, offset, path.starts_with('/') ? names_at(path, offset) : std::vector<SourceFrame>{}, lines);
 }
 
 std::string stack_without_names(const CrashRecord& record) noexcept {

@@ -7,6 +7,7 @@
 
 #include "ipc/crash_record.h"
 #include "process/object_symbols.h"
+#include "process/stack_text.h"
 
 namespace retinue {
 
@@ -24,6 +25,9 @@ class Symbolizer {
   /// information a frame is symbol and offset, without the file object and offset. Never throws: what cannot be said is
   /// left out.
   std::string symbolize(const CrashRecord& record) noexcept;
+
+  /// Appends what stands at `offset` of the object in `path`: a line, or several where functions were inlined.
+  void append_lines(const std::string& path, std::uint64_t offset, std::vector<StackLine>& lines);
 
  private:
   struct Object {

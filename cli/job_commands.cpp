@@ -1,0 +1,49 @@
+#include "job_commands.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace retinue {
+namespace {
+
+constexpr const char* kJobHelp = "Its name, its id or a unique beginning of either, or its program's pid";
+constexpr const char* kContextHelp = "Only ranks of this context, as `retinue ps` lists it";
+
+}  // namespace
+
+bool is_job_command(const std::string& word) {
+  return std::ranges::count(std::array<std::string_view, 4>{"ps", "stop", "stacks", "debug"}, word) > 0;
+}
+
+JobCommands::JobCommands(CLI::App& app)
+    : ps_(app.add_subcommand("ps", "List your running jobs with their ranks, states, CPU time and memory")),
+      stop_(app.add_subcommand("stop", "Stop a job's ranks: SIGTERM, and SIGKILL when their time is over")),
+      stacks_(app.add_subcommand("stacks", "Print the stack of every thread of a job's ranks")),
+      debug_(app.add_subcommand("debug", "Attach gdb to a rank; the job's deadlines pause until gdb leaves")) {
+  ps_->add_flag("--all", ps_options_.all, "Other users' jobs too; for root");
+  ps_->add_flag("--json", ps_options_.json, "For programs");
+  stop_->add_option("job", stop_options_.job, kJobHelp)->required();
+  stop_
+      ->add_option("--timeout", stop_options_.timeout_seconds,
+                   "Seconds to wait for the ranks' ends; left out: what their stop policies allow, and 10")
+      ->check(CLI::NonNegativeNumber);
+  stacks_->add_option("job", stacks_options_.job, kJobHelp)->required();
+  stacks_->add_option("--rank", stacks_options_.rank, "Only this rank's")->check(CLI::NonNegativeNumber);
+  stacks_->add_option("--context", stacks_options_.context, kContextHelp)->check(CLI::NonNegativeNumber);
+  stacks_->add_option("--timeout", stacks_options_.timeout_seconds, "Seconds for each rank, at most")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  debug_->add_option("job", debug_options_.job, kJobHelp)->required();
+  debug_->add_option("--rank", debug_options_.rank, "The rank")->required()->check(CLI::NonNegativeNumber);
+  debug_->add_option("--context", debug_options_.context, kContextHelp)->check(CLI::NonNegativeNumber);
+}
+
+int JobCommands::run() const {
+  if (ps_->parsed()) return ps_command(ps_options_);
+  if (stop_->parsed()) return stop_command(stop_options_);
+  if (stacks_->parsed()) return stacks_command(stacks_options_);
+  return debug_command(debug_options_);
+}
+
+}  // namespace retinue

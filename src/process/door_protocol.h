@@ -1,0 +1,33 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+/// What is said at a job's door: one request, one answer.
+namespace retinue {
+
+/// What all doors' names begin with: "retinue/<uid>/"; the job's id in hexadecimal digits follows.
+std::string door_prefix(uid_t user);
+std::string door_name(uid_t user, std::uint64_t job_id);
+
+/// Changes with the structures below, not with the layout of job memory.
+constexpr std::uint32_t kDoorVersion = 1;
+
+struct DoorRequest {
+  enum Kind : std::uint32_t {
+    kLook = 0,   ///< Answered at once, with job memory's descriptor.
+    kStop = 1,   ///< Stop all ranks by their policies, SIGTERM first; answered when none is left.
+    kDebug = 2,  ///< The job's clock stands until this connection ends; answered at once.
+  };
+  std::uint32_t version = kDoorVersion;
+  std::uint32_t kind = kLook;
+};
+
+struct DoorAnswer {
+  std::uint32_t version = kDoorVersion;
+  std::uint32_t refused = 0;  ///< 1: the guardian does not know the request's kind or version.
+};
+
+}  // namespace retinue

@@ -1,0 +1,147 @@
+#include "process/found_job.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+
+#include "ipc/job_layout.h"
+#include "ipc/job_name.h"
+#include "os/control_socket.h"
+#include "os/local_socket.h"
+#include "os/process_look.h"
+#include "process/door_protocol.h"
+#include "retinue/base/deadline.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(2);
+
+/// "retinue/<uid>/<id>"; the uid that the name claims.
+bool parse_door(const std::string& door, FoundJob& job) {
+  const std::size_t begin = door.find('/') + 1;
+  const std::size_t end = door.find('/', begin);
+  if (end == std::string::npos) return false;
+  const char* const last = door.data() + end;
+  if (std::from_chars(door.data() + begin, last, job.user).ptr != last) return false;
+  job.door = door;
+  job.id = door.substr(end + 1);
+  return !job.id.empty() && job.id.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+bool becomes_readable(int fd, std::chrono::milliseconds timeout) {
+  const Deadline deadline = Deadline::after(timeout);
+  for (;;) {
+    pollfd entry{fd, POLLIN, 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left(std::chrono::hours(1)));
+    const int ready = poll(&entry, 1, static_cast<int>(left.count()));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) throw SystemError("waiting for a job's guardian", errno);
+    if (deadline.passed()) return false;
+  }
+}
+
+/// Whoever sent the descriptor could make what is not sealed smaller under our eyes, which would kill us.
+void check_seals(int memfd) {
+  const int seals = fcntl(memfd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) throw UsageError("its guardian gave something else than job memory");
+}
+
+void check_namespace(const FoundJob& job) {
+  const pid_t pid = process_slot(*job.memory, kGuardianSlot).pid.load(std::memory_order_relaxed);
+  if (job.guardian == pid) return;
+  throw UsageError(
+      "it runs in another PID namespace (a container's), where its processes have other numbers: call "
+      "this command there");
+}
+
+std::string silence_of(pid_t guardian) {
+  const auto look = look_at_process(guardian);
+  const bool is_stopped = look && (look->state == 'T' || look->state == 't');
+  return is_stopped ? fmt::format("its guardian is stopped: kill -CONT {}", guardian)
+                    : fmt::format("its guardian (pid {}) does not answer", guardian);
+}
+
+void look(FoundJob& job) {
+  const FileDescriptor socket = ask_at_door(job, DoorRequest::kLook);
+  if (!socket) return;
+  if (!becomes_readable(socket.get(), kPatience)) throw TimeoutError(silence_of(job.guardian));
+  DoorAnswer answer;
+  std::vector<FileDescriptor> descriptors;
+  if (receive_message(socket.get(), &answer, sizeof answer, descriptors) == 0) return;  // It ended just now.
+  if (answer.version != kDoorVersion || answer.refused != 0 || descriptors.size() != 1)
+    throw UsageError("it was made by another version of Retinue: use that one's `retinue`");
+  check_seals(descriptors.front().get());
+  job.memory = JobMemory::attach(descriptors.front().get());
+  check_namespace(job);
+}
+
+}  // namespace
+
+std::string FoundJob::name() const {
+  const std::string name = memory ? printable(job_name(memory->header())) : "";
+  return name.empty() ? id : name;
+}
+
+pid_t FoundJob::program() const {
+  return memory ? process_slot(*memory, kProgramSlot).pid.load(std::memory_order_relaxed) : 0;
+}
+
+std::vector<FoundJob> find_jobs(WhoseJobs whose) {
+  std::vector<FoundJob> jobs;
+  for (const std::string& door : listening_names(whose == WhoseJobs::kAll ? "retinue/" : door_prefix(geteuid()))) {
+    FoundJob job;
+    if (!parse_door(door, job)) continue;
+    try {
+      look(job);
+      if (!job.memory) continue;
+    } catch (const Error& error) {
+      job.problem = error.what();
+      job.memory.reset();
+    }
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+FileDescriptor ask_at_door(FoundJob& job, std::uint32_t kind) {
+  auto socket = connect_local(job.door, kPatience);
+  if (!socket) return {};
+  const SocketPeer peer = peer_of(socket->get());
+  if (peer.uid != job.user)
+    throw UsageError(fmt::format("it belongs to user {}, who is not who its name says: let it alone", peer.uid));
+  job.guardian = peer.pid;
+  const DoorRequest request{.kind = kind};
+  try {
+    send_message(socket->get(), &request, sizeof request);
+  } catch (const Closed&) {
+    return {};
+  }
+  return std::move(*socket);
+}
+
+FileDescriptor pause_deadlines(FoundJob& job) {
+  FileDescriptor socket = ask_at_door(job, DoorRequest::kDebug);
+  if (socket && !becomes_readable(socket.get(), kPatience)) throw TimeoutError(silence_of(job.guardian));
+  DoorAnswer answer;
+  std::vector<FileDescriptor> none;
+  if (!socket || receive_message(socket.get(), &answer, sizeof answer, none) == 0 || answer.refused != 0)
+    throw Error("the job has ended, or its guardian lets in no more debuggers");
+  return socket;
+}
+
+bool stop_job(FoundJob& job, std::chrono::milliseconds timeout) {
+  const FileDescriptor socket = ask_at_door(job, DoorRequest::kStop);
+  // The answer, or the end of the guardian, which leaves no rank.
+  return !socket || becomes_readable(socket.get(), timeout);
+}
+
+}  // namespace retinue

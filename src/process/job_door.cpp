@@ -1,0 +1,116 @@
+#include "process/job_door.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "ipc/job_layout.h"
+#include "os/control_socket.h"
+#include "os/local_socket.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+/// One that says nothing must not keep others out: the oldest makes room.
+constexpr std::size_t kMaxVisitors = 16;
+
+bool may_enter(int socket) {
+  const uid_t user = peer_of(socket).uid;
+  return user == geteuid() || user == 0;
+}
+
+void answer(int socket, const DoorAnswer& answer, const std::vector<int>& descriptors) {
+  try {
+    send_message(socket, &answer, sizeof answer, descriptors);
+  } catch (const Error&) {
+    // It is gone, or does not read: nothing of ours depends on it.
+  }
+}
+
+}  // namespace
+
+std::string door_prefix(uid_t user) {
+  return fmt::format("retinue/{}/", user);
+}
+
+std::string door_name(uid_t user, std::uint64_t job_id) {
+  return door_prefix(user) + fmt::format("{:016x}", job_id);
+}
+
+void JobDoor::open(const JobMemory& memory) {
+  if (auto socket = listen_local(door_name(geteuid(), memory.header().job_id))) listening_ = std::move(*socket);
+}
+
+void JobDoor::add_entries(std::vector<pollfd>& entries) const {
+  for (const int fd : fds()) entries.push_back({fd, POLLIN, 0});
+}
+
+std::vector<int> JobDoor::fds() const {
+  std::vector<int> fds;
+  if (listening_) fds.push_back(listening_.get());
+  for (const Visitor& visitor : visitors_) fds.push_back(visitor.socket.get());
+  return fds;
+}
+
+void JobDoor::let_in() {
+  if (!listening_) return;
+  while (auto socket = accept_local(listening_.get())) {
+    if (!may_enter(socket->get())) continue;
+    const auto says_nothing = [](const Visitor& visitor) { return !visitor.waits_for_stop && !visitor.debugs; };
+    const auto oldest = std::ranges::find_if(visitors_, says_nothing);
+    if (visitors_.size() >= kMaxVisitors && oldest == visitors_.end()) continue;
+    if (visitors_.size() >= kMaxVisitors) visitors_.erase(oldest);
+    visitors_.push_back({std::move(*socket)});
+  }
+  // Without a descriptor for who waits, poll() would return at once for ever: a sleeping job must use no CPU.
+  if (errno == EMFILE || errno == ENFILE) listening_.reset();
+}
+
+bool JobDoor::serve(const JobMemory& memory) {
+  bool stop = false;
+  let_in();
+  std::erase_if(visitors_, [&](Visitor& visitor) { return !serve(visitor, memory, stop); });
+  return stop;
+}
+
+bool JobDoor::serve(Visitor& visitor, const JobMemory& memory, bool& stop) {
+  DoorRequest request;
+  const ssize_t bytes = recv(visitor.socket.get(), &request, sizeof request, MSG_DONTWAIT);
+  if (bytes < 0) return errno == EAGAIN || errno == EINTR;
+  if (bytes == 0 || visitor.waits_for_stop || visitor.debugs) return false;
+  if (bytes == sizeof request && request.version == kDoorVersion) {
+    if (request.kind == DoorRequest::kLook) {
+      answer(visitor.socket.get(), {}, {memory.memfd()});
+      return false;
+    }
+    if (request.kind == DoorRequest::kDebug) {
+      answer(visitor.socket.get(), {}, {});
+      visitor.debugs = true;
+      return true;
+    }
+    if (request.kind == DoorRequest::kStop) {
+      stop = true;
+      visitor.waits_for_stop = true;
+      return true;
+    }
+  }
+  answer(visitor.socket.get(), {.refused = 1}, {});
+  return false;
+}
+
+bool JobDoor::has_debugger() const {
+  return std::ranges::any_of(visitors_, &Visitor::debugs);
+}
+
+void JobDoor::tell_stopped() {
+  std::erase_if(visitors_, [](const Visitor& visitor) {
+    if (visitor.waits_for_stop) answer(visitor.socket.get(), {}, {});
+    return visitor.waits_for_stop;
+  });
+}
+
+}  // namespace retinue

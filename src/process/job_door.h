@@ -1,0 +1,48 @@
+#pragma once
+
+#include <poll.h>
+
+#include <vector>
+
+#include "os/file_descriptor.h"
+#include "process/door_protocol.h"
+#include "retinue/ipc/job_memory.h"
+
+namespace retinue {
+
+/// Where `retinue ps` and its like find a job and speak to it: the guardian's listening socket and who came to it.
+///
+/// It has no name in any file system and is gone with the guardian. Only the job's user and root are let in. A job that
+/// cannot have one runs all the same; it is not listed then. Nothing here blocks.
+class JobDoor {
+ public:
+  void open(const JobMemory& memory);
+
+  /// What poll() shall watch.
+  void add_entries(std::vector<pollfd>& entries) const;
+  /// Descriptors that no rank should have.
+  std::vector<int> fds() const;
+
+  /// Lets in who waits, and answers who looks. True: somebody asks for the job's stop.
+  bool serve(const JobMemory& memory);
+  /// Whether somebody debugs one of the ranks now.
+  bool has_debugger() const;
+  /// No rank runs: tells those who wait for that.
+  void tell_stopped();
+
+ private:
+  struct Visitor {
+    FileDescriptor socket;
+    bool waits_for_stop = false;
+    bool debugs = false;
+  };
+
+  void let_in();
+  /// False: the visitor has what it came for, or is gone.
+  bool serve(Visitor& visitor, const JobMemory& memory, bool& stop);
+
+  FileDescriptor listening_;
+  std::vector<Visitor> visitors_;
+};
+
+}  // namespace retinue
