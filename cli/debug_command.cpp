@@ -26,7 +26,7 @@ int debug_command(const DebugOptions& options) {
   }
   const FileDescriptor pause = pause_deadlines(job);
   fcntl(pause.get(), F_SETFD, 0);  // gdb has it until it ends, however that comes.
-  unsetenv(kBootstrapVariable);   // In a rank's shell: gdb is no rank.
+  unsetenv(kBootstrapVariable);    // In a rank's shell: gdb is no rank.
   const std::string pid = std::to_string(ranks.front().pid);
   std::fflush(stdout);
   execlp("gdb", "gdb", "-p", pid.c_str(), static_cast<char*>(nullptr));

@@ -64,6 +64,13 @@ int ended_by(const SignalForwarder& signals) {
   return Runtime::current().memory()->header().stop_asked.load(std::memory_order_acquire);
 }
 
+/// Who sits before this command did not ask for it: it says by whom it was stopped.
+int exit_code_at_end(const SignalForwarder& signals) {
+  const int signal = ended_by(signals);
+  if (signal != 0 && signals.ended_by() == 0) fmt::print(stderr, "retinue run: stopped by `retinue stop`\n");
+  return signal == 0 ? 0 : 128 + signal;
+}
+
 /// One life of all ranks. Errors: ProcessException when one fails.
 void run_attempt(const RunOptions& options, const std::vector<PlannedRank>& plan, const Devices& devices, int number,
                  const std::string& log_dir, SignalForwarder& signals) {
@@ -95,10 +102,10 @@ int run_command(const RunOptions& options) {
     if (number == 0 && !log_dir.empty()) fmt::print(stderr, "retinue run: logs are in {}\n", logs.run_folder());
     try {
       run_attempt(options, plan, devices, number, log_dir, signals);
-      return ended_by(signals) != 0 ? 128 + ended_by(signals) : 0;
+      return exit_code_at_end(signals);
     } catch (const ProcessException& failure) {
       fmt::print(stderr, "retinue run: {}\n", failure.what());
-      if (ended_by(signals) != 0) return 128 + ended_by(signals);
+      if (ended_by(signals) != 0) return exit_code_at_end(signals);
       if (number >= options.max_restarts) return exit_code_of(failure);
     }
     fmt::print(stderr, "retinue run: starting all {} ranks again: restart {} of {}\n", plan.size(), number + 1,
