@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "os/memory.h"
+
 namespace retinue {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 constexpr std::size_t kMembersOffset = round_up(sizeof(BoardHeader), alignof(Member));
 

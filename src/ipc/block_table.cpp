@@ -49,10 +49,6 @@ void repair(const JobMemory& memory) {
   table.lowest_free_descriptor = 0;
 }
 
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 /// First fit from below, so that pages that were used before are used again; large blocks begin with a huge page.
 /// Returns page_count where none is left.
 std::uint64_t find_pages(const JobMemory& memory, std::uint64_t wanted) {

@@ -14,10 +14,6 @@
 namespace retinue {
 namespace {
 
-std::size_t round_up(std::size_t bytes, std::size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
-
 void lay_out(JobHeader& header, std::size_t capacity) {
   header.capacity_bytes = capacity;
   header.header_bytes = sizeof(JobHeader);

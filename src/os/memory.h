@@ -13,6 +13,11 @@ FileDescriptor create_sealed_memfd(const char* name, std::size_t bytes);
 /// The unit in which memory is committed: a huge page of x86-64, and of aarch64 with pages of 4 KiB.
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
+/// The smallest multiple of `unit` that is not below `value`.
+constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
 /// Maps all of `memfd` shared, at a multiple of kHugePageBytes; kept out of core dumps.
 std::byte* map_shared(int memfd, std::size_t bytes);
 void unmap(std::byte* base, std::size_t bytes);

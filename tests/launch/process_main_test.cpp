@@ -15,26 +15,18 @@
 #include "launch/main_with_runtime.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
+#include "support/usage_error.h"
 
 using retinue::Process;
 using retinue::ProcessOptions;
 using retinue::RankContext;
 using retinue::Runtime;
 using retinue::test::EachStartMethod;
+using retinue::test::usage_error_of;
 
 namespace {
 
 constexpr auto kLong = std::chrono::minutes(1);
-
-template <class Call>
-std::string usage_error_of(Call call) {
-  try {
-    call();
-  } catch (const retinue::UsageError& error) {
-    return error.what();
-  }
-  return "no UsageError";
-}
 
 bool is_readable(int fd, int timeout_ms) {
   pollfd entry{fd, POLLIN, 0};

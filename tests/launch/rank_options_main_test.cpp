@@ -13,24 +13,16 @@
 #include "os/cpus.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
+#include "support/usage_error.h"
 
 using retinue::CpuAffinity;
 using retinue::Program;
 using retinue::RankContext;
 using retinue::SpawnOptions;
 using retinue::test::EachStartMethod;
+using retinue::test::usage_error_of;
 
 namespace {
-
-template <class Call>
-std::string usage_error_of(Call call) {
-  try {
-    call();
-  } catch (const retinue::UsageError& error) {
-    return error.what();
-  }
-  return "no UsageError";
-}
 
 std::string value_or_none(const char* name) {
   const char* value = std::getenv(name);

@@ -9,22 +9,14 @@
 #include "launch/main_with_runtime.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
+#include "support/usage_error.h"
 
 using retinue::Arguments;
 using retinue::RankContext;
 using retinue::test::EachStartMethod;
+using retinue::test::usage_error_of;
 
 namespace {
-
-template <class Call>
-std::string usage_error_of(Call call) {
-  try {
-    call();
-  } catch (const retinue::UsageError& error) {
-    return error.what();
-  }
-  return "no UsageError";
-}
 
 std::string describe(RankContext& context, const std::string& text, int number) {
   const char* own = std::getenv("RETINUE_TEST_OWN");

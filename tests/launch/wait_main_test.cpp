@@ -10,6 +10,7 @@
 #include "launch/main_with_runtime.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
+#include "support/usage_error.h"
 
 using retinue::ProcessContext;
 using retinue::RankContext;
@@ -17,20 +18,11 @@ using retinue::RankEnd;
 using retinue::RunResult;
 using retinue::Runtime;
 using retinue::test::EachStartMethod;
+using retinue::test::usage_error_of;
 
 namespace {
 
 constexpr auto kLong = std::chrono::minutes(1);
-
-template <class Call>
-std::string usage_error_of(Call call) {
-  try {
-    call();
-  } catch (const retinue::UsageError& error) {
-    return error.what();
-  }
-  return "no UsageError";
-}
 
 std::vector<std::string> names_of(RankContext& context, const std::string& name) {
   return std::vector<std::string>(static_cast<std::size_t>(context.rank()), name);
