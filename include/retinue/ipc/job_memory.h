@@ -32,6 +32,11 @@ class JobMemory {
   /// made by another version of Retinue.
   static std::shared_ptr<JobMemory> attach(int memfd);
 
+  /// That of the job that this process belongs to. Errors: UsageError without a Runtime.
+  static const std::shared_ptr<JobMemory>& current();
+  /// Called by Runtime only.
+  static void set_current(std::shared_ptr<JobMemory> memory);
+
   ~JobMemory();
   JobMemory(const JobMemory&) = delete;
   JobMemory& operator=(const JobMemory&) = delete;
