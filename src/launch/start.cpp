@@ -15,7 +15,6 @@
 
 #include "launch/log_options.h"
 #include "launch/new_request.h"
-#include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
 #include "os/environment.h"
@@ -148,7 +147,7 @@ void wait_at_gate(const Runtime::Impl& runtime, std::uint32_t context, const Pro
 
 /// Forks one rank that runs `body`, and tells the guardian of it, or that it could not be forked. Returns its pid or 0.
 pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank, const StartRequest& request,
-                   const std::function<void(RankContext&)>& body) {
+                   const detail::RankBody& body) {
   const ContextRecord& record = context_record(*runtime.memory, index);
   ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
   const pid_t parent = getpid();
@@ -205,8 +204,7 @@ void set_sentinel(StartRequest& request, int sentinel) {
   request.tells_failure = sentinel >= 0 ? 1 : 0;
 }
 
-ProcessContext launch_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body,
-                              int sentinel) {
+ProcessContext launch_closure(const StartOptions& options, int nprocs, const detail::RankBody& body, int sentinel) {
   Runtime::Impl& runtime = Runtime::current().impl();
   StartRequest request = new_request(options, StartKind::kClosure, static_cast<std::size_t>(nprocs));
   set_sentinel(request, sentinel);
@@ -228,11 +226,7 @@ ProcessContext launch_function(const StartOptions& options, const detail::EntryK
     const detail::EntryThunk thunk = detail::find_entry(entry);
     return launch_closure(
         options, arguments.nprocs,
-        [thunk, &arguments](RankContext& context) {
-          ProcessSlot& slot = process_slot(*context.memory(), context.memory()->own_slot());
-          store_returned(*context.memory(), slot, thunk(context, arguments.of(context.rank())));
-        },
-        sentinel);
+        [thunk, &arguments](RankContext& context) { return thunk(context, arguments.of(context.rank())); }, sentinel);
   }
   StartRequest request =
       new_request(options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction,
@@ -271,7 +265,7 @@ ProcessContext start_function(const StartOptions& options, const EntryKey& entry
   return launch_function(options, entry, std::move(arguments), kNoSentinel);
 }
 
-ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body) {
+ProcessContext start_closure(const StartOptions& options, int nprocs, const RankBody& body) {
   return launch_closure(options, nprocs, body, kNoSentinel);
 }
 
