@@ -15,7 +15,6 @@
 
 #include "launch/log_options.h"
 #include "launch/new_request.h"
-#include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
 #include "os/environment.h"
@@ -59,7 +58,7 @@ std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartO
     ContextRecord& record = context_record(*runtime.memory, index);
     record.daemon = request.daemon;
     for (std::size_t rank = 0; rank < request.ranks.size(); ++rank)
-      process_slot(*runtime.memory, record.slots[rank]).cpu_share = cpu_share_of(request, rank);
+      process_slot(*runtime.memory, record.slots[rank]).cpu_share = request.ranks[rank].threads;
     store_request(*runtime.memory, record, request);
     std::fflush(stdout);  // Before the ranks print: lines appear in the order in which they were written.
     const FileDescriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -148,7 +147,7 @@ void wait_at_gate(const Runtime::Impl& runtime, std::uint32_t context, const Pro
 
 /// Forks one rank that runs `body`, and tells the guardian of it, or that it could not be forked. Returns its pid or 0.
 pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank, const StartRequest& request,
-                   const std::function<void(RankContext&)>& body) {
+                   const detail::RankBody& body) {
   const ContextRecord& record = context_record(*runtime.memory, index);
   ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
   const pid_t parent = getpid();
@@ -208,8 +207,7 @@ void set_sentinel(StartRequest& request, int sentinel) {
   request.tells_failure = sentinel >= 0 ? 1 : 0;
 }
 
-ProcessContext launch_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body,
-                              int sentinel) {
+ProcessContext launch_closure(const StartOptions& options, int nprocs, const detail::RankBody& body, int sentinel) {
   Runtime::Impl& runtime = Runtime::current().impl();
   StartRequest request = new_request(options, StartKind::kClosure, static_cast<std::size_t>(nprocs));
   set_sentinel(request, sentinel);
@@ -231,10 +229,7 @@ ProcessContext launch_function(const StartOptions& options, const detail::EntryK
     const detail::EntryThunk thunk = detail::find_entry(entry);
     return launch_closure(
         options, arguments.nprocs,
-        [thunk, &arguments](RankContext& context) {
-          ProcessSlot& slot = process_slot(*context.memory(), context.memory()->own_slot());
-          store_returned(*context.memory(), slot, thunk(context, arguments.of(context.rank()).bytes));
-        },
+        [thunk, &arguments](RankContext& context) { return thunk(context, arguments.of(context.rank()).bytes); },
         sentinel);
   }
   StartRequest request =
@@ -274,7 +269,7 @@ ProcessContext start_function(const StartOptions& options, const EntryKey& entry
   return launch_function(options, entry, std::move(arguments), kNoSentinel);
 }
 
-ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body) {
+ProcessContext start_closure(const StartOptions& options, int nprocs, const RankBody& body) {
   return launch_closure(options, nprocs, body, kNoSentinel);
 }
 
