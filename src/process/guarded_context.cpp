@@ -12,6 +12,7 @@
 #include "os/clock.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
+#include "os/process_look.h"
 #include "process/failure_text.h"
 #include "process/rank_birth.h"
 
@@ -199,7 +200,14 @@ void GuardedContext::step_ladder(Member& member, int signal) const {
     slot.stopped_ns.compare_exchange_strong(unset, monotonic_ns(), std::memory_order_relaxed);
     slot.stop_signal.store(signal, std::memory_order_relaxed);
   }
+  if (signal == SIGKILL && fault_skips("guardian.kill", slot.rank)) return;
   signal_group(member, signal);
+}
+
+void GuardedContext::abandon(Member& member) {
+  const auto look = look_at_process(member.pid);
+  process_slot(*memory_, member.slot).abandoned_in = look ? look->state : '?';
+  note_end(member, SIGKILL, {});
 }
 
 void GuardedContext::kill_all(Clock::time_point now) {
@@ -252,8 +260,8 @@ void GuardedContext::on_time(Clock::time_point now) {
   } else if (phase_ == Phase::kTerminating) {
     kill_all(now);
   } else if (phase_ == Phase::kKilling) {
-    for (Member& member : members_)  // The kernel does not let them go (state D): report and go on.
-      if (!member.ended) note_end(member, SIGKILL, {});
+    for (Member& member : members_)
+      if (!member.ended) abandon(member);
     after_end();
   } else if (phase_ == Phase::kSymbolizing) {
     kill(clerk_, SIGKILL);

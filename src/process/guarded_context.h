@@ -107,6 +107,8 @@ class GuardedContext {
   /// Signals a rank as the job's doing.
   void step_ladder(Member& member, int signal) const;
   void kill_all(Clock::time_point now);
+  /// SIGKILL did not end it in time: the job goes on without it.
+  void abandon(Member& member);
   bool leaves_time() const { return phase_ == Phase::kRunning || phase_ == Phase::kTerminating; }
   void after_end();
   void begin_symbolizing();
