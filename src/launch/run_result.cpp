@@ -64,7 +64,7 @@ std::string_view RunResult::archive_of(int rank, const std::type_info& wanted) c
   if (returned.type != wanted.name())
     throw UsageError(fmt::format("RunResult: asked for a value of type {}, but the function returned {} (rank {})",
                                  readable(wanted.name()), readable(returned.type.c_str()), rank));
-  return returned.archive;
+  return returned.value.bytes;
 }
 
 }  // namespace retinue

@@ -151,6 +151,7 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
   const ContextRecord& record = context_record(*runtime.memory, index);
   ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
   const pid_t parent = getpid();
+  runtime.memory->retain_holds_for(record.slots[rank]);
   const pid_t pid = fork();
   if (pid == 0) {
     die_with_parent(parent);
@@ -186,14 +187,16 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
 
 /// Archives that are the same for all ranks are there once.
 void put_arguments(StartRequest& request, detail::EncodedArguments& arguments) {
+  for (const detail::Encoded& archive : arguments.archives)
+    request.references.insert(request.references.end(), archive.references.begin(), archive.references.end());
   if (arguments.archives.size() == 1) {
-    request.archives = std::move(arguments.archives.front());
+    request.archives = std::move(arguments.archives.front().bytes);
     for (RankRequest& rank : request.ranks) rank.archive = {0, request.archives.size()};
     return;
   }
   for (std::size_t rank = 0; rank < request.ranks.size(); ++rank) {
-    request.ranks[rank].archive = {request.archives.size(), arguments.archives[rank].size()};
-    request.archives += arguments.archives[rank];
+    request.ranks[rank].archive = {request.archives.size(), arguments.archives[rank].bytes.size()};
+    request.archives += arguments.archives[rank].bytes;
   }
 }
 
@@ -226,13 +229,14 @@ ProcessContext launch_function(const StartOptions& options, const detail::EntryK
     const detail::EntryThunk thunk = detail::find_entry(entry);
     return launch_closure(
         options, arguments.nprocs,
-        [thunk, &arguments](RankContext& context) { return thunk(context, arguments.of(context.rank())); }, sentinel);
+        [thunk, &arguments](RankContext& context) { return thunk(context, arguments.of(context.rank()).bytes); },
+        sentinel);
   }
   StartRequest request =
       new_request(options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction,
                   static_cast<std::size_t>(arguments.nprocs));
   set_sentinel(request, sentinel);
-  request.entry = detail::encode_value(entry);
+  request.entry = detail::encode_value(entry).bytes;
   // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
   if (method == StartMethod::kSpawn)
     request.command = {guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path(), runtime.arguments};
@@ -257,7 +261,7 @@ StartOptions start_options_of(const SpawnOptions& options) {
           .memory_nodes = options.memory_nodes};
 }
 
-const std::string& EncodedArguments::of(int rank) const {
+const Encoded& EncodedArguments::of(int rank) const {
   return archives.size() == 1 ? archives.front() : archives.at(static_cast<std::size_t>(rank));
 }
 
@@ -271,7 +275,7 @@ ProcessContext start_closure(const StartOptions& options, int nprocs, const Rank
 
 }  // namespace detail
 
-ProcessContext start_one(const StartOptions& options, const detail::EntryKey& entry, const std::string& arguments,
+ProcessContext start_one(const StartOptions& options, const detail::EntryKey& entry, const detail::Encoded& arguments,
                          int sentinel) {
   return launch_function(options, entry, {1, {arguments}}, sentinel);
 }

@@ -13,6 +13,7 @@
 
 #include "ipc/job_layout.h"
 #include "process/log_request.h"
+#include "retinue/ipc/shared_block.h"
 #include "retinue/process/stop_policy.h"
 
 namespace retinue {
@@ -97,8 +98,9 @@ struct StartRequest {
   LogRequest logs;
   std::vector<RankRequest> ranks;
   // Of the requester alone; not in a request that was loaded.
-  std::string archives;  ///< What the ranks' slices are of.
-  int sentinel_fd = -1;  ///< Goes to the guardian, which holds it until the context ends.
+  std::string archives;                 ///< What the ranks' slices are of.
+  std::vector<SharedBlock> references;  ///< What the archives refer to.
+  int sentinel_fd = -1;                 ///< Goes to the guardian, which holds it until the context ends.
 
   template <class Archive>
   void serialize(Archive& archive) {

@@ -21,9 +21,9 @@ namespace detail {
 /// One archive for all ranks, or one for each.
 struct EncodedArguments {
   int nprocs;
-  std::vector<std::string> archives;
+  std::vector<Encoded> archives;
 
-  const std::string& of(int rank) const;
+  const Encoded& of(int rank) const;
 };
 
 /// Errors: as spawn.
@@ -73,7 +73,7 @@ std::set<int> keys_of(const std::map<int, Value>& map) {
 /// Cost: two forks of a libtorch program take a few milliseconds.
 template <auto fn, class... Arguments>
 ProcessContext spawn(const SpawnOptions& options, Arguments&&... arguments) {
-  std::string archive = detail::encode<fn, detail::EntryStyle::kRank>(std::forward<Arguments>(arguments)...);
+  detail::Encoded archive = detail::encode<fn, detail::EntryStyle::kRank>(std::forward<Arguments>(arguments)...);
   if (options.nprocs < 1) throw UsageError("spawn: nprocs must be at least 1");
   ProcessContext context = detail::start_function(detail::start_options_of(options), detail::entry_key<fn>(),
                                                   {options.nprocs, {std::move(archive)}});
