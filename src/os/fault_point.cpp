@@ -5,6 +5,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <string>
+
+#include "retinue/base/error.h"
 
 namespace retinue {
 
@@ -19,7 +22,7 @@ void end_by_fault(const char* action) noexcept {
   kill(getpid(), SIGSEGV);
 }
 
-void fault_point(const char* place, int rank) noexcept {
+void fault_point(const char* place, int rank) {
   const char* wanted = std::getenv("RETINUE_FAULT");
   if (wanted == nullptr) return;
   const std::size_t length = std::strlen(place);
@@ -30,7 +33,9 @@ void fault_point(const char* place, int rank) noexcept {
     if (std::strtol(rest + 1, &end, 10) != rank) return;
     rest = end;
   }
-  if (*rest == '=') end_by_fault(rest + 1);
+  if (*rest != '=') return;
+  end_by_fault(rest + 1);
+  if (std::strcmp(rest + 1, "throw") == 0) throw Error(std::string("RETINUE_FAULT at ") + place);
 }
 
 }  // namespace retinue

@@ -12,7 +12,6 @@
 #include "os/fault_point.h"
 #include "os/futex.h"
 #include "os/process_calls.h"
-#include "process/job_sweep.h"
 
 namespace retinue {
 namespace {
@@ -102,8 +101,8 @@ void Guardian::run() {
     if (!shutting_down_ || !contexts_.empty()) continue;
     fault_point("guardian.shutdown");
     sweep_orphans();
-    if (had_closures_) sweep_job(*setup_.memory);  // Their orphans do not come to the guardian.
-    setup_.memory->header().swept.store(1, std::memory_order_release);
+    // Orphans of closures do not come to the guardian. What it cannot see is the program's to look for.
+    if (!had_closures_ || sweep_by_marks()) setup_.memory->header().swept.store(1, std::memory_order_release);
     _exit(0);
   }
 }

@@ -37,6 +37,9 @@ class Guardian {
   [[noreturn]] void run();
 
  private:
+  /// That no request may use up: who cannot look must not think that nobody is there.
+  static constexpr std::size_t kLookDescriptors = 4;
+
   void prepare_process();
   void wait_for_events();
   /// A step of half a millisecond towards `heap_is_huge_`, for moments without ranks and requests.
@@ -62,6 +65,9 @@ class Guardian {
     std::vector<pid_t> log_clerks;
   };
   Remains kill_ranks_and_orphans() const;
+  /// Its children, or nothing when it cannot see them: then what ranks left behind is swept by its marks.
+  std::vector<pid_t> children_or_sweep() const;
+  bool sweep_by_marks() const;
   [[noreturn]] void abandon_ship();
   GuardedContext* find(std::uint32_t index);
   std::vector<int> own_fds() const;

@@ -91,7 +91,7 @@ void Guardian::sweep_orphans() {
   const auto end = Clock::now() + kSweepTime;
   for (;;) {
     bool any = false;
-    for (const pid_t pid : children_of_self()) {
+    for (const pid_t pid : children_or_sweep()) {
       if (std::any_of(contexts_.begin(), contexts_.end(), [pid](const auto& each) { return each->owns(pid); }))
         continue;
       if (program_report_.owns(pid)) continue;

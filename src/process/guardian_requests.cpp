@@ -6,13 +6,16 @@
 #include <cstdio>
 
 #include "os/control_socket.h"
+#include "os/fault_point.h"
 #include "os/process_calls.h"
+#include "os/spare_descriptors.h"
 #include "process/guardian.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
 
 void Guardian::receive_requests() {
+  const DescriptorHeadroom headroom(kLookDescriptors);
   for (;;) {
     ControlMessage message{};
     std::vector<FileDescriptor> descriptors;
@@ -24,7 +27,7 @@ void Guardian::receive_requests() {
     } catch (const std::exception& error) {
       // One bad request must not take the job along.
       std::fprintf(stderr, "retinue: the guardian could not serve a request: %s\n", error.what());
-      if (message.context < kMaxContexts) refuse(message.context, error.what());
+      if (message.kind == ControlKind::kStart && message.context < kMaxContexts) refuse(message.context, error.what());
     }
   }
 }
@@ -50,6 +53,9 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
     case ControlKind::kSignal:
       if (context != nullptr) context->send_signal(message.pid, message.rank);
       break;
+    case ControlKind::kLeaving:
+      if (context != nullptr) context->expect_exit(message.rank);
+      break;
     case ControlKind::kShutdown:
       shutting_down_ = true;
       for (const auto& each : contexts_) end_with_program(*each, message.rank);
@@ -67,6 +73,7 @@ void Guardian::end_with_program(GuardedContext& context, std::uint32_t how) {
 }
 
 void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
+  fault_point("guardian.adopt", static_cast<int>(message.rank));
   FileDescriptor pidfd;
   if (message.pid > 0) {
     // The descriptor is lost where it exceeds a limit on the way.
@@ -80,9 +87,9 @@ void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std
   context.adopt(message.rank, pid, std::move(pidfd));
 }
 
-/// Ends a context that could not even begin: its ranks failed, all with the same message.
+/// Ends a context whose ranks could not be started: they failed, all with the same message.
 void Guardian::refuse(std::uint32_t index, const char* reason) {
-  if (find(index) != nullptr) return;
+  if (GuardedContext* begun = find(index); begun != nullptr) return begun->refuse(reason);
   ContextRecord& record = context_record(*setup_.memory, index);
   for (std::uint32_t rank = 0; rank < record.nprocs; ++rank) {
     ProcessSlot& slot = process_slot(*setup_.memory, record.slots[rank]);
@@ -107,6 +114,7 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
   const bool is_first = contexts_.empty();
   contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context, memory_kills_));
   GuardedContext& context = *contexts_.back();
+  fault_point("guardian.begin");
   context.tie(descriptors);
   context.start_logs(descriptors);
   // A requester that forks its ranks itself tells about them one by one.
