@@ -93,6 +93,7 @@ void read_own_reports(const RanksByFile& files) {
 
 void symbolize(CrashRecord& record, Symbolizer& symbolizer) {
   record.stack_phase.store(1, std::memory_order_relaxed);
+  fault_point("clerk.work");
   FixedText(record.stack) << symbolizer.symbolize(record);
   record.stack_phase.store(2, std::memory_order_release);
 }
@@ -105,11 +106,7 @@ void symbolize_all(const std::vector<ClerkRank>& ranks) {
   std::sort(records.begin(), records.end(),
             [](const CrashRecord* a, const CrashRecord* b) { return a->time_ns < b->time_ns; });
   Symbolizer symbolizer;
-  for (CrashRecord* record : records) {
-    record->stack_phase.store(1, std::memory_order_relaxed);
-    fault_point("clerk.work");
-    symbolize(*record, symbolizer);
-  }
+  for (CrashRecord* record : records) symbolize(*record, symbolizer);
 }
 
 void write_file(const std::string& file, const ErrorReport& report) {
