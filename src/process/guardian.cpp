@@ -63,6 +63,7 @@ void Guardian::prepare_process() {
   prctl(PR_SET_NAME, "retinue-guard");
   setpgid(0, 0);
   become_subreaper();
+  watcher_.start(*setup_.memory, setup_.program_pidfd.get());
   fault_point("guardian.start");
   request_short_slice();
   raise_descriptor_limit();  // Ranks get their requester's.
@@ -102,7 +103,9 @@ void Guardian::run() {
     fault_point("guardian.shutdown");
     sweep_orphans();
     // Orphans of closures do not come to the guardian. What it cannot see is the program's to look for.
-    if (!had_closures_ || sweep_by_marks()) setup_.memory->header().swept.store(1, std::memory_order_release);
+    const bool is_swept = !had_closures_ || sweep_by_marks();
+    watcher_.end();
+    if (is_swept) setup_.memory->header().swept.store(1, std::memory_order_release);
     _exit(0);
   }
 }

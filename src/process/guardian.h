@@ -14,6 +14,7 @@
 #include "process/job_door.h"
 #include "process/program_report.h"
 #include "process/rank_birth.h"
+#include "process/watcher.h"
 
 namespace retinue {
 
@@ -75,6 +76,7 @@ class Guardian {
   GuardianSetup setup_;
   FileDescriptor child_events_;
   JobDoor door_;
+  Watcher watcher_;
   MemoryKills memory_kills_;
   ProgramReport program_report_;
   RankBirth birth_;

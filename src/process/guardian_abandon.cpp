@@ -39,12 +39,15 @@ void Guardian::abandon_ship() {
   }
   contexts_.clear();                    // The sweep needs their descriptors.
   if (had_closures_) sweep_by_marks();  // Their orphans do not come to the guardian.
+  watcher_.end();
   _exit(0);
 }
 
 std::vector<pid_t> Guardian::children_or_sweep() const {
   try {
-    return children_of_self();
+    std::vector<pid_t> children = children_of_self();
+    std::erase_if(children, [this](pid_t pid) { return watcher_.owns(pid); });
+    return children;
   } catch (const SystemError&) {  // Without descriptors, or on a kernel that does not tell.
     sweep_by_marks();
     return {};

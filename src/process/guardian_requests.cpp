@@ -84,6 +84,7 @@ void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std
     }
   }
   const pid_t pid = pidfd ? message.pid : 0;
+  if (pid != 0) watcher_.add(pid);
   context.adopt(message.rank, pid, std::move(pidfd));
 }
 
