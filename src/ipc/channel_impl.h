@@ -25,6 +25,7 @@ class MessageChannel::Impl {
   template <class Try, class More>
   RingResult wait(RingBell& bell, Time timeout, Try attempt, More is_more);
   bool look_up();
+  bool is_time_to_look_up();
   [[noreturn]] static void throw_closed(const char* what);
 
   SharedBlock block;
@@ -32,6 +33,7 @@ class MessageChannel::Impl {
   MessageRing ring;
   std::atomic<std::uint32_t> spin_budget{0};
   std::atomic<std::uint32_t> sweep_from{0};
+  std::atomic<std::uint64_t> last_look_ns{0};
   std::mutex hand_mutex;
   std::deque<TakenMessage> in_hand;  ///< Of a joinable queue, in the order in which they were got.
 };

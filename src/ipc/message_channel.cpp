@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ipc/channel_impl.h"
+#include "os/clock.h"
 #include "retinue/base/error.h"
 
 namespace retinue::detail {
@@ -29,10 +30,19 @@ bool MessageChannel::Impl::look_up() {
   return true;
 }
 
+/// Who only ever tries must learn of deaths, too.
+bool MessageChannel::Impl::is_time_to_look_up() {
+  const std::uint64_t now = monotonic_ns();
+  std::uint64_t last = last_look_ns.load(std::memory_order_relaxed);
+  return now - last >= static_cast<std::uint64_t>(std::chrono::nanoseconds(kRingLookUp).count()) &&
+         last_look_ns.compare_exchange_strong(last, now, std::memory_order_relaxed);
+}
+
 template <class Try, class More>
 RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt, More is_more) {
   RingResult result = attempt();
-  if (result != RingResult::kWait || timeout <= Time(0)) return result;
+  if (result != RingResult::kWait) return result;
+  if (timeout <= Time(0)) return is_time_to_look_up() && look_up() ? attempt() : result;
   const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
   RingWaiter waiter(bell);
   while (waiter.spin(spin_budget)) {
