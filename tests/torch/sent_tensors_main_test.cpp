@@ -16,6 +16,7 @@
 #include "retinue/ipc/queue.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/shared_tensor.h"
+#include "retinue/torch/state_dict.h"
 #include "retinue/torch/tensor_archive.h"
 #include "support/start_methods.h"
 #include "support/usage_error.h"
@@ -86,7 +87,7 @@ TEST(SentTensor, ArrivesAsItWas) {
       {"bool", base > 3},
       {"int8", base.to(torch::kChar)},
       {"conjugate", complex.conj()},
-      {"negative", complex.conj().imag()},
+      {"negative", at::imag(complex.conj())},
       {"leaf", torch::ones({3}).requires_grad_(true)},
       {"leaf with grad", with_grad()},
       {"coo", base.to_sparse()},

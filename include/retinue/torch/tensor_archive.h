@@ -33,24 +33,6 @@ std::enable_if_t<std::is_same_v<T, at::Tensor>> CEREAL_LOAD_FUNCTION_NAME(ValueI
   tensor = read_tensor(input);
 }
 
-template <class T>
-std::enable_if_t<std::is_same_v<T, StateDict>> CEREAL_SAVE_FUNCTION_NAME(ValueOutput& output, const T& dict) {
-  output(cereal::make_size_tag(static_cast<std::uint64_t>(dict.size())));
-  for (const auto& entry : dict) output(entry.key(), entry.value());
-}
-template <class T>
-std::enable_if_t<std::is_same_v<T, StateDict>> CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, T& dict) {
-  std::uint64_t count = 0;
-  input(cereal::make_size_tag(count));
-  dict.clear();
-  for (std::uint64_t i = 0; i < count; ++i) {
-    std::string name;
-    at::Tensor tensor;
-    input(name, tensor);
-    dict.insert(std::move(name), std::move(tensor));
-  }
-}
-
 /// Parameters, buffers, and who is in training mode.
 void write_module(ValueOutput& output, const torch::nn::Module& module);
 /// Puts them into a module of the same class. Errors: UsageError, which names what does not fit.
@@ -77,13 +59,13 @@ std::enable_if_t<kIsModule<T>> CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, std:
 
 /// What TORCH_MODULE made: a shared pointer in disguise.
 template <class T>
-std::enable_if_t<std::is_base_of_v<torch::detail::ModuleHolderIndicator, T>> CEREAL_SAVE_FUNCTION_NAME(ValueOutput& output,
-                                                                                                   const T& holder) {
+std::enable_if_t<std::is_base_of_v<torch::detail::ModuleHolderIndicator, T>> CEREAL_SAVE_FUNCTION_NAME(
+    ValueOutput& output, const T& holder) {
   output(holder.is_empty() ? nullptr : holder.ptr());
 }
 template <class T>
-std::enable_if_t<std::is_base_of_v<torch::detail::ModuleHolderIndicator, T>> CEREAL_LOAD_FUNCTION_NAME(ValueInput& input,
-                                                                                                   T& holder) {
+std::enable_if_t<std::is_base_of_v<torch::detail::ModuleHolderIndicator, T>> CEREAL_LOAD_FUNCTION_NAME(
+    ValueInput& input, T& holder) {
   std::shared_ptr<typename T::ContainedType> module;
   input(module);
   holder = T(std::move(module));
