@@ -88,7 +88,7 @@ void declare_run_flags(CLI::App& run, RunFlags& flags) {
       .text("rdzv-conf", flags.rdzv_conf, "Settings of a meeting of machines: key=value,... ; nothing to do on one")
       .text("local-addr", flags.local_addr, "Address of this machine: MASTER_ADDR, unless that is given")
       .flag("virtual-local-rank", flags.virtual_local_rank, "LOCAL_RANK=0 for all, and one GPU of its own for each")
-      .text("numa-binding", flags.numa_binding, "Refused: not there yet");
+      .text("numa-binding", flags.numa_binding, "CPUs by NUMA node: node, socket, exclusive or core-complex");
   Group(run, "Looking into it")
       .flag("dry-run", flags.dry_run, "Print programs, environment and log folders; start nothing")
       .text("wrap", flags.wrap, "Command to put before the program, as 'gdb --args'")

@@ -73,6 +73,7 @@ bool Runtime::Impl::join_job() {
     memory.reset();
     return false;
   }
+  JobMemory::set_current(memory);
   close(bootstrap->memfd);
   close_on_exec(bootstrap->control_fd);
   if (bootstrap->role == BootstrapRole::kGuardian) serve_as_guardian(memory, *bootstrap);

@@ -168,7 +168,7 @@ RunResult ProcessContext::Impl::look_at_the_end() const {
   for (std::uint32_t rank = 0; rank < nprocs_; ++rank) {
     const bool is_whole = outcomes[rank].end == RankEnd::kReturned;
     const ProcessSlot& slot = process_slot(*memory_, record().slots[rank]);
-    returned.push_back(is_whole ? load_returned(*memory_, slot) : detail::ReturnedValue());
+    returned.push_back(is_whole ? load_returned(memory_, slot) : detail::ReturnedValue());
   }
   return {std::move(outcomes), std::move(returned)};
 }

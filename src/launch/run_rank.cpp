@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <functional>
 #include <iostream>
 
 #include "ipc/context_table.h"
@@ -64,7 +63,7 @@ void share_cpus(const RankContext& context) {
 
 }  // namespace
 
-void run_rank_body(std::uint32_t slot_index, const std::function<void(RankContext&)>& body, RankOrigin origin) {
+void run_rank_body(std::uint32_t slot_index, const detail::RankBody& body, RankOrigin origin) {
   Runtime::Impl& impl = Runtime::current().impl();
   impl.is_rank = true;
   ProcessSlot& slot = process_slot(*impl.memory, slot_index);
@@ -79,7 +78,7 @@ void run_rank_body(std::uint32_t slot_index, const std::function<void(RankContex
     std::setvbuf(stdout, nullptr, _IOLBF, 0);  // Ranks share a console: whole lines.
     RankContext context(impl.memory, slot_index);
     share_cpus(context);
-    body(context);
+    store_returned(*impl.memory, slot, body(context));
     exit_code = 0;
   } catch (...) {
     record_current_exception(slot.crash);
@@ -105,11 +104,11 @@ void run_function_rank(std::uint32_t slot_index, const StartRequest& request) {
         detail::EntryKey key;
         detail::decode_value(request.entry, key);
         const detail::EntryThunk thunk = detail::find_entry(key);
-        JobMemory& memory = *context.memory();
-        ProcessSlot& slot = process_slot(memory, slot_index);
+        const JobMemory& memory = *context.memory();
+        const std::uint32_t own_context = process_slot(memory, slot_index).context;
         const ArchiveSlice& arguments = request.ranks.at(static_cast<std::size_t>(context.rank())).archive;
-        const std::string_view archive = stored_archive(memory, context_record(memory, slot.context), arguments);
-        store_returned(memory, slot, thunk(context, archive));
+        const std::string_view archive = stored_archive(memory, context_record(memory, own_context), arguments);
+        return thunk(context, archive);
       },
       request.kind == StartKind::kExecutedFunction ? RankOrigin::kExecuted : RankOrigin::kForked);
 }

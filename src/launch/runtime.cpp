@@ -128,6 +128,7 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
   std::fflush(stdout);  // What stands in buffers would be printed again by every rank.
   std::cout.flush();
   memory = JobMemory::create(options.job_memory != 0 ? options.job_memory : job_memory_of_environment());
+  JobMemory::set_current(memory);
   JobHeader& header = memory->header();
   header.program = executable_identity();
   set_job_name(header, name_of_job(arguments));

@@ -11,6 +11,7 @@
 #include "os/spare_descriptors.h"
 #include "process/job_sweep.h"
 #include "process/rank_birth.h"
+#include "retinue/launch/entry.h"
 #include "retinue/launch/runtime.h"
 
 namespace retinue {
@@ -57,7 +58,6 @@ class Runtime::Impl {
 enum class RankOrigin { kForked, kExecuted };
 
 /// The same for a closure: `body` runs as the rank in `process_slot`.
-[[noreturn]] void run_rank_body(std::uint32_t process_slot, const std::function<void(RankContext&)>& body,
-                                RankOrigin origin);
+[[noreturn]] void run_rank_body(std::uint32_t process_slot, const detail::RankBody& body, RankOrigin origin);
 
 }  // namespace retinue

@@ -15,7 +15,6 @@
 
 #include "launch/log_options.h"
 #include "launch/new_request.h"
-#include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
 #include "os/environment.h"
@@ -70,7 +69,7 @@ std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartO
     record.daemon = request.daemon;
     record.stop_ms = stop_ms;
     for (std::size_t rank = 0; rank < request.ranks.size(); ++rank)
-      process_slot(*runtime.memory, record.slots[rank]).cpu_share = cpu_share_of(request, rank);
+      process_slot(*runtime.memory, record.slots[rank]).cpu_share = request.ranks[rank].threads;
     store_request(*runtime.memory, record, request);
     std::fflush(stdout);  // Before the ranks print: lines appear in the order in which they were written.
     const FileDescriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -161,10 +160,11 @@ void wait_at_gate(const Runtime::Impl& runtime, std::uint32_t context, const Pro
 
 /// Forks one rank that runs `body` as soon as the guardian watches it. Returns its pid, or 0 if it could not be forked.
 pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank, const StartRequest& request,
-                   const std::function<void(RankContext&)>& body) {
+                   const detail::RankBody& body) {
   const ContextRecord& record = context_record(*runtime.memory, index);
   ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
   const pid_t parent = getpid();
+  runtime.memory->retain_holds_for(record.slots[rank]);
   const pid_t pid = fork();
   if (pid == 0) {
     die_with_parent(parent);
@@ -202,14 +202,16 @@ void hand_over(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t 
 
 /// Archives that are the same for all ranks are there once.
 void put_arguments(StartRequest& request, detail::EncodedArguments& arguments) {
+  for (const detail::Encoded& archive : arguments.archives)
+    request.references.insert(request.references.end(), archive.references.begin(), archive.references.end());
   if (arguments.archives.size() == 1) {
-    request.archives = std::move(arguments.archives.front());
+    request.archives = std::move(arguments.archives.front().bytes);
     for (RankRequest& rank : request.ranks) rank.archive = {0, request.archives.size()};
     return;
   }
   for (std::size_t rank = 0; rank < request.ranks.size(); ++rank) {
-    request.ranks[rank].archive = {request.archives.size(), arguments.archives[rank].size()};
-    request.archives += arguments.archives[rank];
+    request.ranks[rank].archive = {request.archives.size(), arguments.archives[rank].bytes.size()};
+    request.archives += arguments.archives[rank].bytes;
   }
 }
 
@@ -220,8 +222,7 @@ void set_sentinel(StartRequest& request, int sentinel) {
   request.tells_failure = sentinel >= 0 ? 1 : 0;
 }
 
-ProcessContext launch_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body,
-                              int sentinel) {
+ProcessContext launch_closure(const StartOptions& options, int nprocs, const detail::RankBody& body, int sentinel) {
   Runtime::Impl& runtime = Runtime::current().impl();
   StartRequest request = new_request(options, StartKind::kClosure, static_cast<std::size_t>(nprocs));
   set_sentinel(request, sentinel);
@@ -252,17 +253,14 @@ ProcessContext launch_function(const StartOptions& options, const detail::EntryK
     const detail::EntryThunk thunk = detail::find_entry(entry);
     return launch_closure(
         options, arguments.nprocs,
-        [thunk, &arguments](RankContext& context) {
-          ProcessSlot& slot = process_slot(*context.memory(), context.memory()->own_slot());
-          store_returned(*context.memory(), slot, thunk(context, arguments.of(context.rank())));
-        },
+        [thunk, &arguments](RankContext& context) { return thunk(context, arguments.of(context.rank()).bytes); },
         sentinel);
   }
   StartRequest request =
       new_request(options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction,
                   static_cast<std::size_t>(arguments.nprocs));
   set_sentinel(request, sentinel);
-  request.entry = detail::encode_value(entry);
+  request.entry = detail::encode_value(entry).bytes;
   // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
   if (method == StartMethod::kSpawn)
     request.command = {guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path(), runtime.arguments};
@@ -287,7 +285,7 @@ StartOptions start_options_of(const SpawnOptions& options) {
           .memory_nodes = options.memory_nodes};
 }
 
-const std::string& EncodedArguments::of(int rank) const {
+const Encoded& EncodedArguments::of(int rank) const {
   return archives.size() == 1 ? archives.front() : archives.at(static_cast<std::size_t>(rank));
 }
 
@@ -295,13 +293,13 @@ ProcessContext start_function(const StartOptions& options, const EntryKey& entry
   return launch_function(options, entry, std::move(arguments), kNoSentinel);
 }
 
-ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body) {
+ProcessContext start_closure(const StartOptions& options, int nprocs, const RankBody& body) {
   return launch_closure(options, nprocs, body, kNoSentinel);
 }
 
 }  // namespace detail
 
-ProcessContext start_one(const StartOptions& options, const detail::EntryKey& entry, const std::string& arguments,
+ProcessContext start_one(const StartOptions& options, const detail::EntryKey& entry, const detail::Encoded& arguments,
                          int sentinel) {
   return launch_function(options, entry, {1, {arguments}}, sentinel);
 }
