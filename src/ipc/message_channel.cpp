@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <optional>
 
 #include "ipc/channel_impl.h"
+#include "ipc/job_end.h"
 #include "os/clock.h"
 #include "retinue/base/error.h"
 
@@ -17,9 +17,7 @@ MessageChannel::Impl::Impl(const SharedBlock& held)
 
 /// For a wait that heard nothing for a while. True if it changed something.
 bool MessageChannel::Impl::look_up() {
-  const ProcessSlot& guardian = memory->header().processes[kGuardianSlot];
-  if (guardian.state.load(std::memory_order_acquire) == ProcessState::kRunning && guardian.life.owner_died())
-    throw SystemError("waiting for a queue: the job's guardian was killed, and the job ends", ECANCELED);
+  throw_if_job_ends(*memory, "waiting for a queue");
   constexpr std::uint32_t kSlotsAtOnce = 4096;
   const std::uint32_t from = sweep_from.fetch_add(kSlotsAtOnce, std::memory_order_relaxed);
   if (!ring.sweep(from % ring.header().capacity, kSlotsAtOnce)) return false;

@@ -1,6 +1,7 @@
 #include "os/robust_mutex.h"
 
 #include <fmt/format.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <time.h>
 
@@ -29,25 +30,46 @@ int lock_within(pthread_mutex_t& mutex, std::chrono::nanoseconds patience) {
 
 }  // namespace
 
-void RobustMutex::init() {
+void RobustMutex::init(int type) {
   pthread_mutexattr_t attributes;
   pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_settype(&attributes, type);
   pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
   pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
   pthread_mutex_init(&mutex_, &attributes);
   pthread_mutexattr_destroy(&attributes);
 }
 
+void RobustMutex::init() {
+  init(PTHREAD_MUTEX_NORMAL);
+}
+
+void RobustMutex::init_checked() {
+  init(PTHREAD_MUTEX_ERRORCHECK);
+}
+
 RobustMutex::Result RobustMutex::lock(std::chrono::nanoseconds patience) {
-  const int error = lock_within(mutex_, patience);
-  if (error == ETIMEDOUT)
-    throw TimeoutError(fmt::format("a table of job memory is held since more than {} ms by thread {}{}",
-                                   patience / std::chrono::milliseconds(1), mutex_.__data.__owner,
-                                   standstill_clause(mutex_.__data.__owner)));
+  const Result result = try_lock(patience);
+  if (result == Result::kLocked || result == Result::kOwnerDied) return result;
+  const auto holder = static_cast<pid_t>(this->holder());
+  throw TimeoutError(fmt::format("a table of job memory is held since more than {} ms by thread {}{}",
+                                 patience / std::chrono::milliseconds(1), holder, standstill_clause(holder)));
+}
+
+RobustMutex::Result RobustMutex::try_lock(std::chrono::nanoseconds patience) {
+  const int error =
+      patience <= std::chrono::nanoseconds(0) ? pthread_mutex_trylock(&mutex_) : lock_within(mutex_, patience);
   if (error == 0) return Result::kLocked;
-  if (error != EOWNERDEAD) throw SystemError("locking a table of job memory", error);
+  if (error == ETIMEDOUT || error == EBUSY) return Result::kBusy;
+  if (error == EDEADLK) return Result::kHeldByCaller;
+  if (error != EOWNERDEAD) throw SystemError("locking a lock in job memory", error);
   pthread_mutex_consistent(&mutex_);
   return Result::kOwnerDied;
+}
+
+std::uint32_t RobustMutex::holder() const noexcept {
+  const std::uint32_t word = __atomic_load_n(&mutex_.__data.__lock, __ATOMIC_RELAXED);
+  return word & FUTEX_TID_MASK;
 }
 
 void RobustMutex::unlock() {

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <cstdint>
 
 namespace retinue {
 
@@ -10,14 +11,23 @@ namespace retinue {
 class RobustMutex {
  public:
   void init();
+  /// The same, and it tells its holder that it is that: kHeldByCaller.
+  void init_checked();
 
-  enum class Result { kLocked, kOwnerDied };
+  enum class Result { kLocked, kOwnerDied, kBusy, kHeldByCaller };
   /// kOwnerDied: locked too, but the guarded data may be half changed; repair it before going on.
   /// Errors: TimeoutError, which names the holder, when it is not free after `patience`.
   [[nodiscard]] Result lock(std::chrono::nanoseconds patience);
+  /// kBusy when it is not free after `patience`, with 0 at once. Errors: SystemError.
+  [[nodiscard]] Result try_lock(std::chrono::nanoseconds patience);
   void unlock();
 
+  /// Id of the thread that holds it now, 0 when it is free.
+  std::uint32_t holder() const noexcept;
+
  private:
+  void init(int type);
+
   pthread_mutex_t mutex_;
 };
 

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cereal/types/map.hpp>
 #include <cereal/types/string.hpp>
 #include <cereal/types/vector.hpp>
@@ -11,18 +12,29 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ipc/job_layout.h"
 #include "ipc/parcel.h"
+#include "ipc/sync_fixture.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/archive.h"
+#include "retinue/ipc/shared_value.h"
 
+using retinue::Array;
 using retinue::BlockHandle;
 using retinue::JobMemory;
+using retinue::RLock;
 using retinue::SharedBlock;
+using retinue::UsageError;
+using retinue::Value;
+using retinue::test::is_sanitized;
+using retinue::test::kPatience;
+using retinue::test::wait_until;
 
 namespace {
 
@@ -221,6 +233,71 @@ TEST(Archive, ReadsBackWhatItWroteAndRefusesWhatEndsTooEarly) {
   }
   std::vector<std::string> many;
   EXPECT_ANY_THROW(retinue::detail::decode_value(std::string(8, '\x7f'), many)) << "a length beyond all bytes";
+}
+
+class SharedValueTest : public retinue::test::SyncTest {};
+
+struct Sample {
+  int id;
+  double values[3];
+};
+
+TEST_F(SharedValueTest, ValuesAreSharedWithTheirLocks) {
+  Value<Sample> sample({7, {1, 2, 3}});
+  EXPECT_EQ(sample.get().values[2], 3);
+  EXPECT_EQ(sample.update([](Sample& s) { return ++s.id; }), 8);
+  Array<int> row{5, 6, 7};
+  EXPECT_EQ(row.size(), 3u);
+  row.set(1, 60);
+  EXPECT_EQ(row.values(), (std::vector<int>{5, 60, 7}));
+  EXPECT_THROW(row.get(3), UsageError);
+  EXPECT_EQ(Array<double>(1000).get(999), 0.0);
+  EXPECT_EQ(Array<char>(0).values().size(), 0u);
+  EXPECT_THROW(Array<int>(std::size_t{1} << 62), retinue::SharedMemoryExhausted);
+  EXPECT_THROW(Value<int>().get(), UsageError);
+  const pid_t holder = start([&] {
+    row.get_lock().acquire();
+    row[0] = 1;
+    raise(SIGKILL);
+  });
+  end_of(holder);
+  row.update([&](std::span<int> all) {
+    EXPECT_TRUE(row.get_lock().owner_died());
+    EXPECT_EQ(all[0], 1);
+  });
+}
+
+/// Whatever instruction it is: two words are equal under the lock, unless it says that its holder died.
+TEST_F(SharedValueTest, AHolderIsKilledAnywhere) {
+  RLock lock = RLock::create();
+  Array<std::uint64_t> words(2, lock);
+  std::mt19937 random(7);
+  int died = 0;
+  for (int round = 0; round < (is_sanitized() ? 10 : 25); ++round) {
+    std::vector<pid_t> victims;
+    for (int i = 0; i < 2; ++i)
+      victims.push_back(start([&] {
+        for (;;)
+          words.update([](std::span<std::uint64_t> both) {
+            ++both[0];
+            std::atomic_signal_fence(std::memory_order_seq_cst);  // The compiler may not do both at once.
+            ++both[1];
+          });
+      }));
+    const std::uint64_t before = words.get(0);
+    ASSERT_TRUE(wait_until([&] { return words.get(0) > before + random() % 100; }));
+    for (const pid_t victim : victims) kill(victim, SIGKILL);
+    for (const pid_t victim : victims) EXPECT_TRUE(WIFSIGNALED(end_of(victim)));
+    ASSERT_TRUE(lock.acquire(kPatience));
+    if (lock.owner_died()) {
+      ++died;
+      EXPECT_LE(words[0] - words[1], 1u);
+      words[1] = words[0];
+    }
+    EXPECT_EQ(words[0], words[1]);
+    lock.release();
+  }
+  RecordProperty("holders_killed", died);
 }
 
 }  // namespace

@@ -1,20 +1,38 @@
 // Job memory as arguments and return values: the same memory on both sides, and given back when all let go.
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <mutex>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "launch/main_with_runtime.h"
+#include "retinue/ipc/barrier.h"
+#include "retinue/ipc/condition.h"
+#include "retinue/ipc/event.h"
+#include "retinue/ipc/lock.h"
+#include "retinue/ipc/semaphore.h"
 #include "retinue/ipc/shared_block.h"
+#include "retinue/ipc/shared_value.h"
 #include "retinue/launch/process.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 
+using namespace std::chrono_literals;
+using retinue::Array;
+using retinue::Barrier;
+using retinue::Condition;
+using retinue::Event;
 using retinue::JobMemory;
+using retinue::Lock;
 using retinue::RankContext;
+using retinue::RLock;
+using retinue::Semaphore;
 using retinue::SharedBlock;
+using retinue::Value;
 using retinue::test::EachStartMethod;
 
 namespace {
@@ -78,6 +96,53 @@ TEST_P(EachStartMethod, AKilledRanksMemoryComesBack) {
                retinue::ProcessExitedException);
   EXPECT_EQ(allocated(), with_block);
   EXPECT_GT(with_block, before);
+}
+
+/// Meets the others at a barrier, counts under a lock, and takes its turn by a condition.
+RLock meet(int rank, Lock lock, Barrier barrier, Condition changed, const Array<int>& counts,
+           const Value<double>& given) {
+  barrier.wait(20s);
+  for (int i = 0; i < 100; ++i) {
+    const std::lock_guard guard(lock);
+    ++counts[0];
+  }
+  const std::lock_guard guard(changed);
+  if (!changed.wait_for([&] { return counts[1] == rank; }, 20s)) throw std::runtime_error("its turn did not come");
+  ++counts[1];
+  changed.notify_all();
+  if (given.get() != 2.5) throw std::runtime_error("the value arrived changed");
+  return counts.get_lock();
+}
+
+void die_with(int rank, Lock lock, Semaphore taken, Event go) {
+  if (rank == 1) {
+    if (!taken.acquire(20s)) return;
+    go.wait(20s);
+    raise(SIGKILL);
+  }
+  lock.acquire();
+  taken.release();
+  go.set();
+  raise(SIGKILL);
+}
+
+TEST_P(EachStartMethod, SynchronisesRanks) {
+  const std::size_t before = allocated();
+  {
+    const Array<int> counts(std::size_t{2});
+    auto ranks = retinue::spawn<meet>({.nprocs = 3, .start_method = GetParam(), .join = false}, Lock::create(),
+                                      Barrier(3), Condition::create(), counts, Value<double>(2.5));
+    for (RLock& lock : ranks.wait().values<RLock>()) EXPECT_EQ(lock, counts.get_lock());
+    EXPECT_EQ(counts.values(), (std::vector<int>{300, 3}));
+    Lock lock = Lock::create();
+    EXPECT_THROW(
+        retinue::spawn<die_with>({.nprocs = 2, .start_method = GetParam()}, lock, Semaphore(0), Event::create()),
+        retinue::ProcessExitedException);
+    ASSERT_TRUE(lock.acquire(20s));
+    EXPECT_TRUE(lock.owner_died());
+    lock.release();
+  }
+  EXPECT_EQ(allocated(), before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shared, EachStartMethod, retinue::test::all_start_methods(), retinue::test::start_method_name);

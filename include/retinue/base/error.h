@@ -44,6 +44,12 @@ class Closed : public Error {
   using Error::Error;
 };
 
+/// A barrier broke: who waited does so in vain, and who comes finds it so until its reset().
+class BrokenBarrierError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Job memory has no room left, or the machine has none for its pages.
 class SharedMemoryExhausted : public Error {
  public:

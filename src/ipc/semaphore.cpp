@@ -1,0 +1,61 @@
+#include "retinue/ipc/semaphore.h"
+
+#include <fmt/format.h>
+
+#include "ipc/sync_layout.h"
+#include "ipc/sync_wait.h"
+
+namespace retinue {
+
+SharedBlock Semaphore::create(const std::shared_ptr<JobMemory>& memory, std::uint32_t value, Bound bound) {
+  if (value > kMostValue) throw UsageError(fmt::format("a Semaphore of {}: at most {}", value, kMostValue));
+  const SyncKind kind = bound == Bound::kNone ? SyncKind::kSemaphore : SyncKind::kBoundedSemaphore;
+  SharedBlock block = make_sync_block(memory, kind, sizeof(SemaphoreState));
+  auto& state = *reinterpret_cast<SemaphoreState*>(block.data());
+  state.most = bound == Bound::kNone ? kMostValue : value;
+  state.value.store(value, std::memory_order_release);
+  return block;
+}
+
+SharedBlock Semaphore::open(const SharedBlock& block, Bound bound) {
+  const SyncKind kind = bound == Bound::kNone ? SyncKind::kSemaphore : SyncKind::kBoundedSemaphore;
+  if (block) check_sync_block(block, kind, sizeof(SemaphoreState));
+  return block;
+}
+
+SemaphoreState& Semaphore::state() const {
+  return sync_state<SemaphoreState>(block_, "Semaphore");
+}
+
+bool Semaphore::acquire(Time timeout) {
+  SemaphoreState& state = this->state();
+  const std::shared_ptr<JobMemory> memory = block_.memory();
+  const auto attempt = [&] {
+    std::uint32_t value = state.value.load(std::memory_order_seq_cst);
+    while (value != 0)
+      if (state.value.compare_exchange_weak(value, value - 1, std::memory_order_seq_cst)) return true;
+    return false;
+  };
+  if (!wait_at_bell(*memory, state.bell, state.spin_budget, timeout, "waiting for a semaphore", attempt)) return false;
+  // The ring that came may have been for several.
+  if (state.value.load(std::memory_order_seq_cst) != 0) ring(state.bell);
+  return true;
+}
+
+void Semaphore::release(std::uint32_t count) {
+  SemaphoreState& state = this->state();
+  std::uint32_t value = state.value.load(std::memory_order_relaxed);
+  do {
+    if (count > state.most - value)
+      throw UsageError(
+          fmt::format("Semaphore::release: {} + {} would be more than {}: it was released more often than acquired",
+                      value, count, state.most));
+  } while (!state.value.compare_exchange_weak(value, value + count, std::memory_order_seq_cst));
+  if (count != 0) ring(state.bell);
+}
+
+std::uint32_t Semaphore::get_value() const {
+  return state().value.load(std::memory_order_acquire);
+}
+
+}  // namespace retinue

@@ -1,0 +1,59 @@
+#include "ipc/sync_layout.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+const char* name_of(SyncKind kind) {
+  switch (kind) {
+    case SyncKind::kLock:
+      return "Lock";
+    case SyncKind::kRLock:
+      return "RLock";
+    case SyncKind::kSemaphore:
+      return "Semaphore";
+    case SyncKind::kBoundedSemaphore:
+      return "BoundedSemaphore";
+    case SyncKind::kEvent:
+      return "Event";
+    case SyncKind::kCondition:
+      return "Condition";
+    case SyncKind::kBarrier:
+      return "Barrier";
+  }
+  return "unknown object";
+}
+
+}  // namespace
+
+void lay_out_sync_block(const SharedBlock& block, SyncKind kind, std::size_t bytes) {
+  std::memset(block.data(), 0, bytes);
+  auto& header = *reinterpret_cast<SyncHeader*>(block.data());
+  header.magic = SyncHeader::kMagic;
+  header.kind = kind;
+}
+
+SharedBlock make_sync_block(const std::shared_ptr<JobMemory>& memory, SyncKind kind, std::size_t bytes) {
+  SharedBlock block = SharedBlock::allocate(memory, bytes);
+  lay_out_sync_block(block, kind, bytes);
+  return block;
+}
+
+void check_sync_block(const SharedBlock& block, SyncKind kind, std::size_t bytes) {
+  const auto* header = reinterpret_cast<const SyncHeader*>(block.data());
+  const bool is_one = block.bytes() >= sizeof(SyncHeader) && header->magic == SyncHeader::kMagic;
+  if (is_one && header->kind == kind && block.bytes() >= bytes) return;
+  throw UsageError(fmt::format("{} arrived as a {}: give both sides the same type",
+                               is_one ? name_of(header->kind) : "something else", name_of(kind)));
+}
+
+void throw_no_sync_object(const char* object) {
+  throw UsageError(fmt::format("this {} is none: make it with an argument, or assign one to it", object));
+}
+
+}  // namespace retinue
