@@ -273,7 +273,7 @@ TEST_F(SharedValueTest, AHolderIsKilledAnywhere) {
   Array<std::uint64_t> words(2, lock);
   std::mt19937 random(7);
   int died = 0;
-  for (int round = 0; round < (is_sanitized() ? 10 : 25); ++round) {
+  for (int round = 0; round < (is_sanitized() ? 6 : 15); ++round) {
     std::vector<pid_t> victims;
     for (int i = 0; i < 2; ++i)
       victims.push_back(start([&] {

@@ -132,7 +132,8 @@ TEST_P(EachStartMethod, SynchronisesRanks) {
     const Array<int> counts(std::size_t{2});
     auto ranks = retinue::spawn<meet>({.nprocs = 3, .start_method = GetParam(), .join = false}, Lock::create(),
                                       Barrier(3), Condition::create(), counts, Value<double>(2.5));
-    for (RLock& lock : ranks.wait().values<RLock>()) EXPECT_EQ(lock, counts.get_lock());
+    const auto locks = ranks.wait().values<RLock>();
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(locks.at(rank), counts.get_lock());
     EXPECT_EQ(counts.values(), (std::vector<int>{300, 3}));
     Lock lock = Lock::create();
     EXPECT_THROW(
