@@ -59,6 +59,9 @@ struct RingPosition {
     const std::uint32_t after = index() + 1;
     return after < capacity ? RingPosition{value + 1} : RingPosition{(lap() + 1) << kIndexBits};
   }
+  constexpr RingPosition before(std::uint32_t capacity) const {
+    return index() > 0 ? RingPosition{value - 1} : RingPosition{(lap() - 1) << kIndexBits | (capacity - 1)};
+  }
 };
 
 /// Where processes sleep until a slot changes.
@@ -68,9 +71,11 @@ struct alignas(64) RingBell {
   std::atomic<std::uint32_t> cpu;     ///< From which it was rung last, plus one.
 };
 
-/// A process's side of the ring.
+/// Where one puts, or takes.
 struct alignas(128) RingSide {
-  std::atomic<std::uint64_t> hint;  ///< RingPosition: all before it are claimed (put) or over (get).
+  std::atomic<std::uint64_t> hint;  ///< RingPosition: all before it are claimed (put) or over (get), see ring_user.h.
+  std::atomic<std::uint64_t> user;  ///< RingUser.
+  std::atomic<std::uint32_t> takeovers;  ///< How often the side has changed hands.
 };
 
 struct RingHeader {
