@@ -92,29 +92,37 @@ MessageRing::Step MessageRing::step_to_put(RingPosition& at, SlotState seen) {
   return Step::kAgain;
 }
 
+/// The next place where the slot is as wanted; kAgain: found. The positions of lone users are exact: they find theirs
+/// at once.
+MessageRing::Step MessageRing::find(RingSide& side, Access access, RingPosition& at) {
+  const bool puts = &side == &header_->put;
+  const std::uint64_t user = side.user.load(std::memory_order_acquire);
+  auto& position = access == Access::kSolo ? side.alone[RingUser::turn_of(user)] : side.hint;
+  at.value = position.load(std::memory_order_relaxed);
+  for (;;) {
+    const SlotState seen(state_of(at.index()).load(std::memory_order_seq_cst));
+    if (seen == SlotState(at.lap(), puts ? SlotPhase::kEmpty : SlotPhase::kFull)) return Step::kAgain;
+    const Step step = puts ? step_to_put(at, seen) : step_to_take(at, seen);
+    if (step != Step::kAgain) return step;
+  }
+}
+
 RingResult MessageRing::try_put_word(std::uint64_t message) {
   for (;;) {
     const Access access = this->access(header_->put);
     if (access == Access::kLater) return RingResult::kWait;
     if (access == Access::kSolo && put_word_alone(message)) return RingResult::kDone;
     if (is_closed()) return RingResult::kClosed;
-    RingPosition at{header_->put.hint.load(std::memory_order_relaxed)};
-    WordSlot& slot = word_slot(at.index());
-    SlotState seen(slot.state.load(std::memory_order_seq_cst));
-    Step step = Step::kAgain;
-    while (step == Step::kAgain && seen != SlotState(at.lap(), SlotPhase::kEmpty)) {
-      step = step_to_put(at, seen);
-      seen = SlotState(state_of(at.index()).load(std::memory_order_seq_cst));
-    }
+    RingPosition at;
+    const Step step = find(header_->put, access, at);
     if (step != Step::kAgain) return step == Step::kWait ? RingResult::kWait : RingResult::kClosed;
+    if (access == Access::kSolo) continue;  // It has become empty, or somebody takes the side.
+    const SlotState empty(at.lap(), SlotPhase::kEmpty);
     RETINUE_CRASH_POINT();
-    if (access == Access::kShared && !fill(word_slot(at.index()), seen, seen.with(SlotPhase::kFull), message)) continue;
+    if (!fill(word_slot(at.index()), empty, empty.with(SlotPhase::kFull), message)) continue;
     RETINUE_CRASH_POINT();
-    if (access == Access::kShared) {
-      header_->put.hint.store(at.next(capacity_).value, std::memory_order_relaxed);
-      return RingResult::kDone;
-    }
-    header_->put.hint.store(at.value, std::memory_order_relaxed);
+    header_->put.hint.store(at.next(capacity_).value, std::memory_order_relaxed);
+    return RingResult::kDone;
   }
 }
 
@@ -213,23 +221,19 @@ RingResult MessageRing::try_take_word(std::uint64_t& message) {
     const Access access = this->access(header_->get);
     if (access == Access::kLater) return RingResult::kWait;
     if (access == Access::kSolo && take_word_alone(message)) return RingResult::kDone;
-    RingPosition at{header_->get.hint.load(std::memory_order_relaxed)};
-    SlotState seen(state_of(at.index()).load(std::memory_order_seq_cst));
-    Step step = Step::kAgain;
-    while (step == Step::kAgain && seen != SlotState(at.lap(), SlotPhase::kFull)) {
-      step = step_to_take(at, seen);
-      seen = SlotState(state_of(at.index()).load(std::memory_order_seq_cst));
-    }
+    RingPosition at;
+    const Step step = find(header_->get, access, at);
     if (step != Step::kAgain) return step == Step::kWait ? RingResult::kWait : RingResult::kClosed;
-    message = word_slot(at.index()).word.load(std::memory_order_relaxed);
+    if (access == Access::kSolo) continue;
+    const SlotState full(at.lap(), SlotPhase::kFull);
+    const std::uint64_t word = word_slot(at.index()).word.load(std::memory_order_relaxed);
     RETINUE_CRASH_POINT();
-    if (access == Access::kShared && !change(at.index(), seen, seen.emptied())) continue;
+    if (!change(at.index(), full, full.emptied())) continue;
+    // The slot had not changed since: the word was the message.
     RETINUE_CRASH_POINT();
-    if (access == Access::kShared) {
-      header_->get.hint.store(at.next(capacity_).value, std::memory_order_relaxed);
-      return RingResult::kDone;
-    }
-    header_->get.hint.store(at.value, std::memory_order_relaxed);
+    header_->get.hint.store(at.next(capacity_).value, std::memory_order_relaxed);
+    message = word;
+    return RingResult::kDone;
   }
 }
 

@@ -109,12 +109,12 @@ class MessageRing {
   /// Whether this thread is the only one on that side of the ring.
   Access access(RingSide& side) {
     const std::uint64_t user = side.user.load(std::memory_order_acquire);
-    if (user == RingUser::self(memory_)) return Access::kSolo;
+    if ((user & ~RingUser::kTurns) == RingUser::self(memory_)) return Access::kSolo;
     return user == RingUser::kEverybody ? Access::kShared : gain_access(side);
   }
   Access gain_access(RingSide& side);
-  Access change_user(RingSide& side, std::uint64_t self, std::uint64_t next);
-  bool is_settled(RingSide& side, std::uint64_t user);
+  Access change_user(RingSide& side, std::uint64_t next);
+  std::optional<RingPosition> settled_position(const RingSide& side, std::uint64_t user) const;
   /// From now on the side belongs to all; false: not yet.
   bool share(RingSide& side);
 
@@ -124,6 +124,7 @@ class MessageRing {
   }
   std::atomic<std::uint64_t>& state_of(std::uint32_t index) const { return wide_slot(index).state; }
 
+  Step find(RingSide& side, Access access, RingPosition& at);
   Step step_to_put(RingPosition& at, SlotState seen);
   Step step_to_take(RingPosition& at, SlotState seen);
   RingPosition after_lap(RingPosition at, SlotState seen) const;
@@ -145,23 +146,24 @@ class MessageRing {
   bool has_words_;
 };
 
-/// Announced by the hint before the slot changes, and only then looked whose the side is: either this thread sees that
-/// somebody takes the side away, or that one, after its heavy barrier, sees the hint.
+/// Announces by its position before it changes the slot, and only then looks whose the side is: either this thread sees
+/// that somebody takes the side away, or that one, after its heavy barrier, sees the position.
 inline bool MessageRing::put_word_alone(std::uint64_t message) {
   RingSide& side = header_->put;
-  const std::uint64_t self = RingUser::self(memory_);
-  if (side.user.load(std::memory_order_acquire) != self || is_closed()) return false;
-  const RingPosition at{side.hint.load(std::memory_order_relaxed)};
+  const std::uint64_t user = side.user.load(std::memory_order_acquire);
+  if ((user & ~RingUser::kTurns) != RingUser::self(memory_) || is_closed()) return false;
+  std::atomic<std::uint64_t>& position = side.alone[RingUser::turn_of(user)];
+  const RingPosition at{position.load(std::memory_order_relaxed)};
   const SlotState empty(at.lap(), SlotPhase::kEmpty);
   WordSlot& slot = word_slot(at.index());
   if (slot.state.load(std::memory_order_acquire) != empty.word()) return false;
   RETINUE_CRASH_POINT();
   const RingPosition next = at.next(capacity_);
-  side.hint.store(next.value, std::memory_order_relaxed);
+  position.store(next.value, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   RETINUE_CRASH_POINT();
-  if (side.user.load(std::memory_order_relaxed) != self) [[unlikely]] {
-    side.hint.store(at.value, std::memory_order_release);
+  if (side.user.load(std::memory_order_relaxed) != user) [[unlikely]] {
+    position.store(at.value, std::memory_order_release);
     return false;
   }
   prefetch(next);
@@ -175,19 +177,20 @@ inline bool MessageRing::put_word_alone(std::uint64_t message) {
 
 inline bool MessageRing::take_word_alone(std::uint64_t& message) {
   RingSide& side = header_->get;
-  const std::uint64_t self = RingUser::self(memory_);
-  if (side.user.load(std::memory_order_acquire) != self) return false;
-  const RingPosition at{side.hint.load(std::memory_order_relaxed)};
+  const std::uint64_t user = side.user.load(std::memory_order_acquire);
+  if ((user & ~RingUser::kTurns) != RingUser::self(memory_)) return false;
+  std::atomic<std::uint64_t>& position = side.alone[RingUser::turn_of(user)];
+  const RingPosition at{position.load(std::memory_order_relaxed)};
   const SlotState full(at.lap(), SlotPhase::kFull);
   WordSlot& slot = word_slot(at.index());
   if (slot.state.load(std::memory_order_acquire) != full.word()) return false;
   RETINUE_CRASH_POINT();
   const RingPosition next = at.next(capacity_);
-  side.hint.store(next.value, std::memory_order_relaxed);
+  position.store(next.value, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   RETINUE_CRASH_POINT();
-  if (side.user.load(std::memory_order_relaxed) != self) [[unlikely]] {
-    side.hint.store(at.value, std::memory_order_release);
+  if (side.user.load(std::memory_order_relaxed) != user) [[unlikely]] {
+    position.store(at.value, std::memory_order_release);
     return false;
   }
   prefetch(next);

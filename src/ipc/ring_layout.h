@@ -73,9 +73,12 @@ struct alignas(64) RingBell {
 
 /// Where one puts, or takes.
 struct alignas(128) RingSide {
-  std::atomic<std::uint64_t> hint;  ///< RingPosition: all before it are claimed (put) or over (get), see ring_user.h.
+  static constexpr std::uint32_t kMostUsers = 8;
+
+  std::atomic<std::uint64_t> hint;  ///< RingPosition: all before it are claimed (put) or over (get).
   std::atomic<std::uint64_t> user;  ///< RingUser.
-  std::atomic<std::uint32_t> takeovers;  ///< How often the side has changed hands.
+  /// RingPositions where each lone user goes on, or is: nobody else writes there once it has begun.
+  std::atomic<std::uint64_t> alone[kMostUsers];
 };
 
 struct RingHeader {
