@@ -48,7 +48,7 @@ std::vector<int> RunResult::ranks_with_values(const std::type_info& wanted) cons
   if (ranks.empty() && all_returned)
     throw UsageError(
         fmt::format("RunResult::values<{}>: no rank returned a value: the function returns void, or the ranks are "
-                    "programs or closures, or called exit(0)",
+                    "programs, or called exit(0)",
                     readable(wanted.name())));
   return ranks;
 }

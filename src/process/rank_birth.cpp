@@ -24,7 +24,9 @@
 namespace retinue {
 namespace {
 
-constexpr int kNotStarted = 127;  // What a shell returns for a program that it cannot execute.
+// What a shell returns for a program that is not there, and for one that cannot be executed.
+constexpr int kNotFound = 127;
+constexpr int kNotExecutable = 126;
 
 void take_standard_descriptors(const RankBirth& birth) {
   for (std::size_t i = 0; i < birth.standard.size() && i < 3; ++i) {
@@ -58,6 +60,13 @@ int inheritable(int fd) {
   return copy;
 }
 
+std::string advice_on(int error, const std::string& file) {
+  if (error == EACCES) return ": it must be a file with execute permission (chmod +x), in folders that may be entered";
+  if (error != ENOENT) return "";
+  if (file.find('/') == std::string::npos) return ": no folder in PATH has it";
+  return access(file.c_str(), F_OK) == 0 ? ": the interpreter that its first line names is not there" : "";
+}
+
 [[noreturn]] void execute(const RankBirth& birth, const Command& command, std::uint32_t slot, BootstrapRole role) {
   const std::string bootstrap = bootstrap_value(*birth.memory, inheritable(birth.memory->memfd()),
                                                 inheritable(birth.control_send_fd), slot, role);
@@ -66,7 +75,11 @@ int inheritable(int fd) {
   for (const std::string& argument : command.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   execvp(command.file.c_str(), arguments.data());
-  throw SystemError(fmt::format("executing '{}'", command.file), errno);
+  const int error = errno;
+  const std::string message = SystemError(fmt::format("executing '{}'", command.file), error).what();
+  record_failure(process_slot(*birth.memory, slot).crash, "retinue::SystemError",
+                 (message + advice_on(error, command.file)).c_str());
+  _exit(error == ENOENT || error == ENOTDIR ? kNotFound : kNotExecutable);
 }
 
 void leave_guardian_behind(const RankBirth& birth, pid_t guardian) {
@@ -147,7 +160,7 @@ void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t 
   } catch (const std::exception& error) {
     record_failure(slot.crash, "retinue::Error", error.what());
   }
-  _exit(kNotStarted);
+  _exit(kNotFound);
 }
 
 }  // namespace retinue

@@ -9,6 +9,7 @@
 #include <cereal/types/utility.hpp>
 #include <cereal/types/vector.hpp>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -30,6 +31,17 @@ struct ReturnedValue {
 };
 
 using EntryThunk = ReturnedValue (*)(RankContext&, std::string_view archive);
+
+/// What a rank runs in its process.
+using RankBody = std::function<ReturnedValue(RankContext&)>;
+
+template <class Result>
+ReturnedValue returned_value(const Result& result) {
+  static_assert(
+      cereal::traits::is_output_serializable<Result, ValueOutput>::value && std::is_default_constructible_v<Result>,
+      "the function must return void, or what cereal can archive and read back into a default-made value");
+  return {typeid(Result).name(), encode_value<Result>(result)};
+}
 
 /// An entry's name in every process that runs the same binary. `type` serves messages only.
 struct EntryKey {
@@ -145,10 +157,7 @@ ReturnedValue entry_thunk(RankContext& context, std::string_view archive) {
     static_cast<void>(invoke_entry<fn, style>(context, arguments, kAll));
     return {};
   } else {
-    static_assert(
-        cereal::traits::is_output_serializable<Result, ValueOutput>::value && std::is_default_constructible_v<Result>,
-        "the function must return void, or what cereal can archive and read back into a default-made value");
-    return {typeid(Result).name(), encode_value<Result>(invoke_entry<fn, style>(context, arguments, kAll))};
+    return returned_value<Result>(invoke_entry<fn, style>(context, arguments, kAll));
   }
 }
 
