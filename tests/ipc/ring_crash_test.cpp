@@ -14,6 +14,7 @@
 #include <csignal>
 #include <functional>
 #include <new>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -310,6 +311,49 @@ TEST_F(RingCrashTest, WhoBringsOrderIsKilledAnywhere) {
     }
     EXPECT_GE(point, 6);
   }
+}
+
+TEST_F(RingCrashTest, SurvivorsGoOnWhileOthersDie) {
+  {
+    Queue<int> words(memory_, {.capacity = 8});
+    Queue<std::vector<int>> rows(memory_, {.capacity = 4});
+    std::mt19937 random(1);
+    for (int round = 0; round < 30 && !HasFailure(); ++round) {
+      const std::uint32_t slot = reserve_process_slots(*memory_, 1).front();
+      memory_->retain_holds_for(slot);
+      const pid_t pid = fork();
+      if (pid == 0) {
+        enter_process_slot(*memory_, slot);
+        for (int id = 0;; ++id) {
+          words.put(id);
+          rows.put(id % 2 == 0 ? LongMessage::of(id) : WideMessage::of(id));
+        }
+      }
+      int next_word = 0;
+      int next_row = 0;
+      const auto take = [&](std::chrono::nanoseconds patience) {
+        const auto word = words.get(patience);
+        if (word) {
+          EXPECT_EQ(*word, next_word++);
+        }
+        const auto row = rows.get(patience);
+        if (row) {
+          EXPECT_EQ(next_row % 2 == 0 ? LongMessage::id(*row) : WideMessage::id(*row), next_row);
+          ++next_row;
+        }
+        return word || row;
+      };
+      for (unsigned left = random() % 60; left > 0; --left) ASSERT_TRUE(take(20s));
+      kill(pid, SIGKILL);
+      EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+      mark_dead(slot);
+      while (take(0ns)) continue;
+      EXPECT_LE(next_word - next_row, 2);
+      free_process_slot(*memory_, slot);
+    }
+    EXPECT_TRUE(words.empty() && rows.empty());
+  }
+  EXPECT_EQ(memory_->allocated_bytes(), 0u);
 }
 
 }  // namespace
