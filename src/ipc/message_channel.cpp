@@ -44,7 +44,6 @@ RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt,
   RingResult result = attempt();
   if (result != RingResult::kWait) return result;
   if (timeout <= Time(0)) return is_time_to_look_up() && look_up() ? attempt() : result;
-  const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
   RingWaiter waiter(bell);
   while (waiter.spin(spin_budget)) {
     result = attempt();
@@ -52,6 +51,8 @@ RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt,
     RingWaiter::note_success(spin_budget);
     return result;
   }
+  // Only now, since a look at the clock takes as long as many messages.
+  const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
   for (;;) {
     waiter.prepare();
     ring.see_solo_users();
