@@ -121,7 +121,7 @@ StartRequest new_request(const StartOptions& options, StartKind kind, std::size_
   request.name = options.name;
   request.terminate_wait_ms = wait_ms(options.stop.terminate_wait);
   request.kill_wait_ms = wait_ms(options.stop.kill_wait);
-  request.exit_grace_ms = options.daemon ? 0 : wait_ms(options.exit_grace);
+  request.exit_grace_ms = wait_ms(options.exit_grace);
   request.daemon = options.daemon ? 1 : 0;
   request.surroundings = Surroundings::of_this_process();
   keep_own_error_file(request);

@@ -10,11 +10,13 @@
 #include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
 #include "os/clock.h"
+#include "os/control_socket.h"
 #include "os/fault_point.h"
 #include "os/futex.h"
 #include "process/crash_handler.h"
 #include "process/exception_report.h"
 #include "process/throw_trace.h"
+#include "retinue/base/error.h"
 #include "retinue/launch/entry.h"
 
 namespace retinue {
@@ -28,10 +30,22 @@ void note_finish(ProcessSlot& slot, int exit_code) {
   slot.state.store(ProcessState::kFinished, std::memory_order_release);
 }
 
+/// So that the guardian does not wait for ever for a static destructor that hangs.
+void tell_leaving(const ProcessSlot& slot) {
+  try {
+    const ControlMessage message{ControlKind::kLeaving, slot.context, static_cast<std::uint32_t>(slot.local_rank), 0};
+    send_message(Runtime::current().impl().control_send.get(), &message, sizeof message);
+  } catch (const Error&) {
+    // Without a guardian nobody waits for this rank, and it dies with it.
+  }
+}
+
 void note_exit(int status, void* slot) {
   auto& own = *static_cast<ProcessSlot*>(slot);
   if (getpid() != own.pid.load(std::memory_order_relaxed)) return;  // A child that the rank forked.
-  if (own.state.load(std::memory_order_relaxed) == ProcessState::kRunning) note_finish(own, status & 0xff);
+  if (own.state.load(std::memory_order_relaxed) != ProcessState::kRunning) return;
+  note_finish(own, status & 0xff);
+  tell_leaving(own);
 }
 
 /// libgomp reads OMP_NUM_THREADS when it is loaded, which a forked rank is too late for. As torchrun, but with the CPUs
@@ -72,7 +86,11 @@ void run_rank_body(std::uint32_t slot_index, const detail::RankBody& body, RankO
   note_finish(slot, exit_code);
   fault_point("rank.finish", slot.rank);
   std::cout.flush();
-  if (origin == RankOrigin::kExecuted) std::exit(exit_code);
+  if (origin == RankOrigin::kExecuted) {
+    std::fflush(nullptr);  // Before the time that it has to exit begins: who reads it may rest.
+    tell_leaving(slot);
+    std::exit(exit_code);
+  }
   // Exit handlers and static destructors of the program that was forked are the program's own: a file that it removes
   // at its end is still needed. LibTorch's would also take 0.3 s.
   std::fflush(nullptr);

@@ -27,7 +27,6 @@
 #include "os/process_calls.h"
 #include "os/process_look.h"
 #include "process/guardian.h"
-#include "process/job_sweep.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 
@@ -158,6 +157,8 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
     waitpid(guardian, nullptr, __WALL);
     throw;
   }
+  fault_point("program.runtime");
+  spare_descriptors.emplace(kSweepDescriptors);
   report_own_failure(*memory, control_send.get());
 }
 
@@ -194,6 +195,7 @@ void Runtime::Impl::wait_for_guardian() {
 
 Runtime::Impl::~Impl() {
   stop_reporting_own_failure();
+  if (is_rank && memory) fault_point("rank.finish", process_slot(*memory, memory->own_slot()).rank);
   if (guardian > 0 && owner == getpid()) shut_down_guardian();
 }
 
@@ -252,7 +254,7 @@ void Runtime::Impl::shut_down_guardian() noexcept {
   while (waitpid(guardian, &status, __WALL) < 0 && errno == EINTR) continue;
   if (memory->header().swept.load(std::memory_order_acquire) != 0) return;
   try {
-    sweep_job(*memory);
+    sweep();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "retinue: the job's guardian was killed, and looking for its orphans failed: %s\n",
                  error.what());

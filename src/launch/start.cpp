@@ -42,6 +42,16 @@ void refuse_children_of_daemons(const JobMemory& memory) {
                   own.rank));
 }
 
+/// How long the context may need to end once the program has ended. What a rank started ends after that rank.
+std::int64_t stop_ms_of(const JobMemory& memory, const StartRequest& request) {
+  constexpr std::int64_t kClerksMs = 30'000;
+  const std::int64_t grace_ms = request.daemon != 0 ? 0 : request.exit_grace_ms;
+  const std::int64_t own_ms = grace_ms + request.terminate_wait_ms + request.kill_wait_ms;
+  const ProcessSlot& caller = process_slot(memory, memory.own_slot());
+  if (caller.context == ProcessSlot::kNoContext) return own_ms;
+  return own_ms + kClerksMs + context_record(memory, caller.context).stop_ms;
+}
+
 }  // namespace
 
 std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartOptions& options) {
@@ -51,12 +61,13 @@ std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartO
   request.logs = logs.request();
   runtime.wait_for_guardian();
   auto& longest = runtime.memory->header().longest_stop_ms;
-  const std::int64_t stop_ms = request.exit_grace_ms + request.terminate_wait_ms + request.kill_wait_ms;
+  const std::int64_t stop_ms = stop_ms_of(*runtime.memory, request);
   for (std::int64_t seen = longest.load(); seen < stop_ms && !longest.compare_exchange_weak(seen, stop_ms);) continue;
   const std::uint32_t index = reserve_context(*runtime.memory, static_cast<std::uint32_t>(request.ranks.size()));
   try {
     ContextRecord& record = context_record(*runtime.memory, index);
     record.daemon = request.daemon;
+    record.stop_ms = stop_ms;
     for (std::size_t rank = 0; rank < request.ranks.size(); ++rank)
       process_slot(*runtime.memory, record.slots[rank]).cpu_share = request.ranks[rank].threads;
     store_request(*runtime.memory, record, request);
@@ -137,15 +148,17 @@ void refuse_unsafe_fork() {
 /// In the forked rank: waits until the guardian watches it, so that no death goes unnoticed.
 void wait_at_gate(const Runtime::Impl& runtime, std::uint32_t context, const ProcessSlot& slot, pid_t parent) {
   ContextRecord& record = context_record(*runtime.memory, context);
+  const ProcessSlot& guardian = process_slot(*runtime.memory, kGuardianSlot);
   for (;;) {
     const std::uint32_t seen = record.changed.load(std::memory_order_acquire);
     if (slot.state.load(std::memory_order_acquire) == ProcessState::kStarted) return;
-    if (getppid() != parent || record.state.load(std::memory_order_acquire) == ContextRecord::kEnded) _exit(1);
+    const bool has_ended = record.state.load(std::memory_order_acquire) == ContextRecord::kEnded;
+    if (getppid() != parent || has_ended || guardian.life.owner_died()) _exit(1);
     futex_wait(record.changed, seen, std::chrono::milliseconds(100));
   }
 }
 
-/// Forks one rank that runs `body`, and tells the guardian of it, or that it could not be forked. Returns its pid or 0.
+/// Forks one rank that runs `body` as soon as the guardian watches it. Returns its pid, or 0 if it could not be forked.
 pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank, const StartRequest& request,
                    const detail::RankBody& body) {
   const ContextRecord& record = context_record(*runtime.memory, index);
@@ -158,6 +171,7 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
     setpgid(0, 0);
     close(runtime.lifeline.get());  // Else the guardian would not notice that the program executes something else.
     if (request.sentinel_fd >= 0) close(request.sentinel_fd);
+    fault_point("rank.born", slot.rank);
     wait_at_gate(runtime, index, slot, parent);
     try {
       settle_forked_rank(*runtime.memory, slot, request);
@@ -167,22 +181,23 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
     }
     run_rank_body(record.slots[rank], body, RankOrigin::kForked);
   }
-  if (pid < 0) {
-    send_to_guardian(runtime, {ControlKind::kAdopt, index, rank, 0});
-    return 0;
-  }
+  if (pid < 0) return 0;
   setpgid(pid, pid);
   slot.pid.store(pid, std::memory_order_relaxed);
+  return pid;
+}
+
+/// Tells the guardian of a rank that was forked, or with a pid of 0 that it could not be.
+void hand_over(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank, pid_t pid) {
   std::vector<int> pidfds;
   FileDescriptor pidfd;
   try {
-    pidfd = open_pidfd(pid);
-    pidfds.push_back(pidfd.get());
+    if (pid != 0) pidfd = open_pidfd(pid);
+    if (pidfd) pidfds.push_back(pidfd.get());
   } catch (const SystemError&) {
     // Out of descriptors: the guardian opens its own.
   }
   send_to_guardian(runtime, {ControlKind::kAdopt, index, rank, pid}, pidfds);
-  return pid;
 }
 
 /// Archives that are the same for all ranks are there once.
@@ -216,8 +231,17 @@ ProcessContext launch_closure(const StartOptions& options, int nprocs, const det
   std::cout.flush();
   const std::uint32_t index = context->index();
   const ContextRecord& record = context_record(*runtime.memory, index);
-  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank)
-    context->add_own_child(rank, fork_closure(runtime, index, rank, request, body));
+  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank) {
+    const pid_t pid = fork_closure(runtime, index, rank, request, body);
+    context->add_own_child(rank, pid);  // Before the guardian, which may be gone, hears of it.
+    fault_point("program.fork", static_cast<int>(rank));
+    try {
+      hand_over(runtime, index, rank, pid);
+    } catch (const Closed&) {
+      context->fail_without_guardian();
+    }
+  }
+  context->fail_if_guardian_is_dead();  // It may have died with messages in its socket.
   return ProcessContext(std::move(context));
 }
 

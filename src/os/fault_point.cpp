@@ -5,6 +5,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <string>
+
+#include "retinue/base/error.h"
 
 namespace retinue {
 namespace {
@@ -37,8 +40,11 @@ void end_by_fault(const char* action) noexcept {
   kill(getpid(), SIGSEGV);
 }
 
-void fault_point(const char* place, int rank) noexcept {
-  if (const char* action = action_at(place, rank)) end_by_fault(action);
+void fault_point(const char* place, int rank) {
+  const char* action = action_at(place, rank);
+  if (action == nullptr) return;
+  end_by_fault(action);
+  if (std::strcmp(action, "throw") == 0) throw Error(std::string("RETINUE_FAULT at ") + place);
 }
 
 bool fault_skips(const char* place, int rank) noexcept {

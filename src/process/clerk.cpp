@@ -93,6 +93,7 @@ void read_own_reports(const RanksByFile& files) {
 
 void symbolize(CrashRecord& record, Symbolizer& symbolizer) {
   record.stack_phase.store(1, std::memory_order_relaxed);
+  fault_point("clerk.work");
   FixedText(record.stack) << symbolizer.symbolize(record);
   record.stack_phase.store(2, std::memory_order_release);
 }

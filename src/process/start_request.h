@@ -93,7 +93,9 @@ struct StartRequest {
   std::int64_t kill_wait_ms = 0;
   std::uint32_t tells_failure = 0;  ///< 1: a failure goes to standard error, as of a Process.
   std::uint32_t daemon = 0;         ///< 1: the ranks are stopped when the program ends, and start nothing.
-  std::int64_t exit_grace_ms = 0;   ///< Time that the ranks have when the program ends, before they are stopped.
+  /// Time that ranks which are no daemons have to end when the program ends, and each to exit when its function
+  /// returned.
+  std::int64_t exit_grace_ms = 0;
   Surroundings surroundings;
   LogRequest logs;
   std::vector<RankRequest> ranks;
@@ -126,6 +128,7 @@ enum class ControlKind : std::uint32_t {
   kSignal = 3,         ///< Send one rank, or kAllRanks, a signal, whose number stands in `pid`.
   kShutdown = 4,       ///< The program ends: let ranks finish, or with kAtOnce as `rank` stop them, and exit.
   kProgramFailed = 5,  ///< The program is about to die, and its crash record is complete.
+  kLeaving = 6,        ///< A rank's function has returned, and its process exits.
 };
 
 /// In place of a rank.

@@ -13,6 +13,10 @@ namespace {
 void announce_and_wait(retinue::RankContext&, int leave_grandchild) {
   if (leave_grandchild != 0 && fork() == 0) {
     setsid();
+    std::printf("grandchild %d\n", getpid());
+    const char* const bare[] = {"sleep", "100", nullptr};
+    // Without a mark: no variable, no mapping.
+    if (leave_grandchild == 2) execve("/bin/sleep", const_cast<char**>(bare), const_cast<char**>(bare + 2));
     for (;;) pause();
   }
   std::printf("rank\n");
@@ -52,6 +56,7 @@ int main(int argc, char** argv) {
                                      : method == "fork" ? retinue::StartMethod::kFork
                                                         : retinue::StartMethod::kForkserver;
   if (is_deaf) return tell_of_a_deaf_rank(start);
-  const int grandchild = argc > 2 && std::string(argv[2]) == "grandchild" ? 1 : 0;
+  const std::string wanted = argc > 2 ? argv[2] : "";
+  const int grandchild = wanted == "grandchild" ? 1 : wanted == "bare grandchild" ? 2 : 0;
   retinue::spawn<announce_and_wait>({.nprocs = 2, .start_method = start}, grandchild);
 }
