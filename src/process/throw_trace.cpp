@@ -114,7 +114,7 @@ bool find_throw_trace(const std::exception_ptr& exception, ThrowTrace& trace) {
 
 }  // namespace retinue
 
-extern "C" [[gnu::visibility("default")]] void __cxa_throw(void* object, std::type_info* type, void (*destroy)(void*)) {
+extern "C" [[gnu::weak, gnu::visibility("default")]] void __cxa_throw(void* object, std::type_info* type, void (*destroy)(void*)) {
   if (retinue::enabled.load(std::memory_order_relaxed)) {
     retinue::remember_throw(object, type, reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)));
   }
