@@ -16,6 +16,7 @@
 #include "os/futex.h"
 #include "os/process_calls.h"
 #include "process/job_sweep.h"
+#include "process/libdw.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -147,6 +148,7 @@ void Guardian::wait_for_events() {
 void Guardian::make_forks_cheaper() {
   if (!heap_) heap_.emplace();
   heap_is_huge_ = !heap_->advance();
+  if (heap_is_huge_) libdw();  // Each clerk of such a program would load it anew.
 }
 
 void Guardian::receive_requests() {
