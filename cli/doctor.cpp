@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "usable_devices.h"
+#include "os/cpus.h"
 
 namespace retinue {
 namespace {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "os/cpus.h"
 #include "text_lists.h"
 
 namespace retinue {
@@ -21,11 +23,18 @@ std::string place_of(Std stream, const std::string& name, int rank, const RunOpt
   return text.empty() ? "nowhere" : text;
 }
 
+std::string cpus_text(const RunOptions& options, const RankPlace& place) {
+  if (options.cpu_affinity.kind() == CpuAffinity::Kind::kNone) return "";
+  return fmt::format(", on CPUs {}", cpu_list_text(place.cpus));
+}
+
 }  // namespace
 
 std::string dry_run_text(const RunOptions& options, const std::vector<PlannedRank>& plan, const Devices& devices) {
   const std::string port = options.master_port ? std::to_string(*options.master_port) : "<a free port>";
   const std::vector<Program> programs = rank_programs(options, plan, {0, port}, devices);
+  const std::vector<RankPlace> places = rank_places(options.cpu_affinity, static_cast<int>(programs.size()));
+  const char* const threads = std::getenv("OMP_NUM_THREADS");
   std::string text;
   for (std::size_t index = 0; index < programs.size(); ++index) {
     const int rank = static_cast<int>(index);
@@ -33,9 +42,10 @@ std::string dry_run_text(const RunOptions& options, const std::vector<PlannedRan
     environment.insert({{"RANK", std::to_string(rank)},
                         {"LOCAL_RANK", std::to_string(rank)},
                         {"WORLD_SIZE", std::to_string(programs.size())},
-                        {"LOCAL_WORLD_SIZE", std::to_string(programs.size())}});
-    text += fmt::format("# rank {}: stdout to {}, stderr to {}\n", rank, place_of(Std::kOut, "stdout", rank, options),
-                        place_of(Std::kErr, "stderr", rank, options));
+                        {"LOCAL_WORLD_SIZE", std::to_string(programs.size())},
+                        {"OMP_NUM_THREADS", threads != nullptr ? threads : std::to_string(places[index].threads)}});
+    text += fmt::format("# rank {}: stdout to {}, stderr to {}{}\n", rank, place_of(Std::kOut, "stdout", rank, options),
+                        place_of(Std::kErr, "stderr", rank, options), cpus_text(options, places[index]));
     for (const auto& [name, value] : environment) text += fmt::format("{}={} ", name, shell_quoted(value));
     text += shell_quoted(programs[index].file);
     for (const std::string& argument : programs[index].arguments) text += fmt::format(" {}", shell_quoted(argument));

@@ -10,33 +10,26 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <tuple>
 #include <utility>
 
+#include "os/cgroups.h"
+#include "os/cpus.h"
+#include "os/kernel_files.h"
 #include "usable_devices.h"
 
 namespace retinue {
 namespace {
 
-std::optional<std::uint64_t> number_in(const std::string& path) {
-  const std::string text = first_line_of(path).value_or("");
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc()) return std::nullopt;
-  return number;
-}
-
-/// The smallest limit of the process's cgroups; version 1 writes "no limit" as a number near 2^63.
-std::optional<std::uint64_t> cgroup_limit(const std::string& controller, const char* file1, const char* file2) {
+/// The smallest limit of the process's cgroups.
+template <class Limit>
+std::optional<std::uint64_t> cgroup_limit(const char* controller, Limit&& limit_of) {
   std::optional<std::uint64_t> smallest;
-  for (const CgroupFolder& folder : cgroup_folders(controller)) {
-    const auto limit = number_in(folder.path + "/" + (folder.version == 1 ? file1 : file2));
-    if (limit && *limit < (std::uint64_t{1} << 61)) smallest = std::min(smallest.value_or(*limit), *limit);
-  }
+  for (const Cgroup& cgroup : own_cgroups(controller))
+    if (const auto limit = limit_of(cgroup)) smallest = std::min<std::uint64_t>(smallest.value_or(*limit), *limit);
   return smallest;
 }
 
@@ -106,8 +99,9 @@ void read_limits(Machine& machine) {
   std::tie(machine.open_files, machine.open_files_hard) = limit_of(RLIMIT_NOFILE);
   machine.processes = limit_of(RLIMIT_NPROC).first;
   machine.core_bytes = limit_of(RLIMIT_CORE).first;
-  machine.cgroup_processes = cgroup_limit("pids", "pids.max", "pids.max");
-  machine.cgroup_memory_bytes = cgroup_limit("memory", "memory.limit_in_bytes", "memory.max");
+  machine.cgroup_processes =
+      cgroup_limit("pids", [](const Cgroup& cgroup) { return read_number(cgroup.folder + "/pids.max"); });
+  machine.cgroup_memory_bytes = cgroup_limit("memory", limit_bytes_of);
 }
 
 }  // namespace
@@ -115,16 +109,16 @@ void read_limits(Machine& machine) {
 Machine Machine::read() {
   Machine machine;
   machine.online_cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  machine.affinity_cpus = retinue::affinity_cpus();
+  machine.affinity_cpus = static_cast<int>(allowed_cpus().size());
   machine.cgroup_cpus = retinue::cgroup_cpus();
   machine.ram_bytes = value_in("/proc/meminfo", "MemTotal:") * 1024;
   machine.available_bytes = value_in("/proc/meminfo", "MemAvailable:") * 1024;
-  machine.overcommit = static_cast<int>(number_in("/proc/sys/vm/overcommit_memory").value_or(0));
+  machine.overcommit = static_cast<int>(read_number("/proc/sys/vm/overcommit_memory").value_or(0));
   read_limits(machine);
   const std::string pages = "/sys/kernel/mm/transparent_hugepage/";
   machine.shmem_huge_pages = chosen_word(pages + "shmem_enabled");
   machine.huge_pages = chosen_word(pages + "enabled");
-  if (const auto scope = number_in("/proc/sys/kernel/yama/ptrace_scope"))
+  if (const auto scope = read_number("/proc/sys/kernel/yama/ptrace_scope"))
     machine.ptrace_scope = static_cast<int>(*scope);
   machine.core_pattern = first_line_of("/proc/sys/kernel/core_pattern").value_or("");
   struct statvfs shm {};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "os/cpus.h"
 #include "retinue/base/error.h"
 #include "text_lists.h"
 #include "usable_devices.h"
@@ -76,7 +77,7 @@ std::vector<PlannedRank> plan_ranks(const RunOptions& options, const Devices& de
   return ranks;
 }
 
-std::map<std::string, std::string> rank_environment(const RunOptions& options, const PlannedRank& rank, int world_size,
+std::map<std::string, std::string> rank_environment(const RunOptions& options, const PlannedRank& rank,
                                                     const Attempt& attempt, const Devices& devices) {
   std::map<std::string, std::string> environment = {
       {"GROUP_RANK", "0"},
@@ -90,8 +91,7 @@ std::map<std::string, std::string> rank_environment(const RunOptions& options, c
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts)},
       {"TORCHELASTIC_RUN_ID", options.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
-      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", value_or("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")},
-      {"OMP_NUM_THREADS", value_or("OMP_NUM_THREADS", std::to_string(std::max(1, devices.cpus / world_size)))}};
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", value_or("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")}};
   if (options.virtual_local_rank) {
     environment.emplace("LOCAL_RANK", "0");
     environment["CUDA_VISIBLE_DEVICES"] = devices.gpus.at(static_cast<std::size_t>(rank.rank));
@@ -123,7 +123,7 @@ std::vector<Program> rank_programs(const RunOptions& options, const std::vector<
     Program program;
     program.file = words.front();
     program.arguments.assign(words.begin() + 1, words.end());
-    program.environment = rank_environment(options, rank, static_cast<int>(ranks.size()), attempt, devices);
+    program.environment = rank_environment(options, rank, attempt, devices);
     program.input = input_of(options, rank.rank);
     programs.push_back(std::move(program));
   }

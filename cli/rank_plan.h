@@ -34,8 +34,9 @@ struct Attempt {
 /// Errors: UsageError for counts that cannot be, and for ranks that flags name but the job does not have.
 std::vector<PlannedRank> plan_ranks(const RunOptions& options, const Devices& devices);
 
-/// What torchrun sets, but for RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE, which every rank gets anyway.
-std::map<std::string, std::string> rank_environment(const RunOptions& options, const PlannedRank& rank, int world_size,
+/// What torchrun sets, but for RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and OMP_NUM_THREADS, which every rank
+/// gets anyway.
+std::map<std::string, std::string> rank_environment(const RunOptions& options, const PlannedRank& rank,
                                                     const Attempt& attempt, const Devices& devices);
 
 /// The program that a rank is: Python put before scripts, --wrap before all, ${local_rank}, ${rank} and ${role_name} in

@@ -57,7 +57,7 @@ int main(int argc, char** argv) try {
   const retinue::JobCommands job_commands(app);
   app.add_subcommand("doctor", "Say what on this machine will limit a job, and what to do about it");
   std::string shell;
-  completion->add_option("shell", shell, "bash or zsh")->required();
+  completion->add_option("shell", shell, "bash, zsh or fish")->required();
   Words words = words_of(*run, argc, argv);
   std::reverse(words.ours.begin(), words.ours.end());  // CLI11 takes them from the end.
   try {

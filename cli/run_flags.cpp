@@ -69,8 +69,9 @@ void declare_run_flags(CLI::App& run, RunFlags& flags) {
       .text("-t,tee", flags.tee, "To files and the console: as --redirects")
       .text("local-ranks-filter", flags.local_ranks_filter, "Local ranks that the console shows, as 0,2; all if empty")
       .text("console-filters", flags.console_filters, "Show only tee'd lines with one of these texts, as error,loss")
-      .text("duplicate-stdout-filters", flags.duplicate_stdout_filters, "Refused: see --console-filters")
-      .text("duplicate-stderr-filters", flags.duplicate_stderr_filters, "Refused: see --console-filters");
+      .text("duplicate-stdout-filters", flags.duplicate_stdout_filters,
+            "Copy tee'd lines of stdout with one of these texts to filtered_stdout.log")
+      .text("duplicate-stderr-filters", flags.duplicate_stderr_filters, "The same of stderr, to filtered_stderr.log");
   Group(run, "Life and death")
       .text("max-restarts", flags.max_restarts, "How often all ranks are started again after a failure")
       .text("signals-to-handle", flags.signals, "Signals that end the job; ranks get them first")
@@ -88,7 +89,7 @@ void declare_run_flags(CLI::App& run, RunFlags& flags) {
       .text("rdzv-conf", flags.rdzv_conf, "Settings of a meeting of machines: key=value,... ; nothing to do on one")
       .text("local-addr", flags.local_addr, "Address of this machine: MASTER_ADDR, unless that is given")
       .flag("virtual-local-rank", flags.virtual_local_rank, "LOCAL_RANK=0 for all, and one GPU of its own for each")
-      .text("numa-binding", flags.numa_binding, "Refused: not there yet");
+      .text("numa-binding", flags.numa_binding, "CPUs by NUMA node: node, socket, exclusive or core-complex");
   Group(run, "Looking into it")
       .flag("dry-run", flags.dry_run, "Print programs, environment and log folders; start nothing")
       .text("wrap", flags.wrap, "Command to put before the program, as 'gdb --args'")

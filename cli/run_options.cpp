@@ -118,14 +118,6 @@ void refuse_several_machines(const RunFlags& flags) {
 }
 
 void refuse_what_is_not_there(const RunFlags& flags) {
-  if (!flags.numa_binding.empty())
-    throw UsageError(
-        "--numa-binding is not there yet: leave it out, or bind the program itself, as --wrap 'taskset ...'");
-  if (!flags.duplicate_stdout_filters.empty() || !flags.duplicate_stderr_filters.empty())
-    throw UsageError(
-        "--duplicate-stdout-filters and --duplicate-stderr-filters write filtered copies of the logs, which is not "
-        "there "
-        "yet: --console-filters shows only matching lines, and the log files have all of them");
   if (flags.event_log_handler != "null")
     throw UsageError(fmt::format("--event-log-handler {}: there is only null", flags.event_log_handler));
   if (!flags.logs_specs.empty() && flags.logs_specs != "default")
@@ -133,6 +125,15 @@ void refuse_what_is_not_there(const RunFlags& flags) {
   for (const char* known : {"spawn", "fork", "forkserver"})
     if (flags.start_method == known) return;
   throw UsageError(fmt::format("--start-method {}: give spawn, fork or forkserver", flags.start_method));
+}
+
+CpuAffinity affinity_of(const std::string& numa_binding) {
+  if (numa_binding.empty()) return {};
+  if (numa_binding == "node") return CpuAffinity::node();
+  if (numa_binding == "socket") return CpuAffinity::socket();
+  if (numa_binding == "exclusive") return CpuAffinity::exclusive();
+  if (numa_binding == "core-complex") return CpuAffinity::core_complex();
+  throw UsageError(fmt::format("--numa-binding '{}': give node, socket, exclusive or core-complex", numa_binding));
 }
 
 std::string random_id() {
@@ -184,7 +185,10 @@ RunOptions make_run_options(const RunFlags& flags, const std::vector<std::string
   options.tee = StdByRank::parse(flags.tee);
   options.console_ranks = ranks_of(flags.local_ranks_filter, "--local-ranks-filter");
   options.console_filters = split_at_commas(flags.console_filters);
+  options.duplicate_stdout_filters = split_at_commas(flags.duplicate_stdout_filters);
+  options.duplicate_stderr_filters = split_at_commas(flags.duplicate_stderr_filters);
   options.virtual_local_rank = flags.virtual_local_rank;
+  options.cpu_affinity = affinity_of(flags.numa_binding);
   options.input = flags.input;
   options.wrap = shell_words(flags.wrap);
   options.wrap_ranks = ranks_of(flags.wrap_ranks, "--wrap-ranks");

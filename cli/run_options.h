@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "retinue/launch/placement.h"
 #include "retinue/launch/std_streams.h"
 
 namespace retinue {
@@ -38,9 +39,12 @@ struct RunOptions {
   StdByRank tee;
   std::vector<int> console_ranks;
   std::vector<std::string> console_filters;
+  std::vector<std::string> duplicate_stdout_filters;
+  std::vector<std::string> duplicate_stderr_filters;
   std::vector<int> ending_signals;  ///< Those that end the job; others are only passed on.
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
   bool virtual_local_rank = false;
+  CpuAffinity cpu_affinity;
   /// "" (files and pipes go to all ranks), "none", or the rank that reads our standard input.
   std::string input;
   std::vector<std::string> wrap;

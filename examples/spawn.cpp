@@ -66,11 +66,15 @@ void serve_for_a_while() {
 
 // [closure]
 void search(const std::vector<int>& numbers, int wanted) {
-  retinue::spawn({.nprocs = 2, .start_method = retinue::StartMethod::kFork}, [&](retinue::RankContext& context) {
+  retinue::ProcessContext ranks = retinue::spawn({.nprocs = 2, .join = false}, [&](retinue::RankContext& context) {
     // Forks of the caller: `numbers` is seen where it lies, without a copy.
+    std::vector<std::size_t> places;
     for (std::size_t i = context.rank(); i < numbers.size(); i += context.world_size())
-      if (numbers[i] == wanted) fmt::print("rank {} found {} at {}\n", context.rank(), wanted, i);
+      if (numbers[i] == wanted) places.push_back(i);
+    return places;
   });
+  for (const auto& [rank, places] : ranks.wait().values<std::vector<std::size_t>>())
+    for (const std::size_t place : places) fmt::print("rank {} found {} at {}\n", rank, wanted, place);
 }
 // [/closure]
 

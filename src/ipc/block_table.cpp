@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ipc/job_layout.h"
+#include "ipc/locked_blocks.h"
 #include "os/memory.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
@@ -18,42 +19,11 @@ namespace {
 constexpr std::size_t kSmallBytes = std::size_t{64} << 10;     // Of the first huge page, as long as that is enough.
 constexpr std::size_t kHeadroomBytes = std::size_t{64} << 20;  // Left to the rest of the machine.
 
-std::uint32_t* page_map(const JobMemory& memory) {
-  return memory.at<std::uint32_t>(memory.header().blocks.page_map_offset);
-}
-
-bool has_owner(const BlockDescriptor& block) {
-  return std::any_of(std::begin(block.owners), std::end(block.owners),
-                     [](const auto& word) { return word.load(std::memory_order_relaxed) != 0; });
-}
-
-void mark_pages(const JobMemory& memory, const BlockDescriptor& block, std::uint32_t value) {
-  std::fill_n(page_map(memory) + block.first_page, block.pages, value);
-}
-
-/// Makes the page map again from the descriptors alone, after a process died while it changed them.
-void repair(const JobMemory& memory) {
-  BlockTable& table = memory.header().blocks;
-  std::uint64_t end = 0;
-  for (std::uint32_t i = 0; i < kMaxBlocks; ++i) {
-    const BlockDescriptor& block = table.descriptors[i];
-    if (block.used.load(std::memory_order_relaxed) == 0) continue;
-    end = std::max(end, block.first_page + block.pages);
-    table.descriptor_end = std::max(table.descriptor_end, i + 1);
-  }
-  table.end_page = std::max(table.end_page, end);
-  std::fill_n(page_map(memory), table.end_page, 0u);
-  for (std::uint32_t i = 0; i < table.descriptor_end; ++i)
-    if (table.descriptors[i].used.load(std::memory_order_relaxed) != 0) mark_pages(memory, table.descriptors[i], i + 1);
-  table.lowest_free_page = 0;
-  table.lowest_free_descriptor = 0;
-}
-
 /// First fit from below, so that pages that were used before are used again; large blocks begin with a huge page.
 /// Returns page_count where none is left.
-std::uint64_t find_pages(const JobMemory& memory, std::uint64_t wanted) {
-  const BlockTable& table = memory.header().blocks;
-  const std::uint32_t* map = page_map(memory);
+std::uint64_t find_pages(const LockedBlocks& blocks, std::uint64_t wanted) {
+  const BlockTable& table = blocks.table();
+  const std::uint32_t* map = blocks.page_map();
   const std::uint64_t huge = kHugePageBytes / table.page_bytes;
   const std::uint64_t unit = wanted >= huge ? huge : 1;
   std::uint64_t start = round_up(table.lowest_free_page, unit);
@@ -135,39 +105,15 @@ std::uint32_t find_descriptor(const JobMemory& memory) {
       fmt::format("job memory: all {} blocks are in use; largest holders: {}", kMaxBlocks, largest_holders(memory)));
 }
 
-void free_block(const JobMemory& memory, std::uint32_t index) {
-  BlockTable& table = memory.header().blocks;
-  BlockDescriptor& block = table.descriptors[index];
-  block.used.store(0, std::memory_order_relaxed);
-  mark_pages(memory, block, 0);
-  table.lowest_free_page = std::min(table.lowest_free_page, block.first_page);
-  table.lowest_free_descriptor = std::min(table.lowest_free_descriptor, index);
-}
-
-BlockDescriptor& descriptor_of(const JobMemory& memory, const BlockHandle& handle, const char* operation) {
-  BlockTable& table = memory.header().blocks;
-  if (handle.index >= kMaxBlocks || table.descriptors[handle.index].used.load(std::memory_order_relaxed) == 0 ||
-      table.data_offset + table.descriptors[handle.index].first_page * table.page_bytes != handle.offset)
-    throw UsageError(fmt::format("JobMemory::{}: block {} at offset {} is not alive (released twice?)", operation,
-                                 handle.index, handle.offset));
-  return table.descriptors[handle.index];
-}
-
-std::uint64_t owner_bit(std::uint32_t process_slot) {
-  if (process_slot >= kMaxProcesses)
-    throw UsageError("job memory: this process has no slot in the job yet (was its Runtime made?)");
-  return std::uint64_t{1} << (process_slot % 64);
-}
-
 }  // namespace
 
 BlockHandle JobMemory::allocate(std::size_t bytes) {
   const std::uint64_t bit = owner_bit(own_slot());
-  BlockTable& table = header().blocks;
+  const std::lock_guard counting(holds_mutex_);
+  const LockedBlocks blocks(*this);
+  BlockTable& table = blocks.table();
   const std::uint64_t pages = std::max<std::uint64_t>(1, bytes / table.page_bytes + (bytes % table.page_bytes != 0));
-  RobustLock lock(table.mutex, lock_patience_);
-  if (lock.owner_died()) repair(*this);
-  const std::uint64_t first = find_pages(*this, pages);
+  const std::uint64_t first = find_pages(blocks, pages);
   if (first == table.page_count)
     throw SharedMemoryExhausted(
         fmt::format("job memory: no room for {} bytes within its capacity of {} MiB (raise RuntimeOptions::job_memory "
@@ -179,68 +125,36 @@ BlockHandle JobMemory::allocate(std::size_t bytes) {
   block.first_page = first;
   block.pages = pages;
   block.bytes = bytes;
+  ++block.generation;
+  block.references = block.carried_count = block.holder = block.held_count = 0;
   for (auto& word : block.owners) word.store(0, std::memory_order_relaxed);
   block.owners[own_slot() / 64].store(bit, std::memory_order_relaxed);
   table.end_page = std::max(table.end_page, first + pages);
   table.descriptor_end = std::max(table.descriptor_end, index + 1);
+  holds_of(index, block.generation) = 1;
   block.used.store(1, std::memory_order_release);
-  mark_pages(*this, block, index + 1);
+  blocks.mark_pages(block, index + 1);
   if (first == table.lowest_free_page) table.lowest_free_page = first + pages;
   table.lowest_free_descriptor = index + 1;
-  return {0, index, table.data_offset + first * table.page_bytes, bytes};
-}
-
-void JobMemory::retain(const BlockHandle& handle, std::uint32_t process_slot) {
-  const std::uint64_t bit = owner_bit(process_slot);
-  RobustLock lock(header().blocks.mutex, lock_patience_);
-  if (lock.owner_died()) repair(*this);
-  descriptor_of(*this, handle, "retain").owners[process_slot / 64].fetch_or(bit, std::memory_order_relaxed);
-}
-
-void JobMemory::release(const BlockHandle& handle, std::uint32_t process_slot) {
-  const std::uint64_t bit = owner_bit(process_slot);
-  RobustLock lock(header().blocks.mutex, lock_patience_);
-  if (lock.owner_died()) repair(*this);
-  BlockDescriptor& block = descriptor_of(*this, handle, "release");
-  block.owners[process_slot / 64].fetch_and(~bit, std::memory_order_relaxed);
-  if (!has_owner(block)) free_block(*this, handle.index);
-}
-
-void JobMemory::release(const BlockHandle& handle) {
-  release(handle, own_slot());
-}
-
-void JobMemory::release_all(std::uint32_t process_slot) {
-  const std::uint64_t bit = owner_bit(process_slot);
-  BlockTable& table = header().blocks;
-  RobustLock lock(table.mutex, lock_patience_);
-  if (lock.owner_died()) repair(*this);
-  for (std::uint32_t i = 0; i < table.descriptor_end; ++i) {
-    BlockDescriptor& block = table.descriptors[i];
-    if (block.used.load(std::memory_order_relaxed) == 0) continue;
-    const std::uint64_t before = block.owners[process_slot / 64].fetch_and(~bit, std::memory_order_relaxed);
-    if ((before & bit) != 0 && !has_owner(block)) free_block(*this, i);
-  }
+  return {block.generation, index, table.data_offset + first * table.page_bytes, bytes};
 }
 
 std::optional<BlockHandle> JobMemory::find(const void* pointer) const {
   if (!contains(pointer)) return std::nullopt;
-  BlockTable& table = header().blocks;
   const std::uint64_t offset = offset_of(pointer);
-  if (offset < table.data_offset) return std::nullopt;
+  if (offset < header().blocks.data_offset) return std::nullopt;
+  const LockedBlocks blocks(*this);
+  const BlockTable& table = blocks.table();
   const std::uint64_t page = (offset - table.data_offset) / table.page_bytes;
-  RobustLock lock(table.mutex, lock_patience_);
-  if (lock.owner_died()) repair(*this);
-  if (page >= table.end_page || page_map(*this)[page] == 0) return std::nullopt;
-  const std::uint32_t index = page_map(*this)[page] - 1;
+  if (page >= table.end_page || blocks.page_map()[page] == 0) return std::nullopt;
+  const std::uint32_t index = blocks.page_map()[page] - 1;
   const BlockDescriptor& block = table.descriptors[index];
-  return BlockHandle{0, index, table.data_offset + block.first_page * table.page_bytes, block.bytes};
+  return BlockHandle{block.generation, index, table.data_offset + block.first_page * table.page_bytes, block.bytes};
 }
 
 std::size_t JobMemory::allocated_bytes() const {
-  BlockTable& table = header().blocks;
-  RobustLock lock(table.mutex, lock_patience_);
-  if (lock.owner_died()) repair(*this);
+  const LockedBlocks blocks(*this);
+  const BlockTable& table = blocks.table();
   std::size_t bytes = 0;
   for (std::uint32_t i = 0; i < table.descriptor_end; ++i)
     if (table.descriptors[i].used.load(std::memory_order_relaxed) != 0)

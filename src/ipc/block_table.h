@@ -11,13 +11,18 @@ namespace retinue {
 constexpr std::uint32_t kMaxBlocks = 65536;
 constexpr std::uint32_t kOwnerWords = 16;  ///< 64 process slots each.
 
-/// One block of job memory and the processes that own it.
+/// One block of job memory and who owns it: processes, blocks that carry it, and a block that holds it.
 struct BlockDescriptor {
   std::atomic<std::uint32_t>
       used;  ///< Written last when a block is made and first when it goes: repair trusts it alone.
   std::uint64_t first_page;
   std::uint64_t pages;
   std::uint64_t bytes;
+  std::uint32_t generation;     ///< Counts the blocks that this descriptor stood for.
+  std::uint32_t references;     ///< Blocks that carry this one.
+  std::uint32_t carried_count;  ///< BlockHandles at the block's start: what it carries.
+  std::uint32_t holder;         ///< Index + 1 of the block that holds this one; 0: none.
+  std::uint32_t held_count;     ///< Blocks that this one holds.
   std::atomic<std::uint64_t> owners[kOwnerWords];
 };
 

@@ -15,7 +15,7 @@ namespace retinue {
 
 constexpr std::uint64_t kJobMagic = 0x31455554494e4552ull;  // "RETINUE1", shortened to eight bytes.
 /// Changes with every change of the layout; a process built against another one is refused.
-constexpr std::uint32_t kJobLayoutVersion = 3;
+constexpr std::uint32_t kJobLayoutVersion = 4;
 
 constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
 constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.
@@ -34,6 +34,7 @@ struct ContextRecord {
   std::uint32_t parent_slot;
   std::atomic<std::uint32_t> abandoned;  ///< The owner let go: the guardian frees the record when the last rank ended.
   std::uint32_t daemon;                  ///< 1 when its ranks are daemonic: they may start nothing themselves.
+  std::int64_t stop_ms;                  ///< Its grace and stop policy, and after it those of who started it.
   BlockHandle request;                   ///< The encoded start request.
   std::uint32_t slots[kMaxProcesses];    ///< By rank.
 };
@@ -50,7 +51,7 @@ struct JobHeader {
   std::atomic<std::uint32_t> swept;           ///< 1 when the guardian has left nothing behind and ends.
   std::uint32_t guardian_forks_program;       ///< 1 when the guardian is a fork of `program`: functions can be forked.
   FileIdentity program;                       ///< The executable that made the job; its path may be another's by now.
-  std::atomic<std::int64_t> longest_stop_ms;  ///< Of all contexts: the grace at the program's end and the stop policy.
+  std::atomic<std::int64_t> longest_stop_ms;  ///< Of all contexts' `stop_ms`.
   std::atomic<std::int32_t> stop_asked;   ///< A signal: `retinue stop` began all ladders with it, and no rank starts.
   std::atomic<std::uint64_t> clock;       ///< Deadlines go by it; see job_clock.h. Written by the guardian.
   std::atomic<std::uint32_t> name_bytes;  ///< Valid bytes of `name`; see job_name.h.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "ipc/job_layout.h"
 #include "os/memory.h"
@@ -31,7 +32,24 @@ void lay_out(JobHeader& header, std::size_t capacity) {
   header.magic = kJobMagic;
 }
 
+/// Never destroyed: static objects in programs may hold shared memory until after main.
+std::shared_ptr<JobMemory>& current_memory() {
+  static auto* const current = new std::shared_ptr<JobMemory>;
+  return *current;
+}
+
 }  // namespace
+
+const std::shared_ptr<JobMemory>& JobMemory::current() {
+  if (current_memory() == nullptr)
+    throw UsageError(
+        "job memory: this needs a Runtime: make `retinue::Runtime runtime(argc, argv);` the first line of main");
+  return current_memory();
+}
+
+void JobMemory::set_current(std::shared_ptr<JobMemory> memory) {
+  current_memory() = std::move(memory);
+}
 
 JobMemory::JobMemory(int memfd, std::byte* base, std::size_t capacity)
     : memfd_(memfd), base_(base), capacity_(capacity) {}

@@ -27,6 +27,7 @@ void clear(ProcessSlot& slot) {
   slot.use = {};
   slot.killed_for_memory = 0;
   slot.full_cgroup_limit_bytes = 0;
+  slot.abandoned_in = 0;
   slot.cpu_share = 0;
   slot.has_returned.store(0, std::memory_order_relaxed);
   slot.returned = {};

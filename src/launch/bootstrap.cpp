@@ -12,6 +12,7 @@
 
 #include "ipc/context_table.h"
 #include "launch/runtime_impl.h"
+#include "os/fault_point.h"
 #include "os/process_calls.h"
 #include "process/crash_handler.h"
 #include "process/guardian.h"
@@ -72,6 +73,7 @@ bool Runtime::Impl::join_job() {
     memory.reset();
     return false;
   }
+  JobMemory::set_current(memory);
   close(bootstrap->memfd);
   close_on_exec(bootstrap->control_fd);
   if (bootstrap->role == BootstrapRole::kGuardian) serve_as_guardian(memory, *bootstrap);
@@ -89,6 +91,7 @@ bool Runtime::Impl::join_job() {
   install_crash_handlers(slot.crash);
   enable_throw_trace();
   is_rank = true;
+  fault_point("rank.start", slot.rank);
   return true;
 }
 

@@ -68,10 +68,11 @@ void set_directory(StartRequest& request, const std::string& directory) {
 
 void set_places(StartRequest& request, const StartOptions& options) {
   const int nprocs = static_cast<int>(request.ranks.size());
-  if (options.cpu_affinity.kind() != CpuAffinity::Kind::kNone) {
-    const auto places =
-        place_ranks(cpu_topology(request.surroundings.cpus), nprocs, options.cpu_affinity, options.threads_per_rank);
-    for (std::size_t rank = 0; rank < places.size(); ++rank) request.ranks[rank].cpus = places[rank];
+  const std::vector<RankPlace> places =
+      places_among(request.surroundings.cpus, nprocs, options.cpu_affinity, options.threads_per_rank);
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    request.ranks[rank].threads = places[rank].threads;
+    if (options.cpu_affinity.kind() != CpuAffinity::Kind::kNone) request.ranks[rank].cpus = places[rank].cpus;
   }
   const std::vector<int>& nodes = options.memory_nodes;
   if (nodes.empty()) return;
@@ -102,11 +103,9 @@ void keep_own_error_file(StartRequest& request) {
 
 /// What ranks execute reads OMP_NUM_THREADS; forked ranks are told by call.
 void set_threads(StartRequest& request, int threads_per_rank) {
-  request.threads_per_rank = threads_per_rank;
   const bool is_for_programs = request.kind == StartKind::kProgram && std::getenv(kOpenMpThreads) == nullptr;
   if (threads_per_rank == 0 && !is_for_programs) return;
-  for (std::size_t rank = 0; rank < request.ranks.size(); ++rank)
-    request.ranks[rank].environment.emplace(kOpenMpThreads, std::to_string(cpu_share_of(request, rank)));
+  for (RankRequest& rank : request.ranks) rank.environment.emplace(kOpenMpThreads, std::to_string(rank.threads));
 }
 
 }  // namespace
@@ -122,7 +121,7 @@ StartRequest new_request(const StartOptions& options, StartKind kind, std::size_
   request.name = options.name;
   request.terminate_wait_ms = wait_ms(options.stop.terminate_wait);
   request.kill_wait_ms = wait_ms(options.stop.kill_wait);
-  request.exit_grace_ms = options.daemon ? 0 : wait_ms(options.exit_grace);
+  request.exit_grace_ms = wait_ms(options.exit_grace);
   request.daemon = options.daemon ? 1 : 0;
   request.surroundings = Surroundings::of_this_process();
   keep_own_error_file(request);
@@ -132,13 +131,6 @@ StartRequest new_request(const StartOptions& options, StartKind kind, std::size_
   set_places(request, options);
   set_threads(request, options.threads_per_rank);
   return request;
-}
-
-int cpu_share_of(const StartRequest& request, std::size_t rank) {
-  if (request.threads_per_rank > 0) return request.threads_per_rank;
-  const std::size_t own = request.ranks[rank].cpus.size();
-  if (own > 0) return static_cast<int>(own);
-  return static_cast<int>(std::max<std::size_t>(1, request.surroundings.cpus.size() / request.ranks.size()));
 }
 
 }  // namespace retinue

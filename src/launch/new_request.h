@@ -12,7 +12,4 @@ namespace retinue {
 StartRequest new_request(const StartOptions& options, StartKind kind, std::size_t nprocs,
                          const std::vector<std::map<std::string, std::string>>& environments = {});
 
-/// Threads that the rank's libraries are meant to use.
-int cpu_share_of(const StartRequest& request, std::size_t rank);
-
 }  // namespace retinue

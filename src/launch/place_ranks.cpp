@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "launch/numa_places.h"
+#include "os/cgroups.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -94,6 +96,7 @@ std::vector<std::vector<int>> place_ranks(const std::vector<Cpu>& cpus, int npro
   if (affinity.kind() == CpuAffinity::Kind::kLists) return checked_lists(cpus, nprocs, affinity.lists());
   std::vector<std::vector<int>> places(ranks);
   if (affinity.kind() == CpuAffinity::Kind::kNone) return places;
+  if (is_by_node(affinity.kind())) return numa_places(cpus, nprocs, affinity.kind());
   const std::vector<std::vector<int>> cores = cores_of(cpus);
   std::vector<int> ordered;
   for (const auto& core : cores) ordered.insert(ordered.end(), core.begin(), core.end());
@@ -104,6 +107,49 @@ std::vector<std::vector<int>> place_ranks(const std::vector<Cpu>& cpus, int npro
     std::sort(places[rank].begin(), places[rank].end());
   }
   return places;
+}
+
+std::vector<int> thread_shares(const std::vector<std::vector<int>>& places, int cpus, CpuAffinity::Kind kind,
+                               std::optional<double> cgroup_limit) {
+  const int ranks = static_cast<int>(places.size());
+  const int most = std::max(1, usable_cpus(cpus, cgroup_limit) / ranks);
+  std::map<int, int> users;
+  for (const auto& place : places)
+    for (const int cpu : place) ++users[cpu];
+  std::vector<int> shares;
+  for (const auto& place : places) {
+    if (kind == CpuAffinity::Kind::kLists) {
+      shares.push_back(static_cast<int>(place.size()));
+      continue;
+    }
+    double share = place.empty() ? most : 0;
+    for (const int cpu : place) share += 1.0 / users[cpu];
+    constexpr double kRounding = 1e-6;
+    const int whole = std::max(1, static_cast<int>(share + kRounding));
+    // Without a limit a rank may have more than the average: its cores are its own.
+    shares.push_back(cgroup_limit ? std::min(whole, most) : whole);
+  }
+  return shares;
+}
+
+std::vector<RankPlace> places_among(const std::vector<int>& allowed, int nprocs, const CpuAffinity& affinity,
+                                    int threads_per_rank) {
+  const bool is_needed = affinity.kind() != CpuAffinity::Kind::kNone;
+  std::vector<Cpu> topology = is_needed ? cpu_topology(allowed) : std::vector<Cpu>();
+  if (is_by_node(affinity.kind())) read_nodes_and_caches(topology);
+  const auto lists = place_ranks(topology, nprocs, affinity, threads_per_rank);
+  const std::vector<int> threads =
+      thread_shares(lists, static_cast<int>(allowed.size()), affinity.kind(), cgroup_cpus());
+  std::vector<RankPlace> places;
+  for (std::size_t rank = 0; rank < lists.size(); ++rank)
+    places.push_back(
+        {lists[rank].empty() ? allowed : lists[rank], threads_per_rank > 0 ? threads_per_rank : threads[rank]});
+  return places;
+}
+
+std::vector<RankPlace> rank_places(const CpuAffinity& affinity, int nprocs, int threads_per_rank) {
+  if (nprocs < 1) throw UsageError(fmt::format("rank_places: {} ranks have no places: give at least 1", nprocs));
+  return places_among(allowed_cpus(), nprocs, affinity, threads_per_rank);
 }
 
 }  // namespace retinue

@@ -39,7 +39,7 @@ StartOptions start_options_of(const ProcessOptions& options) {
 
 class ProcessBase::Impl {
  public:
-  Impl(ProcessOptions given, detail::EntryKey key, std::string archive)
+  Impl(ProcessOptions given, detail::EntryKey key, detail::Encoded archive)
       : options(std::move(given)), entry(std::move(key)), arguments(std::move(archive)) {
     if (options.name.empty()) options.name = next_name();
   }
@@ -57,13 +57,13 @@ class ProcessBase::Impl {
 
   ProcessOptions options;
   detail::EntryKey entry;
-  std::string arguments;
+  detail::Encoded arguments;
   std::optional<ProcessContext> context;
   FileDescriptor sentinel;
   bool is_closed = false;
 };
 
-ProcessBase::ProcessBase(ProcessOptions options, detail::EntryKey entry, std::string arguments)
+ProcessBase::ProcessBase(ProcessOptions options, detail::EntryKey entry, detail::Encoded arguments)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(entry), std::move(arguments))) {}
 ProcessBase::~ProcessBase() = default;
 ProcessBase::ProcessBase(ProcessBase&&) noexcept = default;

@@ -13,11 +13,13 @@
 #include "launch/log_options.h"
 #include "launch/process_context_impl.h"
 #include "launch/returned_value.h"
+#include "launch/runtime_impl.h"
 #include "os/control_socket.h"
+#include "os/fault_point.h"
 #include "os/futex.h"
+#include "os/process_look.h"
 #include "os/process_use.h"
 #include "process/failure_text.h"
-#include "process/job_sweep.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -58,6 +60,7 @@ ProcessContext::Impl::~Impl() {
 }
 
 void ProcessContext::Impl::let_go() {
+  if (guardian_is_dead()) kill_own_children();  // Nobody else would.
   for (const OwnChild& child : own_children_) dropped_children.add(child.pid);
   record().abandoned.store(1, std::memory_order_seq_cst);
   if (record().state.load(std::memory_order_seq_cst) != ContextRecord::kEnded) return;
@@ -83,12 +86,21 @@ bool ProcessContext::Impl::guardian_is_dead() const {
 }
 
 void ProcessContext::Impl::fail_without_guardian() {
-  for (const OwnChild& child : own_children_) ::kill(child.pid, SIGKILL);  // The others died with their parent.
+  kill_own_children();  // The others died with their parent.
   reap_own_children();
-  if (memory_->own_slot() == kProgramSlot) sweep_job(*memory_);  // Who would have swept is dead.
-  throw SystemError(fmt::format("the job's guardian (pid {}) was killed, and its ranks with it",
-                                process_slot(*memory_, kGuardianSlot).pid.load(std::memory_order_relaxed)),
+  std::string trouble;
+  try {
+    if (memory_->own_slot() == kProgramSlot) Runtime::current().impl().sweep();  // Who would have swept is dead.
+  } catch (const Error& error) {
+    trouble = fmt::format("; {}", error.what());
+  }
+  throw SystemError(fmt::format("the job's guardian (pid {}) was killed, and its ranks with it{}",
+                                process_slot(*memory_, kGuardianSlot).pid.load(std::memory_order_relaxed), trouble),
                     ESRCH);
+}
+
+void ProcessContext::Impl::kill_own_children() const {
+  for (const OwnChild& child : own_children_) ::kill(child.pid, SIGKILL);
 }
 
 bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
@@ -97,7 +109,7 @@ bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
     const std::uint32_t seen = record().changed.load(std::memory_order_acquire);
     if (record().state.load(std::memory_order_acquire) == ContextRecord::kEnded) break;
     if (deadline.passed()) {
-      if (guardian_is_dead()) fail_without_guardian();
+      fail_if_guardian_is_dead();
       return false;
     }
     if (!sleep(seen, deadline.left(std::chrono::seconds(1)))) fail_without_guardian();
@@ -120,13 +132,17 @@ void ProcessContext::Impl::wait_until_started() const {
 
 void ProcessContext::Impl::reap_own_children() {
   for (const OwnChild& child : own_children_) {
+    ProcessSlot& slot = process_slot(*memory_, record().slots[child.rank]);
+    if (slot.abandoned_in != 0) {  // The kernel may keep it for ever.
+      dropped_children.add(child.pid);
+      continue;
+    }
     int status = 0;
     pid_t reaped = 0;
     rusage usage{};
     while ((reaped = wait4(child.pid, &status, __WALL, &usage)) < 0 && errno == EINTR) continue;
     // A program that waits for any child may have taken the status: what the rank noted itself then stands.
     if (reaped != child.pid) continue;
-    ProcessSlot& slot = process_slot(*memory_, record().slots[child.rank]);
     // One that had exited by itself, as the guardian found, was only met by the stop ladder on its way out.
     const bool had_exited = WIFEXITED(slot.exit_status.load(std::memory_order_relaxed));
     if (!had_exited || !WIFSIGNALED(status)) slot.exit_status.store(status, std::memory_order_relaxed);
@@ -139,7 +155,10 @@ std::vector<RankOutcome> ProcessContext::Impl::look() const {
   std::vector<RankOutcome> outcomes;
   for (std::uint32_t rank = 0; rank < record().nprocs; ++rank)
     outcomes.push_back(outcome_of(process_slot(*memory_, record().slots[rank])));
-  for (RankOutcome& outcome : outcomes) add_log_paths(outcome);
+  for (RankOutcome& outcome : outcomes) {
+    add_log_paths(outcome);
+    if (outcome.end == RankEnd::kRunning) outcome.message = standstill_of(outcome.pid);
+  }
   return outcomes;
 }
 
@@ -157,7 +176,7 @@ RunResult ProcessContext::Impl::look_at_the_end() const {
   for (std::uint32_t rank = 0; rank < nprocs_; ++rank) {
     const bool is_whole = outcomes[rank].end == RankEnd::kReturned;
     const ProcessSlot& slot = process_slot(*memory_, record().slots[rank]);
-    returned.push_back(is_whole ? load_returned(*memory_, slot) : detail::ReturnedValue());
+    returned.push_back(is_whole ? load_returned(memory_, slot) : detail::ReturnedValue());
   }
   return {std::move(outcomes), std::move(returned)};
 }
@@ -239,6 +258,7 @@ void ProcessContext::kill() {
 
 void ProcessContext::signal(int signal) {
   check_signal(signal, "signal");
+  fault_point("program.signal");
   impl("signal").request(ControlKind::kSignal, signal);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ipc/context_table.h"
@@ -32,6 +33,12 @@ class ProcessContext::Impl {
   void request(ControlKind kind, int signal = 0, std::uint32_t rank = kAllRanks) const;
   std::uint32_t index() const { return index_; }
 
+  /// Ends what is left of the ranks, and throws SystemError.
+  [[noreturn]] void fail_without_guardian();
+  void fail_if_guardian_is_dead() {
+    if (guardian_is_dead()) fail_without_guardian();
+  }
+
   /// Ranks that this process forked itself and must reap.
   void add_own_child(std::uint32_t rank, pid_t pid) {
     if (pid > 0) own_children_.push_back({rank, pid});
@@ -50,11 +57,11 @@ class ProcessContext::Impl {
   RunResult look_at_the_end() const;
   bool guardian_is_dead() const;
   void reap_own_children();
+  void kill_own_children() const;
   /// Waits until the guardian has forked the ranks. Errors: as wait_until_ended().
   void wait_until_started() const;
   /// Sleeps until the context changes from `seen`, the guardian dies, or `timeout` passed. False: the guardian is dead.
   bool sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) const;
-  [[noreturn]] void fail_without_guardian();
   void let_go();
 
   std::shared_ptr<JobMemory> memory_;

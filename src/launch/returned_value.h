@@ -11,6 +11,6 @@ namespace retinue {
 void store_returned(JobMemory& memory, ProcessSlot& slot, const detail::ReturnedValue& value);
 
 /// What the rank of `slot`, which has ended, returned; empty if nothing. Call it before the context is freed.
-detail::ReturnedValue load_returned(const JobMemory& memory, const ProcessSlot& slot);
+detail::ReturnedValue load_returned(const std::shared_ptr<JobMemory>& memory, const ProcessSlot& slot);
 
 }  // namespace retinue

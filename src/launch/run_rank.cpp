@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <functional>
 #include <iostream>
 
 #include "ipc/context_table.h"
@@ -11,11 +10,13 @@
 #include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
 #include "os/clock.h"
+#include "os/control_socket.h"
 #include "os/fault_point.h"
 #include "os/futex.h"
 #include "process/crash_handler.h"
 #include "process/exception_report.h"
 #include "process/throw_trace.h"
+#include "retinue/base/error.h"
 #include "retinue/launch/entry.h"
 
 namespace retinue {
@@ -29,10 +30,22 @@ void note_finish(ProcessSlot& slot, int exit_code) {
   slot.state.store(ProcessState::kFinished, std::memory_order_release);
 }
 
+/// So that the guardian does not wait for ever for a static destructor that hangs.
+void tell_leaving(const ProcessSlot& slot) {
+  try {
+    const ControlMessage message{ControlKind::kLeaving, slot.context, static_cast<std::uint32_t>(slot.local_rank), 0};
+    send_message(Runtime::current().impl().control_send.get(), &message, sizeof message);
+  } catch (const Error&) {
+    // Without a guardian nobody waits for this rank, and it dies with it.
+  }
+}
+
 void note_exit(int status, void* slot) {
   auto& own = *static_cast<ProcessSlot*>(slot);
   if (getpid() != own.pid.load(std::memory_order_relaxed)) return;  // A child that the rank forked.
-  if (own.state.load(std::memory_order_relaxed) == ProcessState::kRunning) note_finish(own, status & 0xff);
+  if (own.state.load(std::memory_order_relaxed) != ProcessState::kRunning) return;
+  note_finish(own, status & 0xff);
+  tell_leaving(own);
 }
 
 /// libgomp reads OMP_NUM_THREADS when it is loaded, which a forked rank is too late for. As torchrun, but with the CPUs
@@ -50,7 +63,7 @@ void share_cpus(const RankContext& context) {
 
 }  // namespace
 
-void run_rank_body(std::uint32_t slot_index, const std::function<void(RankContext&)>& body, RankOrigin origin) {
+void run_rank_body(std::uint32_t slot_index, const detail::RankBody& body, RankOrigin origin) {
   Runtime::Impl& impl = Runtime::current().impl();
   impl.is_rank = true;
   ProcessSlot& slot = process_slot(*impl.memory, slot_index);
@@ -65,7 +78,7 @@ void run_rank_body(std::uint32_t slot_index, const std::function<void(RankContex
     std::setvbuf(stdout, nullptr, _IOLBF, 0);  // Ranks share a console: whole lines.
     RankContext context(impl.memory, slot_index);
     share_cpus(context);
-    body(context);
+    store_returned(*impl.memory, slot, body(context));
     exit_code = 0;
   } catch (...) {
     record_current_exception(slot.crash);
@@ -73,7 +86,11 @@ void run_rank_body(std::uint32_t slot_index, const std::function<void(RankContex
   note_finish(slot, exit_code);
   fault_point("rank.finish", slot.rank);
   std::cout.flush();
-  if (origin == RankOrigin::kExecuted) std::exit(exit_code);
+  if (origin == RankOrigin::kExecuted) {
+    std::fflush(nullptr);  // Before the time that it has to exit begins: who reads it may rest.
+    tell_leaving(slot);
+    std::exit(exit_code);
+  }
   // Exit handlers and static destructors of the program that was forked are the program's own: a file that it removes
   // at its end is still needed. LibTorch's would also take 0.3 s.
   std::fflush(nullptr);
@@ -87,11 +104,11 @@ void run_function_rank(std::uint32_t slot_index, const StartRequest& request) {
         detail::EntryKey key;
         detail::decode_value(request.entry, key);
         const detail::EntryThunk thunk = detail::find_entry(key);
-        JobMemory& memory = *context.memory();
-        ProcessSlot& slot = process_slot(memory, slot_index);
+        const JobMemory& memory = *context.memory();
+        const std::uint32_t own_context = process_slot(memory, slot_index).context;
         const ArchiveSlice& arguments = request.ranks.at(static_cast<std::size_t>(context.rank())).archive;
-        const std::string_view archive = stored_archive(memory, context_record(memory, slot.context), arguments);
-        store_returned(memory, slot, thunk(context, archive));
+        const std::string_view archive = stored_archive(memory, context_record(memory, own_context), arguments);
+        return thunk(context, archive);
       },
       request.kind == StartKind::kExecutedFunction ? RankOrigin::kExecuted : RankOrigin::kForked);
 }

@@ -48,7 +48,7 @@ std::vector<int> RunResult::ranks_with_values(const std::type_info& wanted) cons
   if (ranks.empty() && all_returned)
     throw UsageError(
         fmt::format("RunResult::values<{}>: no rank returned a value: the function returns void, or the ranks are "
-                    "programs or closures, or called exit(0)",
+                    "programs, or called exit(0)",
                     readable(wanted.name())));
   return ranks;
 }
@@ -64,7 +64,7 @@ std::string_view RunResult::archive_of(int rank, const std::type_info& wanted) c
   if (returned.type != wanted.name())
     throw UsageError(fmt::format("RunResult: asked for a value of type {}, but the function returned {} (rank {})",
                                  readable(wanted.name()), readable(returned.type.c_str()), rank));
-  return returned.archive;
+  return returned.value.bytes;
 }
 
 }  // namespace retinue

@@ -25,8 +25,8 @@
 #include "os/futex.h"
 #include "os/memory.h"
 #include "os/process_calls.h"
+#include "os/process_look.h"
 #include "process/guardian.h"
-#include "process/job_sweep.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 
@@ -129,6 +129,7 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
   std::fflush(stdout);  // What stands in buffers would be printed again by every rank.
   std::cout.flush();
   memory = JobMemory::create(options.job_memory != 0 ? options.job_memory : job_memory_of_environment());
+  JobMemory::set_current(memory);
   JobHeader& header = memory->header();
   header.program = executable_identity();
   set_job_name(header, name_of_job(arguments));
@@ -156,6 +157,8 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
     waitpid(guardian, nullptr, __WALL);
     throw;
   }
+  fault_point("program.runtime");
+  spare_descriptors.emplace(kSweepDescriptors);
   report_own_failure(*memory, control_send.get());
 }
 
@@ -192,6 +195,7 @@ void Runtime::Impl::wait_for_guardian() {
 
 Runtime::Impl::~Impl() {
   stop_reporting_own_failure();
+  if (is_rank && memory) fault_point("rank.finish", process_slot(*memory, memory->own_slot()).rank);
   if (guardian > 0 && owner == getpid()) shut_down_guardian();
 }
 
@@ -213,18 +217,24 @@ bool wait_for_exit_by_job_clock(int pidfd, const JobHeader& header, std::chrono:
 bool Runtime::Impl::wait_for_ranks(std::chrono::milliseconds patience) const {
   if (wait_for_exit(guardian_pidfd.get(), std::min(patience, kQuietEnd))) return true;
   int running = 0;
+  std::string standing;
   for (std::uint32_t index = kGuardianSlot + 1; index < kMaxProcesses; ++index) {
-    const ProcessState state = process_slot(*memory, index).state.load(std::memory_order_acquire);
-    if (state == ProcessState::kStarted || state == ProcessState::kRunning || state == ProcessState::kFinished)
-      ++running;
+    const ProcessSlot& slot = process_slot(*memory, index);
+    const ProcessState state = slot.state.load(std::memory_order_acquire);
+    if (state != ProcessState::kStarted && state != ProcessState::kRunning && state != ProcessState::kFinished)
+      continue;
+    ++running;
+    const pid_t pid = slot.pid.load(std::memory_order_relaxed);
+    if (const std::string why = standstill_of(pid); !why.empty())
+      standing += fmt::format("retinue: rank {} (pid {}) {}\n", slot.rank, pid, why);
   }
   if (running == 0) {
     std::fprintf(stderr, "retinue: the program ends when its ranks' last output is shown\n");
   } else {
     std::fprintf(stderr,
                  "retinue: the program ends, but %d of its ranks still run: they have their exit_grace to end, then "
-                 "they are stopped (join them, or start them with daemon = true)\n",
-                 running);
+                 "they are stopped (join them, or start them with daemon = true)\n%s",
+                 running, standing.c_str());
   }
   return wait_for_exit_by_job_clock(guardian_pidfd.get(), memory->header(), patience - std::min(patience, kQuietEnd));
 }
@@ -244,7 +254,7 @@ void Runtime::Impl::shut_down_guardian() noexcept {
   while (waitpid(guardian, &status, __WALL) < 0 && errno == EINTR) continue;
   if (memory->header().swept.load(std::memory_order_acquire) != 0) return;
   try {
-    sweep_job(*memory);
+    sweep();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "retinue: the job's guardian was killed, and looking for its orphans failed: %s\n",
                  error.what());

@@ -3,11 +3,15 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "os/file_descriptor.h"
+#include "os/spare_descriptors.h"
+#include "process/job_sweep.h"
 #include "process/rank_birth.h"
+#include "retinue/launch/entry.h"
 #include "retinue/launch/runtime.h"
 
 namespace retinue {
@@ -22,6 +26,11 @@ class Runtime::Impl {
   /// Joins the job that the bootstrap variable names, if there is one. False: this program is to make its own.
   bool join_job();
 
+  /// In the program, when the guardian is dead: ends what the job's ranks left behind. Errors: SystemError.
+  void sweep() {
+    spare_descriptors->lend([this] { sweep_job(*memory); });
+  }
+
   /// Waits until the guardian serves requests. Errors: SystemError.
   void wait_for_guardian();
 
@@ -30,6 +39,7 @@ class Runtime::Impl {
   FileDescriptor control_send;
   FileDescriptor lifeline;        ///< Write end; its end of file tells the guardian that the program is gone.
   FileDescriptor guardian_pidfd;  ///< In the program that made the job only.
+  std::optional<SpareDescriptors> spare_descriptors;  ///< For sweep(), which must not fail for want of one.
   pid_t guardian = 0;
   pid_t owner = 0;  ///< The process that made the job; copies of this object in forks do nothing.
   bool is_rank = false;
@@ -48,7 +58,6 @@ class Runtime::Impl {
 enum class RankOrigin { kForked, kExecuted };
 
 /// The same for a closure: `body` runs as the rank in `process_slot`.
-[[noreturn]] void run_rank_body(std::uint32_t process_slot, const std::function<void(RankContext&)>& body,
-                                RankOrigin origin);
+[[noreturn]] void run_rank_body(std::uint32_t process_slot, const detail::RankBody& body, RankOrigin origin);
 
 }  // namespace retinue

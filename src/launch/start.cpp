@@ -15,7 +15,6 @@
 
 #include "launch/log_options.h"
 #include "launch/new_request.h"
-#include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
 #include "os/environment.h"
@@ -43,6 +42,16 @@ void refuse_children_of_daemons(const JobMemory& memory) {
                   own.rank));
 }
 
+/// How long the context may need to end once the program has ended. What a rank started ends after that rank.
+std::int64_t stop_ms_of(const JobMemory& memory, const StartRequest& request) {
+  constexpr std::int64_t kClerksMs = 30'000;
+  const std::int64_t grace_ms = request.daemon != 0 ? 0 : request.exit_grace_ms;
+  const std::int64_t own_ms = grace_ms + request.terminate_wait_ms + request.kill_wait_ms;
+  const ProcessSlot& caller = process_slot(memory, memory.own_slot());
+  if (caller.context == ProcessSlot::kNoContext) return own_ms;
+  return own_ms + kClerksMs + context_record(memory, caller.context).stop_ms;
+}
+
 }  // namespace
 
 std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartOptions& options) {
@@ -52,14 +61,15 @@ std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartO
   request.logs = logs.request();
   runtime.wait_for_guardian();
   auto& longest = runtime.memory->header().longest_stop_ms;
-  const std::int64_t stop_ms = request.exit_grace_ms + request.terminate_wait_ms + request.kill_wait_ms;
+  const std::int64_t stop_ms = stop_ms_of(*runtime.memory, request);
   for (std::int64_t seen = longest.load(); seen < stop_ms && !longest.compare_exchange_weak(seen, stop_ms);) continue;
   const std::uint32_t index = reserve_context(*runtime.memory, static_cast<std::uint32_t>(request.ranks.size()));
   try {
     ContextRecord& record = context_record(*runtime.memory, index);
     record.daemon = request.daemon;
+    record.stop_ms = stop_ms;
     for (std::size_t rank = 0; rank < request.ranks.size(); ++rank)
-      process_slot(*runtime.memory, record.slots[rank]).cpu_share = cpu_share_of(request, rank);
+      process_slot(*runtime.memory, record.slots[rank]).cpu_share = request.ranks[rank].threads;
     store_request(*runtime.memory, record, request);
     std::fflush(stdout);  // Before the ranks print: lines appear in the order in which they were written.
     const FileDescriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -138,26 +148,30 @@ void refuse_unsafe_fork() {
 /// In the forked rank: waits until the guardian watches it, so that no death goes unnoticed.
 void wait_at_gate(const Runtime::Impl& runtime, std::uint32_t context, const ProcessSlot& slot, pid_t parent) {
   ContextRecord& record = context_record(*runtime.memory, context);
+  const ProcessSlot& guardian = process_slot(*runtime.memory, kGuardianSlot);
   for (;;) {
     const std::uint32_t seen = record.changed.load(std::memory_order_acquire);
     if (slot.state.load(std::memory_order_acquire) == ProcessState::kStarted) return;
-    if (getppid() != parent || record.state.load(std::memory_order_acquire) == ContextRecord::kEnded) _exit(1);
+    const bool has_ended = record.state.load(std::memory_order_acquire) == ContextRecord::kEnded;
+    if (getppid() != parent || has_ended || guardian.life.owner_died()) _exit(1);
     futex_wait(record.changed, seen, std::chrono::milliseconds(100));
   }
 }
 
-/// Forks one rank that runs `body`, and tells the guardian of it, or that it could not be forked. Returns its pid or 0.
+/// Forks one rank that runs `body` as soon as the guardian watches it. Returns its pid, or 0 if it could not be forked.
 pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank, const StartRequest& request,
-                   const std::function<void(RankContext&)>& body) {
+                   const detail::RankBody& body) {
   const ContextRecord& record = context_record(*runtime.memory, index);
   ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
   const pid_t parent = getpid();
+  runtime.memory->retain_holds_for(record.slots[rank]);
   const pid_t pid = fork();
   if (pid == 0) {
     die_with_parent(parent);
     setpgid(0, 0);
     close(runtime.lifeline.get());  // Else the guardian would not notice that the program executes something else.
     if (request.sentinel_fd >= 0) close(request.sentinel_fd);
+    fault_point("rank.born", slot.rank);
     wait_at_gate(runtime, index, slot, parent);
     try {
       settle_forked_rank(*runtime.memory, slot, request);
@@ -167,34 +181,37 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
     }
     run_rank_body(record.slots[rank], body, RankOrigin::kForked);
   }
-  if (pid < 0) {
-    send_to_guardian(runtime, {ControlKind::kAdopt, index, rank, 0});
-    return 0;
-  }
+  if (pid < 0) return 0;
   setpgid(pid, pid);
   slot.pid.store(pid, std::memory_order_relaxed);
+  return pid;
+}
+
+/// Tells the guardian of a rank that was forked, or with a pid of 0 that it could not be.
+void hand_over(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t rank, pid_t pid) {
   std::vector<int> pidfds;
   FileDescriptor pidfd;
   try {
-    pidfd = open_pidfd(pid);
-    pidfds.push_back(pidfd.get());
+    if (pid != 0) pidfd = open_pidfd(pid);
+    if (pidfd) pidfds.push_back(pidfd.get());
   } catch (const SystemError&) {
     // Out of descriptors: the guardian opens its own.
   }
   send_to_guardian(runtime, {ControlKind::kAdopt, index, rank, pid}, pidfds);
-  return pid;
 }
 
 /// Archives that are the same for all ranks are there once.
 void put_arguments(StartRequest& request, detail::EncodedArguments& arguments) {
+  for (const detail::Encoded& archive : arguments.archives)
+    request.references.insert(request.references.end(), archive.references.begin(), archive.references.end());
   if (arguments.archives.size() == 1) {
-    request.archives = std::move(arguments.archives.front());
+    request.archives = std::move(arguments.archives.front().bytes);
     for (RankRequest& rank : request.ranks) rank.archive = {0, request.archives.size()};
     return;
   }
   for (std::size_t rank = 0; rank < request.ranks.size(); ++rank) {
-    request.ranks[rank].archive = {request.archives.size(), arguments.archives[rank].size()};
-    request.archives += arguments.archives[rank];
+    request.ranks[rank].archive = {request.archives.size(), arguments.archives[rank].bytes.size()};
+    request.archives += arguments.archives[rank].bytes;
   }
 }
 
@@ -205,8 +222,7 @@ void set_sentinel(StartRequest& request, int sentinel) {
   request.tells_failure = sentinel >= 0 ? 1 : 0;
 }
 
-ProcessContext launch_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body,
-                              int sentinel) {
+ProcessContext launch_closure(const StartOptions& options, int nprocs, const detail::RankBody& body, int sentinel) {
   Runtime::Impl& runtime = Runtime::current().impl();
   StartRequest request = new_request(options, StartKind::kClosure, static_cast<std::size_t>(nprocs));
   set_sentinel(request, sentinel);
@@ -215,8 +231,17 @@ ProcessContext launch_closure(const StartOptions& options, int nprocs, const std
   std::cout.flush();
   const std::uint32_t index = context->index();
   const ContextRecord& record = context_record(*runtime.memory, index);
-  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank)
-    context->add_own_child(rank, fork_closure(runtime, index, rank, request, body));
+  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank) {
+    const pid_t pid = fork_closure(runtime, index, rank, request, body);
+    context->add_own_child(rank, pid);  // Before the guardian, which may be gone, hears of it.
+    fault_point("program.fork", static_cast<int>(rank));
+    try {
+      hand_over(runtime, index, rank, pid);
+    } catch (const Closed&) {
+      context->fail_without_guardian();
+    }
+  }
+  context->fail_if_guardian_is_dead();  // It may have died with messages in its socket.
   return ProcessContext(std::move(context));
 }
 
@@ -228,17 +253,14 @@ ProcessContext launch_function(const StartOptions& options, const detail::EntryK
     const detail::EntryThunk thunk = detail::find_entry(entry);
     return launch_closure(
         options, arguments.nprocs,
-        [thunk, &arguments](RankContext& context) {
-          ProcessSlot& slot = process_slot(*context.memory(), context.memory()->own_slot());
-          store_returned(*context.memory(), slot, thunk(context, arguments.of(context.rank())));
-        },
+        [thunk, &arguments](RankContext& context) { return thunk(context, arguments.of(context.rank()).bytes); },
         sentinel);
   }
   StartRequest request =
       new_request(options, method == StartMethod::kSpawn ? StartKind::kExecutedFunction : StartKind::kForkedFunction,
                   static_cast<std::size_t>(arguments.nprocs));
   set_sentinel(request, sentinel);
-  request.entry = detail::encode_value(entry);
+  request.entry = detail::encode_value(entry).bytes;
   // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
   if (method == StartMethod::kSpawn)
     request.command = {guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path(), runtime.arguments};
@@ -263,7 +285,7 @@ StartOptions start_options_of(const SpawnOptions& options) {
           .memory_nodes = options.memory_nodes};
 }
 
-const std::string& EncodedArguments::of(int rank) const {
+const Encoded& EncodedArguments::of(int rank) const {
   return archives.size() == 1 ? archives.front() : archives.at(static_cast<std::size_t>(rank));
 }
 
@@ -271,13 +293,13 @@ ProcessContext start_function(const StartOptions& options, const EntryKey& entry
   return launch_function(options, entry, std::move(arguments), kNoSentinel);
 }
 
-ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body) {
+ProcessContext start_closure(const StartOptions& options, int nprocs, const RankBody& body) {
   return launch_closure(options, nprocs, body, kNoSentinel);
 }
 
 }  // namespace detail
 
-ProcessContext start_one(const StartOptions& options, const detail::EntryKey& entry, const std::string& arguments,
+ProcessContext start_one(const StartOptions& options, const detail::EntryKey& entry, const detail::Encoded& arguments,
                          int sentinel) {
   return launch_function(options, entry, {1, {arguments}}, sentinel);
 }

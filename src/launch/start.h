@@ -17,7 +17,7 @@ std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartO
 
 /// Starts the one rank of a Process, whose failure is to be written to standard error. `sentinel` is the write end of a
 /// pipe that the guardian holds until the rank's end is known; it stays the caller's, too. Errors: as spawn.
-ProcessContext start_one(const StartOptions& options, const detail::EntryKey& entry, const std::string& arguments,
+ProcessContext start_one(const StartOptions& options, const detail::EntryKey& entry, const detail::Encoded& arguments,
                          int sentinel);
 
 }  // namespace retinue

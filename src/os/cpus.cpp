@@ -9,10 +9,14 @@
 #include <cerrno>
 #include <charconv>
 #include <climits>
-#include <fstream>
+#include <cmath>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <sstream>
 
+#include "os/cgroups.h"
+#include "os/kernel_files.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -47,18 +51,38 @@ class CpuSet {
   std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set_;
 };
 
-std::optional<std::string> first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  return line;
-}
-
 std::optional<int> number_of(std::string_view text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (text.empty() || error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
   return number;
+}
+
+/// Each CPU's folder has a link to its memory node's.
+std::optional<int> node_in(const std::string& cpu_folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(cpu_folder, error)) {
+    const std::string name = entry.path().filename();
+    const auto node = name.starts_with("node") ? number_of(std::string_view(name).substr(4)) : std::nullopt;
+    if (node) return node;
+  }
+  return std::nullopt;
+}
+
+/// The last cache is the one of the highest level.
+std::optional<int> last_cache_in(const std::string& cpu_folder) {
+  std::optional<int> cache;
+  int highest = -1;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(cpu_folder + "/cache", error)) {
+    const std::string folder = entry.path();
+    const int level = number_of(first_line_of(folder + "/level").value_or("")).value_or(-1);
+    const std::vector<int> sharing = parse_cpu_list(first_line_of(folder + "/shared_cpu_list").value_or(""));
+    if (level <= highest || sharing.empty() || first_line_of(folder + "/type") == "Instruction") continue;
+    highest = level;
+    cache = sharing.front();
+  }
+  return cache;
 }
 
 }  // namespace
@@ -84,11 +108,28 @@ std::vector<Cpu> cpu_topology(const std::vector<int>& cpus, const std::string& f
   for (const int cpu : cpus) {
     const std::string about = fmt::format("{}/cpu{}/topology/", folder, cpu);
     // By its first hardware thread: core_id is unique in a socket only, or in a part of one.
-    const std::vector<int> siblings = parse_cpu_list(first_line(about + "thread_siblings_list").value_or(""));
-    const std::optional<int> package = number_of(first_line(about + "physical_package_id").value_or(""));
+    const std::vector<int> siblings = parse_cpu_list(first_line_of(about + "thread_siblings_list").value_or(""));
+    const std::optional<int> package = number_of(first_line_of(about + "physical_package_id").value_or(""));
     topology.push_back({cpu, siblings.empty() ? cpu : siblings.front(), package.value_or(0)});
   }
   return topology;
+}
+
+void read_nodes_and_caches(std::vector<Cpu>& topology, const std::string& folder) {
+  for (Cpu& cpu : topology) {
+    const std::string own = fmt::format("{}/cpu{}", folder, cpu.number);
+    cpu.node = node_in(own).value_or(cpu.node);
+    cpu.cache = last_cache_in(own).value_or(cpu.cache);
+  }
+}
+
+int usable_cpus(int allowed, std::optional<double> cgroup_limit) {
+  if (!cgroup_limit) return std::max(1, allowed);
+  return std::max(1, static_cast<int>(std::min<double>(allowed, std::ceil(*cgroup_limit))));
+}
+
+int usable_cpus() {
+  return usable_cpus(static_cast<int>(allowed_cpus().size()), cgroup_cpus());
 }
 
 std::vector<int> parse_cpu_list(std::string_view text) {
@@ -118,7 +159,7 @@ std::string cpu_list_text(const std::vector<int>& cpus) {
 }
 
 std::vector<int> allowed_memory_nodes() {
-  std::ifstream status("/proc/self/status");
+  std::istringstream status(read_kernel_file("/proc/self/status"));
   for (std::string word; status >> word;) {
     if (word != "Mems_allowed_list:" || !(status >> word)) continue;
     std::vector<int> nodes = parse_cpu_list(word);

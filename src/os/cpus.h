@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,11 @@ struct Cpu {
   int number = 0;
   int core = 0;     ///< The same for hardware threads of one core, different for all others of the machine.
   int package = 0;  ///< Socket.
+  int node = 0;     ///< Memory node; see read_nodes_and_caches().
+  int cache =
+      kNoCache;  ///< The first hardware thread of those that share its last cache; kNoCache: the kernel hides it.
+
+  static constexpr int kNoCache = -1;
 
   friend bool operator==(const Cpu&, const Cpu&) = default;
 };
@@ -21,9 +27,17 @@ std::vector<int> allowed_cpus();
 /// Errors: SystemError, which names the CPUs.
 void set_allowed_cpus(const std::vector<int>& cpus);
 
+/// CPUs that count: those that it may run on, or the time that its cgroups leave it, rounded up, if that is less.
+/// Errors: SystemError.
+int usable_cpus();
+int usable_cpus(int allowed, std::optional<double> cgroup_limit);
+
 /// How `cpus` belong together, as the folder says, which has the form of /sys/devices/system/cpu. What it does not say
 /// (containers may hide it) counts as a core of its own in socket 0.
 std::vector<Cpu> cpu_topology(const std::vector<int>& cpus, const std::string& folder = "/sys/devices/system/cpu");
+
+/// Adds each CPU's memory node and last cache, from the same folder. What it does not say stays as it is.
+void read_nodes_and_caches(std::vector<Cpu>& topology, const std::string& folder = "/sys/devices/system/cpu");
 
 /// "0-3,8" as the kernel writes it; empty when it is no such list.
 std::vector<int> parse_cpu_list(std::string_view text);

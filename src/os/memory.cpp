@@ -15,7 +15,7 @@
 #include <sstream>
 #include <string>
 
-#include "os/memory_cgroup.h"
+#include "os/cgroups.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -53,7 +53,7 @@ std::size_t cached_file_bytes(const std::string& folder) {
 /// The limits of the process's memory cgroup and of all above it.
 CgroupMemory cgroup_memory() {
   CgroupMemory memory;
-  for (const MemoryCgroup& cgroup : own_memory_cgroups()) {
+  for (const Cgroup& cgroup : own_cgroups("memory")) {
     const auto limit = limit_bytes_of(cgroup);
     if (!limit) continue;
     const std::size_t all = used_bytes_of(cgroup).value_or(0);

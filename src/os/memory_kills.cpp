@@ -8,11 +8,12 @@
 #include <utility>
 
 #include "os/file_descriptor.h"
+#include "os/kernel_files.h"
 
 namespace retinue {
 namespace {
 
-using Version = MemoryCgroup::Version;
+using Version = Cgroup::Version;
 
 template <class Number>
 Number number_at(std::string_view text) {
@@ -29,11 +30,11 @@ std::string_view value_of(std::string_view text, std::string_view key) {
   return text.substr(0, text.find(','));
 }
 
-std::string kill_counters(const MemoryCgroup& cgroup) {
+std::string kill_counters(const Cgroup& cgroup) {
   return read_kernel_file(cgroup.folder + (cgroup.version == Version::k1 ? "/memory.oom_control" : "/memory.events"));
 }
 
-std::uint64_t limit_hits_of(const MemoryCgroup& cgroup) {
+std::uint64_t limit_hits_of(const Cgroup& cgroup) {
   if (cgroup.version == Version::k1) return read_number(cgroup.folder + "/memory.failcnt").value_or(0);
   // Counted where the limit is, but memory.events counts those of the cgroups below too.
   std::string events = read_kernel_file(cgroup.folder + "/memory.events.local");
@@ -81,7 +82,7 @@ std::optional<std::string> full_cgroup_in(std::string_view kernel_record, pid_t 
 }
 
 void MemoryKills::find_cgroups() {
-  for (MemoryCgroup& cgroup : own_memory_cgroups()) {
+  for (Cgroup& cgroup : own_cgroups("memory")) {
     if (access(cgroup.folder.c_str(), F_OK) != 0) continue;
     // The root of all has no limit, and with version 2 no counters.
     if (limit_hits_of(cgroup) == 0 && kill_counters(cgroup).empty()) continue;

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "os/memory_cgroup.h"
+#include "os/cgroups.h"
 
 /// Whether a process that died by SIGKILL was killed by the kernel because memory ran out.
 namespace retinue {
@@ -35,7 +35,7 @@ class MemoryKills {
  private:
   /// A cgroup and how often its limit was met.
   struct Watched {
-    MemoryCgroup cgroup;
+    Cgroup cgroup;
     std::uint64_t limit_hits = 0;
   };
 

@@ -175,6 +175,7 @@ void request_default_slice() {
 std::vector<pid_t> children_of_self() {
   std::vector<pid_t> children;
   std::ifstream list("/proc/thread-self/children");
+  if (!list) throw SystemError("opening /proc/thread-self/children", errno);
   for (pid_t pid = 0; list >> pid;) children.push_back(pid);
   return children;
 }

@@ -45,6 +45,7 @@ void request_short_slice();
 void request_default_slice();
 
 /// Children of this process that are alive or not yet waited for; complete only in a single-threaded process.
+/// Errors: SystemError when they cannot be seen, as without a free descriptor: that does not mean that there are none.
 std::vector<pid_t> children_of_self();
 
 /// Adopts orphaned descendants.

@@ -99,6 +99,7 @@ Symbolizer& symbolizer_of_the_clerk() {
 
 void symbolize(CrashRecord& record, Symbolizer& symbolizer) {
   record.stack_phase.store(1, std::memory_order_relaxed);
+  fault_point("clerk.work");
   FixedText(record.stack) << symbolizer.symbolize(record);
   record.stack_phase.store(2, std::memory_order_release);
 }

@@ -1,6 +1,7 @@
 #include "process/guarded_context.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "os/clock.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
+#include "os/process_look.h"
 #include "process/failure_text.h"
 #include "process/rank_birth.h"
 
@@ -19,6 +21,8 @@ namespace retinue {
 namespace {
 
 constexpr std::size_t kStandardDescriptors = 3;
+/// Also for ranks that shall not keep the program's end waiting: destructors of large libraries take some time.
+constexpr auto kLeastTimeToExit = std::chrono::seconds(1);
 
 bool ended_well(int status) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -73,6 +77,10 @@ void GuardedContext::start(const RankBirth& birth) {
 void GuardedContext::adopt(std::uint32_t rank, pid_t pid, FileDescriptor pidfd) {
   if (rank >= members_.size()) return;
   Member& member = members_[rank];
+  if (member.ended) {  // Refused meanwhile.
+    if (pid > 0) kill(pid, SIGKILL);
+    return;
+  }
   ProcessSlot& slot = process_slot(*memory_, member.slot);
   record().state.store(ContextRecord::kRunning, std::memory_order_release);
   if (pid <= 0) {
@@ -98,6 +106,14 @@ void GuardedContext::note_unborn(Member& member, const std::string& reason) {
   slot.state.store(ProcessState::kDead, std::memory_order_release);
   member.ended = true;
   stop();
+}
+
+void GuardedContext::refuse(const char* reason) {
+  for (Member& member : members_)
+    if (member.pid == 0 && !member.ended) note_unborn(member, reason);
+  record().state.store(ContextRecord::kRunning, std::memory_order_release);  // Who waits for its start need not.
+  notify_context(record());
+  after_end();
 }
 
 bool GuardedContext::owns(pid_t pid) const {
@@ -200,7 +216,14 @@ void GuardedContext::step_ladder(Member& member, int signal) const {
     slot.stopped_ns.compare_exchange_strong(unset, monotonic_ns(), std::memory_order_relaxed);
     slot.stop_signal.store(signal, std::memory_order_relaxed);
   }
+  if (signal == SIGKILL && fault_skips("guardian.kill", slot.rank)) return;
   signal_group(member, signal);
+}
+
+void GuardedContext::abandon(Member& member) {
+  const auto look = look_at_process(member.pid);
+  process_slot(*memory_, member.slot).abandoned_in = look ? look->state : '?';
+  note_end(member, SIGKILL, {});
 }
 
 void GuardedContext::kill_all(Clock::time_point now) {
@@ -212,7 +235,7 @@ void GuardedContext::kill_all(Clock::time_point now) {
 
 void GuardedContext::let_finish() {
   if (phase_ != Phase::kRunning) return;
-  deadline_ = Clock::now() + std::chrono::milliseconds(request_.exit_grace_ms);
+  deadline_ = Clock::now() + std::chrono::milliseconds(request_.daemon != 0 ? 0 : request_.exit_grace_ms);
   on_time(Clock::now());
 }
 
@@ -229,32 +252,64 @@ void GuardedContext::stop(int first_signal) {
   deadline_ = Clock::now() + std::chrono::milliseconds(request_.terminate_wait_ms);
 }
 
+void GuardedContext::expect_exit(std::uint32_t rank) {
+  if (rank < members_.size()) members_[rank].exit_by = Clock::now() + time_to_exit();
+}
+
+GuardedContext::Clock::duration GuardedContext::time_to_exit() const {
+  return std::max<Clock::duration>(std::chrono::milliseconds(request_.exit_grace_ms), kLeastTimeToExit);
+}
+
+void GuardedContext::stop_lingering(Clock::time_point now) {
+  for (Member& member : members_) {
+    if (member.ended || !member.exit_by || now < *member.exit_by) continue;
+    member.exit_by.reset();
+    const std::string message = fmt::format(
+        "its function returned, but its process did not exit within its exit_grace ({} s), so it was stopped: a static "
+        "destructor or an exit handler does not end",
+        std::chrono::duration<double>(time_to_exit()).count());
+    record_failure(process_slot(*memory_, member.slot).crash, "retinue::TimeoutError", message.c_str());
+    stop();
+  }
+}
+
 void GuardedContext::hold_time(Clock::time_point now) {
+  if (!held_since_) held_since_ = now;
   if (!deadline_ || !leaves_time()) return;
   held_time_ = *deadline_ - now;
   deadline_.reset();
 }
 
 void GuardedContext::release_time(Clock::time_point now) {
+  for (Member& member : members_)
+    if (held_since_ && member.exit_by) *member.exit_by += now - *held_since_;
+  held_since_.reset();
   if (held_time_ && !deadline_ && leaves_time()) deadline_ = now + *held_time_;
   held_time_.reset();
 }
 
 std::optional<GuardedContext::Clock::time_point> GuardedContext::next_time() const {
-  const auto of_logs = logs_ ? logs_->next_time() : std::nullopt;
-  return deadline_ && of_logs ? std::min(deadline_, of_logs) : deadline_ ? deadline_ : of_logs;
+  std::optional<Clock::time_point> next = deadline_;
+  const auto consider = [&next](const std::optional<Clock::time_point>& time) {
+    if (time && (!next || *time < *next)) next = time;
+  };
+  if (logs_) consider(logs_->next_time());
+  for (const Member& member : members_)
+    if (!member.ended && !held_since_) consider(member.exit_by);
+  return next;
 }
 
 void GuardedContext::on_time(Clock::time_point now) {
   if (logs_) logs_->on_time(now);
+  if (!held_since_) stop_lingering(now);
   if (!deadline_ || now < *deadline_) return;
   if (phase_ == Phase::kRunning) {
     stop();
   } else if (phase_ == Phase::kTerminating) {
     kill_all(now);
   } else if (phase_ == Phase::kKilling) {
-    for (Member& member : members_)  // The kernel does not let them go (state D): report and go on.
-      if (!member.ended) note_end(member, SIGKILL, {});
+    for (Member& member : members_)
+      if (!member.ended) abandon(member);
     after_end();
   } else if (phase_ == Phase::kSymbolizing) {
     kill(clerk_, SIGKILL);

@@ -55,6 +55,11 @@ class GuardedContext {
   std::vector<int> adopted_pidfds() const;
   void on_adopted_exit(int pidfd);
 
+  /// Ends a context whose ranks, or some of them, could not be started, with `reason` as their failure.
+  void refuse(const char* reason);
+  /// The rank's function returned, and its process is about to exit: when its exit_grace has passed it is stopped.
+  void expect_exit(std::uint32_t rank);
+
   /// Sends a signal to `rank`, or with kAllRanks to all ranks, with its process group if it still runs.
   void send_signal(int signal, std::uint32_t rank) const;
 
@@ -94,6 +99,7 @@ class GuardedContext {
     std::string error_file;
     FileStamp error_file_before;
     int ladder_signal = 0;  ///< The last that the ladder sent it.
+    std::optional<Clock::time_point> exit_by;
     bool ended = false;
   };
 
@@ -107,6 +113,11 @@ class GuardedContext {
   /// Signals a rank as the job's doing.
   void step_ladder(Member& member, int signal) const;
   void kill_all(Clock::time_point now);
+  /// SIGKILL did not end it in time: the job goes on without it.
+  void abandon(Member& member);
+  Clock::duration time_to_exit() const;
+  /// Makes failures of ranks that returned, but do not exit.
+  void stop_lingering(Clock::time_point now);
   bool leaves_time() const { return phase_ == Phase::kRunning || phase_ == Phase::kTerminating; }
   void after_end();
   void begin_symbolizing();
@@ -116,8 +127,8 @@ class GuardedContext {
   void start_clerk_for_rest();
   void on_clerk_exit(int status);
   void tell_failure_without_clerk();
-  /// What join() would throw, on standard error.
-  void tell_failure() const;
+  /// What join() would throw, on standard error, or as much of it as is taken; `patience`: with a reader that rests.
+  void tell_failure(std::chrono::milliseconds patience) const;
 
   std::shared_ptr<JobMemory> memory_;
   std::uint32_t index_;
@@ -126,7 +137,8 @@ class GuardedContext {
   std::vector<Member> members_;
   Phase phase_ = Phase::kRunning;
   std::optional<Clock::time_point> deadline_;
-  std::optional<Clock::duration> held_time_;  ///< In place of a deadline while a rank is debugged.
+  std::optional<Clock::duration> held_time_;     ///< In place of a deadline while a rank is debugged.
+  std::optional<Clock::time_point> held_since_;  ///< When ranks' own deadlines were held.
   pid_t clerk_ = 0;
   std::unique_ptr<LogClerk> logs_;  ///< Of a context with log files.
   FileDescriptor sentinel_;

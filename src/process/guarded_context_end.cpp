@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "process/clerk.h"
+#include "process/console.h"
 #include "process/failure_text.h"
 #include "process/guarded_context.h"
 
@@ -14,6 +15,8 @@ namespace retinue {
 namespace {
 
 constexpr auto kClerkTime = std::chrono::seconds(20);
+/// Who waits for the end waits no longer for a standard error that nobody reads.
+constexpr auto kReaderTime = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -48,7 +51,7 @@ void GuardedContext::start_clerk_for_rest() {
   }
   const bool tells = request_.tells_failure != 0 && has_failed();
   clerk_ = ranks.empty() && !tells ? 0 : start_clerk(ranks, [this, tells] {
-    if (tells) tell_failure();
+    if (tells) tell_failure(kReaderTime);
   });
   phase_ = clerk_ == 0 ? Phase::kDone : Phase::kSymbolizing;
   if (clerk_ != 0) return;
@@ -78,17 +81,20 @@ void GuardedContext::on_clerk_exit(int status) {
 /// Its stack has no names then, but the failure is told.
 void GuardedContext::tell_failure_without_clerk() {
   if (request_.tells_failure == 0 || !has_failed() || std::exchange(has_told_, true)) return;
-  pollfd entry{standard_error_ ? standard_error_.get() : STDERR_FILENO, POLLOUT, 0};
-  if (poll(&entry, 1, 0) == 1) tell_failure();  // The guardian waits for nobody.
+  tell_failure(std::chrono::milliseconds(0));  // The guardian waits for nobody.
 }
 
-void GuardedContext::tell_failure() const {
+void GuardedContext::tell_failure(std::chrono::milliseconds patience) const {
   std::vector<RankOutcome> outcomes;
   for (const Member& member : members_) outcomes.push_back(outcome_of(process_slot(*memory_, member.slot)));
-  const std::string text = request_.name + ":\n" + failure_text(outcomes) + "\n";
-  // Who closed the other end does not want to know.
-  [[maybe_unused]] const ssize_t written =
-      write(standard_error_ ? standard_error_.get() : STDERR_FILENO, text.data(), text.size());
+  std::atomic<std::uint64_t> written = 0;
+  Console console(standard_error_ ? standard_error_.get() : STDERR_FILENO, written);
+  console.add_line(request_.name + ":\n" + failure_text(outcomes));
+  for (int ready = 1; ready == 1 && console.is_pending();) {
+    if (console.flush()) continue;
+    pollfd entry{console.fd(), POLLOUT, 0};
+    ready = console.is_pending() ? poll(&entry, 1, static_cast<int>(patience.count())) : 0;
+  }
 }
 
 void GuardedContext::publish_end() {

@@ -14,6 +14,7 @@
 #include "process/job_door.h"
 #include "process/program_report.h"
 #include "process/rank_birth.h"
+#include "process/watcher.h"
 
 namespace retinue {
 
@@ -37,6 +38,9 @@ class Guardian {
   [[noreturn]] void run();
 
  private:
+  /// That no request may use up: who cannot look must not think that nobody is there.
+  static constexpr std::size_t kLookDescriptors = 4;
+
   void prepare_process();
   void wait_for_events();
   /// A step of half a millisecond towards `heap_is_huge_`, for moments without ranks and requests.
@@ -62,6 +66,9 @@ class Guardian {
     std::vector<pid_t> log_clerks;
   };
   Remains kill_ranks_and_orphans() const;
+  /// Its children, or nothing when it cannot see them: then what ranks left behind is swept by its marks.
+  std::vector<pid_t> children_or_sweep() const;
+  bool sweep_by_marks() const;
   [[noreturn]] void abandon_ship();
   GuardedContext* find(std::uint32_t index);
   std::vector<int> own_fds() const;
@@ -69,6 +76,7 @@ class Guardian {
   GuardianSetup setup_;
   FileDescriptor child_events_;
   JobDoor door_;
+  Watcher watcher_;
   MemoryKills memory_kills_;
   ProgramReport program_report_;
   RankBirth birth_;

@@ -2,11 +2,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "ipc/job_layout.h"
 #include "os/process_calls.h"
 #include "process/guardian.h"
 #include "process/job_sweep.h"
+#include "retinue/base/error.h"
 
 namespace retinue {
 namespace {
@@ -35,13 +37,37 @@ void Guardian::abandon_ship() {
     poll(&entry, 1, 20);
     reap();
   }
-  if (had_closures_) sweep_job(*setup_.memory);  // Their orphans do not come to the guardian.
+  contexts_.clear();                    // The sweep needs their descriptors.
+  if (had_closures_) sweep_by_marks();  // Their orphans do not come to the guardian.
+  watcher_.end();
   _exit(0);
+}
+
+std::vector<pid_t> Guardian::children_or_sweep() const {
+  try {
+    std::vector<pid_t> children = children_of_self();
+    std::erase_if(children, [this](pid_t pid) { return watcher_.owns(pid); });
+    return children;
+  } catch (const SystemError&) {  // Without descriptors, or on a kernel that does not tell.
+    sweep_by_marks();
+    return {};
+  }
+}
+
+/// Whether it could.
+bool Guardian::sweep_by_marks() const {
+  try {
+    sweep_job(*setup_.memory);
+    return true;
+  } catch (const SystemError& error) {
+    std::fprintf(stderr, "retinue: the guardian: %s\n", error.what());
+    return false;
+  }
 }
 
 Guardian::Remains Guardian::kill_ranks_and_orphans() const {
   Remains remains;
-  for (const pid_t pid : children_of_self()) {
+  for (const pid_t pid : children_or_sweep()) {
     if (std::any_of(contexts_.begin(), contexts_.end(),
                     [pid](const auto& each) { return each->owns_log_clerk(pid); })) {
       remains.log_clerks.push_back(pid);

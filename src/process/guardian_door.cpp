@@ -1,12 +1,13 @@
 #include <csignal>
 
 #include "ipc/job_clock.h"
+#include "os/spare_descriptors.h"
 #include "process/guardian.h"
 
 namespace retinue {
 
 void Guardian::serve_door() {
-  if (door_.serve(*setup_.memory)) {
+  if (const DescriptorHeadroom headroom(kLookDescriptors); door_.serve(*setup_.memory)) {
     setup_.memory->header().stop_asked.store(SIGTERM, std::memory_order_release);
     for (const auto& context : contexts_) context->stop(SIGTERM);
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
@@ -26,7 +27,7 @@ constexpr auto kSweepTime = std::chrono::seconds(10);
 std::vector<pid_t> all_processes() {
   std::vector<pid_t> pids;
   DIR* folder = opendir("/proc");
-  if (folder == nullptr) return pids;
+  if (folder == nullptr) throw SystemError("looking for what the job's ranks left behind: opening /proc", errno);
   while (const dirent* entry = readdir(folder)) {
     pid_t pid = 0;
     const char* end = entry->d_name + std::strlen(entry->d_name);
@@ -36,8 +37,20 @@ std::vector<pid_t> all_processes() {
   return pids;
 }
 
+bool is_out_of_descriptors(int error) {
+  return error == EMFILE || error == ENFILE;
+}
+
+/// Not open where the process has ended or is another user's. Errors: SystemError without a free descriptor.
+std::ifstream open_file_of(pid_t pid, const char* name) {
+  std::ifstream file(fmt::format("/proc/{}/{}", pid, name), std::ios::binary);
+  if (!file && is_out_of_descriptors(errno))
+    throw SystemError("looking for what the job's ranks left behind (raise ulimit -n)", errno);
+  return file;
+}
+
 bool inherited_variable(pid_t pid, const std::string& wanted) {
-  std::ifstream file(fmt::format("/proc/{}/environ", pid), std::ios::binary);
+  std::ifstream file = open_file_of(pid, "environ");
   for (std::string variable; std::getline(file, variable, '\0');)
     if (variable == wanted) return true;
   return false;
@@ -45,7 +58,7 @@ bool inherited_variable(pid_t pid, const std::string& wanted) {
 
 /// Whether the process has the mapping that enter_process_slot() made in a rank.
 bool inherited_mark(pid_t pid, std::uint64_t inode) {
-  std::ifstream maps(fmt::format("/proc/{}/maps", pid));
+  std::ifstream maps = open_file_of(pid, "maps");
   for (std::string line; std::getline(maps, line);) {
     char rights[5] = {};
     unsigned long long found = 0;
@@ -64,7 +77,7 @@ class Sweep {
       spared_.push_back(process_slot(memory, slot).pid.load(std::memory_order_relaxed));
   }
 
-  /// Kills all that are there now. Returns their descriptors.
+  /// Kills all that are there now, or as many as there are descriptors for. Returns their descriptors.
   std::vector<FileDescriptor> kill_all() const {
     std::vector<FileDescriptor> killed;
     for (const pid_t pid : all_processes()) {
@@ -74,8 +87,10 @@ class Sweep {
         if (!inherited_variable(pid, variable_) && !inherited_mark(pid, inode_)) continue;
         send_signal_to(pidfd.get(), SIGKILL);
         killed.push_back(std::move(pidfd));
-      } catch (const SystemError&) {
-        // It has ended meanwhile.
+      } catch (const SystemError& error) {
+        if (!is_out_of_descriptors(error.errno_value())) continue;  // It has ended meanwhile.
+        if (killed.empty()) throw;
+        return killed;
       }
     }
     return killed;

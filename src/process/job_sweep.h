@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "retinue/ipc/job_memory.h"
@@ -13,7 +14,9 @@ std::string job_variable_value(const JobMemory& memory);
 
 /// Kills what ranks of the job left behind and nobody adopted, such as a daemon of a rank whose guardian was killed;
 /// never the program, the guardian or what they forked themselves.
-/// Blocking: until all of it is gone, at most ten seconds. Cost: a look at each process of the machine.
+/// Blocking: until all of it is gone, at most ten seconds. Errors: SystemError when it could not look at all processes,
+/// as without kSweepDescriptors free descriptors. Cost: a look at each process of the machine.
+constexpr std::size_t kSweepDescriptors = 2;
 void sweep_job(const JobMemory& memory);
 
 }  // namespace retinue

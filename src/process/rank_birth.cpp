@@ -24,7 +24,9 @@
 namespace retinue {
 namespace {
 
-constexpr int kNotStarted = 127;  // What a shell returns for a program that it cannot execute.
+// What a shell returns for a program that is not there, and for one that cannot be executed.
+constexpr int kNotFound = 127;
+constexpr int kNotExecutable = 126;
 
 void take_standard_descriptors(const RankBirth& birth) {
   for (std::size_t i = 0; i < birth.standard.size() && i < 3; ++i) {
@@ -58,6 +60,7 @@ int inheritable(int fd) {
   return copy;
 }
 
+<<<<<<< HEAD
 /// What a program is executed with; made before the fork, so that nothing of it is lost in the child.
 class Execution {
  public:
@@ -71,6 +74,29 @@ class Execution {
     for (std::string& variable : variables_) environment_.push_back(variable.data());
     environment_.push_back(nullptr);
   }
+=======
+std::string advice_on(int error, const std::string& file) {
+  if (error == EACCES) return ": it must be a file with execute permission (chmod +x), in folders that may be entered";
+  if (error != ENOENT) return "";
+  if (file.find('/') == std::string::npos) return ": no folder in PATH has it";
+  return access(file.c_str(), F_OK) == 0 ? ": the interpreter that its first line names is not there" : "";
+}
+
+[[noreturn]] void execute(const RankBirth& birth, const Command& command, std::uint32_t slot, BootstrapRole role) {
+  const std::string bootstrap = bootstrap_value(*birth.memory, inheritable(birth.memory->memfd()),
+                                                inheritable(birth.control_send_fd), slot, role);
+  setenv(kBootstrapVariable, bootstrap.c_str(), 1);
+  std::vector<char*> arguments;
+  for (const std::string& argument : command.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  execvp(command.file.c_str(), arguments.data());
+  const int error = errno;
+  const std::string message = SystemError(fmt::format("executing '{}'", command.file), error).what();
+  record_failure(process_slot(*birth.memory, slot).crash, "retinue::SystemError",
+                 (message + advice_on(error, command.file)).c_str());
+  _exit(error == ENOENT || error == ENOTDIR ? kNotFound : kNotExecutable);
+}
+>>>>>>> main
 
   /// What execvp() puts on it grows with the number of arguments.
   std::size_t stack_bytes() const { return (std::size_t{256} << 10) + 2 * sizeof(char*) * arguments_.size(); }
@@ -178,6 +204,7 @@ void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t 
     birth.memory->set_lock_patience(JobMemory::kLockPatience);  // The guardian has less.
     replace_environment(request.surroundings.environment, rank_environment(*birth.memory, slot, request));
     unsetenv(kBootstrapVariable);
+<<<<<<< HEAD
     settle(birth, request, slot);
     birth.rank_main(slot_index, request);
   });
@@ -201,6 +228,20 @@ pid_t start_program(const RankBirth& birth, const StartRequest& request, std::ui
         });
       },
       execution.stack_bytes());
+=======
+    direct_streams(request.logs, slot.local_rank);
+    reset_signals(birth.signal_mask);
+    if (request.kind == StartKind::kForkedFunction) birth.rank_main(slot_index, request);
+    if (request.kind == StartKind::kExecutedFunction)
+      execute(birth, request.command, slot_index, BootstrapRole::kFunctionRank);
+    execute(birth, rank.command, slot_index, BootstrapRole::kProgramRank);
+  } catch (const SystemError& error) {
+    record_failure(slot.crash, "retinue::SystemError", error.what());
+  } catch (const std::exception& error) {
+    record_failure(slot.crash, "retinue::Error", error.what());
+  }
+  _exit(kNotFound);
+>>>>>>> main
 }
 
 }  // namespace retinue

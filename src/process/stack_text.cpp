@@ -36,10 +36,12 @@ constexpr std::array<std::string_view, 20> kRaising = {"__cxa_throw",
                                                        "__restore_rt"};
 
 // From here outwards nothing is the user's. Without its namespace: what -g1 keeps of a local instantiation.
-constexpr std::array<std::string_view, 15> kPlumbing = {"retinue::detail::entry_thunk",
+constexpr std::array<std::string_view, 17> kPlumbing = {"retinue::detail::entry_thunk",
                                                         "entry_thunk",
                                                         "retinue::detail::invoke_entry",
                                                         "invoke_entry",
+                                                        "retinue::detail::invoke_closure",
+                                                        "invoke_closure",
                                                         "retinue::run_rank_body",
                                                         "retinue::run_function_rank",
                                                         "retinue::be_born",

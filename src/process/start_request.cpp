@@ -10,11 +10,12 @@
 #include <cstring>
 #include <fstream>
 
+#include "ipc/parcel.h"
 #include "os/cpus.h"
 #include "os/environment.h"
 #include "process/error_file.h"
 #include "retinue/base/error.h"
-#include "retinue/process/archive.h"
+#include "retinue/ipc/archive.h"
 
 namespace retinue {
 namespace {
@@ -25,6 +26,14 @@ std::uint32_t current_umask() {
   for (std::string word; status >> word;)
     if (word == "Umask:" && status >> word) return static_cast<std::uint32_t>(std::stoul(word, nullptr, 8));
   return 022;
+}
+
+/// A stored request's head and the archives behind it.
+std::pair<std::string_view, std::string_view> split(std::string_view stored) {
+  std::uint64_t head_bytes = 0;
+  std::memcpy(&head_bytes, stored.data(), sizeof head_bytes);
+  stored.remove_prefix(sizeof head_bytes);
+  return {stored.substr(0, head_bytes), stored.substr(head_bytes)};
 }
 
 }  // namespace
@@ -61,23 +70,20 @@ void Surroundings::enter() const {
 }
 
 void store_request(JobMemory& memory, ContextRecord& record, const StartRequest& request) {
-  const std::string head = detail::encode_value(request);
+  const std::string head = detail::encode_value(request).bytes;
   const std::uint64_t head_bytes = head.size();
-  record.request = memory.allocate(sizeof head_bytes + head.size() + request.archives.size());
-  std::byte* const to = memory.at(record.request.offset);
-  std::memcpy(to, &head_bytes, sizeof head_bytes);
-  std::memcpy(to + sizeof head_bytes, head.data(), head.size());
-  std::memcpy(to + sizeof head_bytes + head.size(), request.archives.data(), request.archives.size());
+  record.request =
+      store_parcel(memory, {{reinterpret_cast<const char*>(&head_bytes), sizeof head_bytes}, head, request.archives},
+                   request.references);
   // The requester may die while its ranks still read it.
   memory.retain(record.request, kGuardianSlot);
   memory.release(record.request);
 }
 
 StartRequest load_request(const JobMemory& memory, const ContextRecord& record) {
-  std::uint64_t head_bytes = 0;
-  std::memcpy(&head_bytes, memory.at(record.request.offset), sizeof head_bytes);
+  const std::string_view head = split(parcel_bytes(memory, record.request)).first;
   StartRequest request;
-  detail::decode_value({memory.at<char>(record.request.offset + sizeof head_bytes), head_bytes}, request);
+  detail::decode_value(head, request);
   return request;
 }
 
@@ -93,10 +99,7 @@ std::string error_file_of(const StartRequest& request, std::size_t rank) {
 }
 
 std::string_view stored_archive(const JobMemory& memory, const ContextRecord& record, const ArchiveSlice& slice) {
-  std::uint64_t head_bytes = 0;
-  std::memcpy(&head_bytes, memory.at(record.request.offset), sizeof head_bytes);
-  const std::uint64_t before = sizeof head_bytes + head_bytes + slice.offset;
-  return {memory.at<char>(record.request.offset + before), slice.bytes};
+  return split(parcel_bytes(memory, record.request)).second.substr(slice.offset, slice.bytes);
 }
 
 }  // namespace retinue

@@ -13,6 +13,7 @@
 
 #include "ipc/job_layout.h"
 #include "process/log_request.h"
+#include "retinue/ipc/shared_block.h"
 #include "retinue/process/stop_policy.h"
 
 namespace retinue {
@@ -71,12 +72,13 @@ struct RankRequest {
   Command command;                                 ///< Programs.
   std::map<std::string, std::string> environment;  ///< Added to the surroundings.
   std::vector<int> cpus;                           ///< That it may run on; empty: as the surroundings say.
+  std::int32_t threads = 1;                        ///< That its libraries are meant to use.
   int memory_node = -1;                            ///< That its pages come from; -1: any.
   bool has_no_input = false;                       ///< Reads /dev/null, not what the requester reads.
 
   template <class Archive>
   void serialize(Archive& output) {
-    output(archive, command, environment, cpus, memory_node, has_no_input);
+    output(archive, command, environment, cpus, threads, memory_node, has_no_input);
   }
 };
 
@@ -89,21 +91,23 @@ struct StartRequest {
   Command command;    ///< Executed functions: the same for all ranks.
   std::int64_t terminate_wait_ms = 0;
   std::int64_t kill_wait_ms = 0;
-  std::uint32_t tells_failure = 0;    ///< 1: a failure goes to standard error, as of a Process.
-  std::uint32_t daemon = 0;           ///< 1: the ranks are stopped when the program ends, and start nothing.
-  std::int64_t exit_grace_ms = 0;     ///< Time that the ranks have when the program ends, before they are stopped.
-  std::int32_t threads_per_rank = 0;  ///< 0: the rank's share of the CPUs.
+  std::uint32_t tells_failure = 0;  ///< 1: a failure goes to standard error, as of a Process.
+  std::uint32_t daemon = 0;         ///< 1: the ranks are stopped when the program ends, and start nothing.
+  /// Time that ranks which are no daemons have to end when the program ends, and each to exit when its function
+  /// returned.
+  std::int64_t exit_grace_ms = 0;
   Surroundings surroundings;
   LogRequest logs;
   std::vector<RankRequest> ranks;
   // Of the requester alone; not in a request that was loaded.
-  std::string archives;  ///< What the ranks' slices are of.
-  int sentinel_fd = -1;  ///< Goes to the guardian, which holds it until the context ends.
+  std::string archives;                 ///< What the ranks' slices are of.
+  std::vector<SharedBlock> references;  ///< What the archives refer to.
+  int sentinel_fd = -1;                 ///< Goes to the guardian, which holds it until the context ends.
 
   template <class Archive>
   void serialize(Archive& archive) {
     archive(kind, name, entry, command, terminate_wait_ms, kill_wait_ms, tells_failure, daemon, exit_grace_ms,
-            threads_per_rank, surroundings, logs, ranks);
+            surroundings, logs, ranks);
   }
 };
 
@@ -124,6 +128,7 @@ enum class ControlKind : std::uint32_t {
   kSignal = 3,         ///< Send one rank, or kAllRanks, a signal, whose number stands in `pid`.
   kShutdown = 4,       ///< The program ends: let ranks finish, or with kAtOnce as `rank` stop them, and exit.
   kProgramFailed = 5,  ///< The program is about to die, and its crash record is complete.
+  kLeaving = 6,        ///< A rank's function has returned, and its process exits.
 };
 
 /// In place of a rank.

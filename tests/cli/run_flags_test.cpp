@@ -120,8 +120,7 @@ TEST(RunFlags, SaysWhatItCannotDo) {
       {{"--rdzv-backend", "etcd", "x"}, "one machine"},
       {{"--rdzv-endpoint", "far.example:29400", "x"}, "one machine"},
       {{"--rdzv-conf", "is_host=false", "x"}, "one machine"},
-      {{"--numa-binding", "node", "x"}, "--numa-binding"},
-      {{"--duplicate-stdout-filters", "a", "x"}, "--console-filters"},
+      {{"--numa-binding", "gpu", "x"}, "--numa-binding 'gpu': give node, socket, exclusive or core-complex"},
       {{"--event-log-handler", "mine", "x"}, "--event-log-handler"},
       {{"--logs-specs", "mine", "x"}, "--logs-specs"},
       {{"--start-method", "thread", "x"}, "forkserver"},
@@ -201,29 +200,25 @@ TEST(RankPlan, VirtualLocalRanksHaveOneGpuEach) {
   const RunOptions options = parse({"-n2", "--virtual-local-rank", "p", "${local_rank}"});
   const Devices devices{kCpus, {"4", "7"}};
   const auto ranks = plan_ranks(options, devices);
-  const auto environment = rank_environment(options, ranks[1], 2, {0, "1"}, devices);
+  const auto environment = rank_environment(options, ranks[1], {0, "1"}, devices);
   EXPECT_EQ(environment.at("LOCAL_RANK"), "0");
   EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), "7");
   EXPECT_EQ(rank_command(options, ranks[1]).back(), "0");
 }
 
-TEST(RankPlan, SharesTheCpusAmongTheRanks) {
-  unsetenv("OMP_NUM_THREADS");
-  const RunOptions options = parse({"-n3", "p"});
-  const auto ranks = plan(options);
-  EXPECT_EQ(rank_environment(options, ranks[0], 3, {0, "1"}, eight_cpus()).at("OMP_NUM_THREADS"), "2");
-  EXPECT_EQ(rank_environment(options, ranks[0], 30, {0, "1"}, eight_cpus()).at("OMP_NUM_THREADS"), "1");
+TEST(RunFlags, ReadsFiltersOfCopies) {
+  const RunOptions options = parse({"--duplicate-stdout-filters", "loss,a,,b", "--duplicate_stderr_filters=warn", "p"});
+  EXPECT_EQ(options.duplicate_stdout_filters, (Words{"loss", "a,b"}));
+  EXPECT_EQ(options.duplicate_stderr_filters, (Words{"warn"}));
 }
 
-TEST(Devices, CountsWhatTheCgroupLeaves) {
-  EXPECT_EQ(cpus_of_cpu_max("150000 100000"), 1.5);
-  EXPECT_FALSE(cpus_of_cpu_max("max 100000"));
-  EXPECT_FALSE(cpus_of_cpu_max("-1 100000"));
-  EXPECT_FALSE(cpus_of_cpu_max(""));
-  EXPECT_EQ(usable_cpus(8, 1.5), 2);
-  EXPECT_EQ(usable_cpus(8, 0.1), 1);
-  EXPECT_EQ(usable_cpus(2, 16.0), 2);
-  EXPECT_EQ(usable_cpus(4, std::nullopt), 4);
+TEST(RunFlags, BindsRanksAsNumaBindingSays) {
+  using Kind = retinue::CpuAffinity::Kind;
+  EXPECT_EQ(parse({"p"}).cpu_affinity.kind(), Kind::kNone);
+  EXPECT_EQ(parse({"--numa-binding", "node", "p"}).cpu_affinity.kind(), Kind::kNode);
+  EXPECT_EQ(parse({"--numa_binding=socket", "p"}).cpu_affinity.kind(), Kind::kSocket);
+  EXPECT_EQ(parse({"--numa-binding", "exclusive", "p"}).cpu_affinity.kind(), Kind::kExclusive);
+  EXPECT_EQ(parse({"--numa-binding", "core-complex", "p"}).cpu_affinity.kind(), Kind::kCoreComplex);
 }
 
 TEST(Devices, CountsRanks) {

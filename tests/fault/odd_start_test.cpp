@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -51,6 +52,60 @@ TEST(OddStart, GarbledSettingsAreRefusedByName) {
   EXPECT_NE(fgets(line, sizeof line, pipe), nullptr);
   EXPECT_NE(std::string(line).find("RETINUE_JOB_MEMORY is 'much'"), std::string::npos) << line;
   EXPECT_NE(pclose(pipe), 0);
+}
+
+/// A program that says "ok" in the end, or what went wrong; nothing of it may be left.
+std::string end_of(const std::string& mode, const std::string& fault = "") {
+  unsetenv("RETINUE_FAULT");
+  if (!fault.empty()) setenv("RETINUE_FAULT", fault.c_str(), 1);
+  StartedProgram program("odd_end_program", {mode});
+  unsetenv("RETINUE_FAULT");
+  const std::string text = program.read_all();
+  EXPECT_EQ(program.wait_for_all(), 0) << text;
+  return text;
+}
+
+TEST(OddEnd, AGuardianWithoutDescriptorsSeesOrphans) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "a check of UBSan's makes a pipe, and takes a process out of descriptors for one with an error";
+#endif
+  EXPECT_EQ(end_of("guardian without descriptors"), "ok\n");
+}
+
+TEST(OddEnd, AProgramWithoutDescriptorsSeesOrphansOfADeadGuardian) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "a check of UBSan's makes a pipe, and takes a process out of descriptors for one with an error";
+#endif
+  const std::string text = end_of("program without descriptors");
+  EXPECT_NE(text.find("guardian"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("\nok\n")) << text;
+}
+
+TEST(OddEnd, AContextThatCannotBeginEndsWithTheReason) {
+  const std::string text = end_of("refuse", "guardian.begin=throw");
+  EXPECT_NE(text.find("RETINUE_FAULT at guardian.begin"), std::string::npos) << text;
+}
+
+TEST(OddEnd, ARankThatDoesNotExitIsStoppedAndNamed) {
+  const std::string text = end_of("linger");
+  EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+  EXPECT_NE(text.find("did not exit within its exit_grace (1 s)"), std::string::npos) << text;
+}
+
+TEST(OddEnd, ForksOfADeadGuardianAreNotLeftBehind) {
+  for (const std::string fault : {"guardian.begin", "guardian.adopt:0", "guardian.adopt:1", "guardian.adopt:2"}) {
+    const std::string text = end_of("fork without guardian", fault + "=kill");
+    EXPECT_TRUE(text == "started\n" || text.find("guardian") != std::string::npos) << text;
+  }
+}
+
+TEST(OddEnd, NestedLaddersHaveTheirTimeOneAfterTheOther) {
+  EXPECT_EQ(end_of("nest"), "ok\n");
+}
+
+TEST(OddEnd, AStandardErrorThatNobodyReadsHoldsUpNobody) {
+  EXPECT_EQ(end_of("tell nobody"), "ok\n");
+  EXPECT_EQ(end_of("tell nobody", "clerk.start=kill"), "ok\n");  // Then the guardian tells.
 }
 
 }  // namespace

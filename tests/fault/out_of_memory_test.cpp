@@ -9,10 +9,10 @@
 #include <fstream>
 #include <string>
 
-#include "os/memory_cgroup.h"
+#include "os/cgroups.h"
 #include "support/started_program.h"
 
-using retinue::MemoryCgroup;
+using retinue::Cgroup;
 using retinue::test::StartedProgram;
 
 namespace {
@@ -29,7 +29,7 @@ bool write_file(const std::string& path, const std::string& text) {
 class FullCgroup {
  public:
   FullCgroup() {
-    for (const MemoryCgroup& own : retinue::own_memory_cgroups()) {
+    for (const Cgroup& own : retinue::own_cgroups("memory")) {
       folder_ = own.folder + "/retinue_test_" + std::to_string(getpid());
       if (!std::filesystem::exists(own.folder)) continue;
       std::error_code error;
@@ -37,7 +37,7 @@ class FullCgroup {
         problem_ = "making " + folder_ + ": " + error.message();
         return;
       }
-      const bool is_old = own.version == MemoryCgroup::Version::k1;
+      const bool is_old = own.version == Cgroup::Version::k1;
       const std::string limit = folder_ + (is_old ? "/memory.limit_in_bytes" : "/memory.max");
       if (!write_file(limit, std::to_string(kLimitBytes))) problem_ = "writing " + limit;
       // Where there is swap, it must not help.

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "retinue/base/error.h"
+#include "support/usage_error.h"
 
 namespace {
 
@@ -76,6 +77,104 @@ TEST(PlaceRanks, EveryRankHasAPlaceAndRanksDontShareWhileThereIsRoom) {
           if (static_cast<std::size_t>(nprocs) > cpus.size()) continue;
           for (const int cpu : used) EXPECT_EQ(used.count(cpu), 1u) << nprocs << " ranks, " << threads << " threads";
         }
+}
+
+/// Two sockets with two memory nodes each; a node has 4 cores of two hardware threads, of which 2 and 2 share a cache.
+std::vector<Cpu> four_nodes() {
+  std::vector<Cpu> cpus;
+  for (int thread = 0; thread < 2; ++thread)
+    for (int core = 0; core < 16; ++core) cpus.push_back({thread * 16 + core, core, core / 8, core / 4, core / 2 * 2});
+  return cpus;
+}
+
+std::vector<int> range(int first, int last) {
+  std::vector<int> numbers;
+  for (int number = first; number <= last; ++number) numbers.push_back(number);
+  return numbers;
+}
+
+std::vector<int> both(std::vector<int> first, const std::vector<int>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+TEST(NumaPlaces, NodesAreDealtOutInTheOrderOfRanks) {
+  const std::vector<int> nodes[] = {both(range(0, 3), range(16, 19)), both(range(4, 7), range(20, 23)),
+                                    both(range(8, 11), range(24, 27)), both(range(12, 15), range(28, 31))};
+  const auto places = [](int nprocs) { return retinue::place_ranks(four_nodes(), nprocs, CpuAffinity::node(), 0); };
+  EXPECT_EQ(places(4), Places({nodes[0], nodes[1], nodes[2], nodes[3]}));
+  EXPECT_EQ(places(2), Places({nodes[0], nodes[2]}));
+  EXPECT_EQ(places(5), Places({nodes[0], nodes[0], nodes[1], nodes[2], nodes[3]}));
+}
+
+TEST(NumaPlaces, SocketHasAllItsNodes) {
+  const std::vector<int> first = both(range(0, 7), range(16, 23));
+  const std::vector<int> second = both(range(8, 15), range(24, 31));
+  EXPECT_EQ(retinue::place_ranks(four_nodes(), 4, CpuAffinity::socket(), 0), Places({first, first, second, second}));
+}
+
+TEST(NumaPlaces, ExclusiveDividesTheCoresOfANode) {
+  // Seven ranks: nodes 0, 0, 1, 1, 2, 2, 3.
+  const Places places = retinue::place_ranks(four_nodes(), 7, CpuAffinity::exclusive(), 0);
+  EXPECT_EQ(places[0], std::vector<int>({0, 1, 16, 17}));
+  EXPECT_EQ(places[1], std::vector<int>({2, 3, 18, 19}));
+  EXPECT_EQ(places[6], std::vector<int>({12, 13, 14, 15, 28, 29, 30, 31}));
+  // What remains goes to the first ranks.
+  EXPECT_EQ(retinue::place_ranks(machine(1, 5, 1), 3, CpuAffinity::exclusive(), 0), Places({{0, 1}, {2, 3}, {4}}));
+}
+
+TEST(NumaPlaces, CoreComplexesAreTakenInTurnLargeOnesFirst) {
+  const Places places = retinue::place_ranks(four_nodes(), 12, CpuAffinity::core_complex(), 0);
+  EXPECT_EQ(places[0], std::vector<int>({0, 1, 16, 17}));
+  EXPECT_EQ(places[1], std::vector<int>({2, 3, 18, 19}));
+  EXPECT_EQ(places[2], places[0]) << "there are two on a node, so the third rank shares the first";
+  EXPECT_EQ(places[3], std::vector<int>({4, 5, 20, 21}));
+  const std::vector<Cpu> uneven = {{0, 0, 0, 0, 0}, {1, 1, 0, 0, 1}, {2, 2, 0, 0, 1}};
+  EXPECT_EQ(retinue::place_ranks(uneven, 2, CpuAffinity::core_complex(), 0), Places({{1, 2}, {0}}));
+}
+
+TEST(NumaPlaces, NodesWithoutUsableCpusDontCount) {
+  const std::vector<Cpu> allowed = {{9, 9, 1, 2, 8}, {12, 12, 1, 3, 12}, {13, 13, 1, 3, 12}};
+  EXPECT_EQ(retinue::place_ranks(allowed, 2, CpuAffinity::node(), 0), Places({{9}, {12, 13}}));
+  EXPECT_EQ(retinue::place_ranks(allowed, 2, CpuAffinity::socket(), 0), Places({{9, 12, 13}, {9, 12, 13}}));
+}
+
+std::string numa_error_of(const std::vector<Cpu>& cpus, int nprocs, const CpuAffinity& affinity) {
+  return retinue::test::usage_error_of([&] { retinue::place_ranks(cpus, nprocs, affinity, 0); });
+}
+
+TEST(NumaPlaces, SayWhatIsMissing) {
+  const std::string few = numa_error_of(four_nodes(), 20, CpuAffinity::exclusive());
+  EXPECT_NE(few.find("memory node 0 has 4 cores that this process may use, but 5 ranks are to run there (0 to 4)"),
+            std::string::npos)
+      << few;
+  const std::string hidden = numa_error_of(machine(1, 2, 1), 2, CpuAffinity::core_complex());
+  EXPECT_NE(hidden.find("/sys/devices/system/cpu/cpu0/cache"), std::string::npos) << hidden;
+}
+
+TEST(ThreadShares, RanksThatShareCpusShareThreads) {
+  using Kind = CpuAffinity::Kind;
+  using Shares = std::vector<int>;
+  const auto none = std::nullopt;
+  EXPECT_EQ(retinue::thread_shares({{}, {}, {}}, 8, Kind::kNone, none), Shares({2, 2, 2}));
+  EXPECT_EQ(retinue::thread_shares({{}, {}, {}}, 2, Kind::kNone, none), Shares({1, 1, 1}));
+  EXPECT_EQ(retinue::thread_shares({{}, {}}, 8, Kind::kNone, 2.5), Shares({1, 1}));
+  EXPECT_EQ(retinue::thread_shares({{0, 1, 2, 3}, {0, 1, 2, 3}, {4, 5, 6}}, 8, Kind::kNode, none), Shares({2, 2, 3}));
+  EXPECT_EQ(retinue::thread_shares({{0, 1, 2, 3}, {4, 5, 6, 7}}, 8, Kind::kExclusive, 2.0), Shares({1, 1}));
+  EXPECT_EQ(retinue::thread_shares({{0, 1}, {1, 2, 3}}, 8, Kind::kLists, 2.0), Shares({2, 3}));
+  // Thirds add up.
+  EXPECT_EQ(retinue::thread_shares({{0, 1, 2}, {0, 1, 2}, {0, 1, 2}}, 3, Kind::kNode, none), Shares({1, 1, 1}));
+}
+
+TEST(RankPlaces, AreThoseOfThisMachine) {
+  for (const auto& affinity : {CpuAffinity::none(), CpuAffinity::node(), CpuAffinity::socket()}) {
+    const auto places = retinue::rank_places(affinity, 1);
+    ASSERT_EQ(places.size(), 1u);
+    EXPECT_FALSE(places[0].cpus.empty());
+    EXPECT_GE(places[0].threads, 1);
+  }
+  EXPECT_EQ(retinue::rank_places(CpuAffinity::none(), 2, 3)[1].threads, 3);
+  EXPECT_THROW(retinue::rank_places(CpuAffinity::none(), 0), retinue::UsageError);
 }
 
 std::string error_of(const Places& lists, int nprocs) {

@@ -200,7 +200,7 @@ TEST(RankOptions, ProgramsGetOmpNumThreads) {
   const auto run = [](const retinue::StartOptions& options, const std::string& test) {
     retinue::start_processes(options, {Program{"sh", {"-c", test}, {}}}).join();
   };
-  const std::string all = std::to_string(retinue::allowed_cpus().size());
+  const std::string all = std::to_string(retinue::usable_cpus());
   EXPECT_NO_THROW(run({}, "test $OMP_NUM_THREADS = " + all));
   EXPECT_NO_THROW(run({.threads_per_rank = 3}, "test $OMP_NUM_THREADS = 3"));
   setenv("OMP_NUM_THREADS", "9", 1);

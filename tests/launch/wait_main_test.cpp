@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -105,6 +106,41 @@ TEST(RunResult, SaysWhenNothingWasReturned) {
   EXPECT_NE(error.find("the function returns void"), std::string::npos) << error;
 }
 
+TEST(Closure, GivesBackWhatItReturns) {
+  const std::vector<std::string> names = {"first", "second", "third"};
+  ProcessContext ranks = retinue::spawn({.nprocs = 3, .join = false}, [&names](RankContext& context) {
+    return names[static_cast<std::size_t>(context.rank())] + "!";
+  });
+  const std::map<int, std::string> expected = {{0, "first!"}, {1, "second!"}, {2, "third!"}};
+  EXPECT_EQ(ranks.wait().values<std::string>(), expected);
+}
+
+TEST(Closure, MayBeMutableAndGeneric) {
+  int calls = 0;
+  auto count = [calls](auto& context) mutable { return ++calls + context.rank(); };
+  ProcessContext ranks = retinue::spawn({.nprocs = 2, .join = false}, count);
+  const std::map<int, int> expected = {{0, 1}, {1, 2}};
+  EXPECT_EQ(ranks.wait().values<int>(), expected);
+}
+
+TEST(Closure, GivesTheValuesOfRanksThatDidNotFail) {
+  ProcessContext ranks = retinue::spawn({.nprocs = 2, .join = false}, [](RankContext& context) -> std::size_t {
+    if (context.rank() == 1) throw std::runtime_error("rank 1 cannot");
+    for (;;) pause();  // Until it is stopped.
+  });
+  const RunResult result = ranks.wait();
+  ASSERT_EQ(result.failures().size(), 1u);
+  EXPECT_EQ(result.failures()[0].message, "rank 1 cannot");
+  EXPECT_TRUE(result.values<std::size_t>().empty());
+}
+
+TEST(Closure, SaysWhenItReturnedNothing) {
+  ProcessContext ranks = retinue::spawn({.join = false}, [](RankContext&) {});
+  const RunResult result = ranks.wait();
+  const std::string error = usage_error_of([&] { static_cast<void>(result.value<int>(0)); });
+  EXPECT_NE(error.find("rank 0 returned no value"), std::string::npos) << error;
+}
+
 void wait_for_usr1(RankContext&) {
   sigset_t set;
   sigemptyset(&set);
@@ -128,6 +164,24 @@ TEST(ProcessContext, SignalsOneRankOnly) {
   EXPECT_THROW(ranks.signal(SIGUSR1, -1), retinue::UsageError);
   EXPECT_THROW(ranks.signal(0, 1), retinue::UsageError);
   ranks.signal(SIGUSR1);
+  ranks.join();
+}
+
+void wait_for_ever(RankContext&) {
+  for (;;) pause();
+}
+
+TEST(ProcessContext, SaysWhichRankIsStopped) {
+  ProcessContext ranks = retinue::spawn<wait_for_ever>({.nprocs = 2, .join = false});
+  ranks.signal(SIGSTOP, 1);
+  EXPECT_FALSE(ranks.join(std::chrono::milliseconds(1)));
+  auto status = ranks.status();
+  for (; status[1].message.find("stopped") == std::string::npos; status = ranks.status()) usleep(1000);
+  EXPECT_EQ(status[1].end, RankEnd::kRunning);
+  EXPECT_EQ(status[1].message,
+            "is stopped (SIGSTOP or the like): kill -CONT " + std::to_string(status[1].pid) + " continues it");
+  EXPECT_EQ(status[0].message.find("stopped"), std::string::npos) << status[0].message;
+  ranks.kill();
   ranks.join();
 }
 

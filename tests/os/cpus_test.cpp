@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "os/cgroups.h"
 #include "retinue/base/error.h"
 
 namespace {
@@ -22,6 +23,16 @@ TEST(Cpus, ListsAreReadAndWritten) {
     EXPECT_TRUE(retinue::parse_cpu_list(wrong).empty()) << wrong;
   EXPECT_EQ(retinue::cpu_list_text({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
   EXPECT_EQ(retinue::cpu_list_text({}), "");
+}
+
+TEST(Cpus, CountIsWhatTheCgroupLeaves) {
+  EXPECT_EQ(retinue::cpus_of_cpu_max("150000 100000"), 1.5);
+  for (const std::string none : {"max 100000", "-1 100000", "", "100000", "1 0"})
+    EXPECT_FALSE(retinue::cpus_of_cpu_max(none)) << none;
+  EXPECT_EQ(retinue::usable_cpus(8, 1.5), 2);
+  EXPECT_EQ(retinue::usable_cpus(8, 0.1), 1);
+  EXPECT_EQ(retinue::usable_cpus(2, 16.0), 2);
+  EXPECT_EQ(retinue::usable_cpus(4, std::nullopt), 4);
 }
 
 TEST(Cpus, AffinityOfThisThreadIsReadAndSet) {
@@ -75,6 +86,22 @@ TEST(Cpus, TopologyComesFromTheKernelsFolder) {
   describe(5, "1,5", "1");
   const std::vector<Cpu> expected = {{0, 0, 0}, {4, 0, 0}, {5, 1, 1}, {9, 9, 0}};
   EXPECT_EQ(retinue::cpu_topology({0, 4, 5, 9}, folder), expected);
+
+  const auto describe_cache = [&](int cpu, int index, const std::string& level, const std::string& type,
+                                  const std::string& shared) {
+    const auto about = folder / ("cpu" + std::to_string(cpu)) / "cache" / ("index" + std::to_string(index));
+    std::filesystem::create_directories(about);
+    std::ofstream(about / "level") << level << "\n";
+    std::ofstream(about / "type") << type << "\n";
+    std::ofstream(about / "shared_cpu_list") << shared << "\n";
+  };
+  std::filesystem::create_directories(folder / "cpu5" / "node3");
+  describe_cache(5, 0, "1", "Data", "5");
+  describe_cache(5, 3, "3", "Unified", "1,5-7");
+  describe_cache(5, 4, "4", "Instruction", "0-7");
+  std::vector<Cpu> topology = expected;
+  retinue::read_nodes_and_caches(topology, folder);
+  EXPECT_EQ(topology, std::vector<Cpu>({{0, 0, 0}, {4, 0, 0}, {5, 1, 1, 3, 1}, {9, 9, 0}}));
   std::filesystem::remove_all(folder);
 }
 

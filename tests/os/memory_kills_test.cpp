@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "os/kernel_files.h"
+
 namespace retinue {
 namespace {
 
@@ -40,22 +42,24 @@ TEST(CounterIn, TakesWholeKeysOnly) {
   EXPECT_EQ(counter_in("oom_kill x\n", "oom_kill"), std::nullopt);
 }
 
-TEST(MemoryCgroups, AreFoundInBothVersionsInnermostFirst) {
-  const auto old = memory_cgroups_in("5:cpu,memory:/a/b\n4:cpuset:/c\n");
-  ASSERT_EQ(old.size(), 3u);
+TEST(Cgroups, AreFoundInBothVersionsInnermostFirst) {
+  const auto old = cgroups_in("5:cpu,memory:/a/b\n4:cpuset:/c\n", "memory");
+  ASSERT_EQ(old.size(), 6u);
   EXPECT_EQ(old[0].folder, "/sys/fs/cgroup/memory/a/b");
   EXPECT_EQ(old[1].folder, "/sys/fs/cgroup/memory/a");
   EXPECT_EQ(old[2].folder, "/sys/fs/cgroup/memory");
-  EXPECT_EQ(old[0].version, MemoryCgroup::Version::k1);
-  const auto unified = memory_cgroups_in("0::/user.slice\n");
+  EXPECT_EQ(old[3].folder, "/sys/fs/cgroup/cpu,memory/a/b");
+  EXPECT_EQ(old[0].version, Cgroup::Version::k1);
+  const auto unified = cgroups_in("0::/user.slice\n", "memory");
   ASSERT_EQ(unified.size(), 4u);
   EXPECT_EQ(unified[0].folder, "/sys/fs/cgroup/user.slice");
   EXPECT_EQ(unified[1].folder, "/sys/fs/cgroup");
   EXPECT_EQ(unified[2].folder, "/sys/fs/cgroup/unified/user.slice");
-  EXPECT_EQ(unified[0].version, MemoryCgroup::Version::k2);
-  EXPECT_EQ(memory_cgroups_in("0::/").front().folder, "/sys/fs/cgroup");
-  EXPECT_TRUE(memory_cgroups_in("").empty());
-  EXPECT_TRUE(memory_cgroups_in("garbage\n1:memory").empty());
+  EXPECT_EQ(unified[0].version, Cgroup::Version::k2);
+  EXPECT_EQ(cgroups_in("0::/", "memory").front().folder, "/sys/fs/cgroup");
+  EXPECT_EQ(cgroups_in("7:cpu:/a\n5:memory:/b\n", "cpu").front().folder, "/sys/fs/cgroup/cpu/a");
+  EXPECT_TRUE(cgroups_in("", "memory").empty());
+  EXPECT_TRUE(cgroups_in("garbage\n1:memory", "memory").empty());
 }
 
 TEST(MemoryKills, SayNothingOfAProcessThatTheKernelDidNotKill) {

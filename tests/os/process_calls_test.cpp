@@ -1,16 +1,21 @@
 #include "os/process_calls.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <vector>
 
 #include "os/life_lock.h"
 #include "os/robust_mutex.h"
+#include "os/spare_descriptors.h"
+#include "retinue/base/error.h"
 
 namespace {
 
@@ -124,6 +129,37 @@ TEST(ForkToExecute, RunsNoHandlerOfTheCaller) {
   EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(WTERMSIG(status), SIGUSR1);
   EXPECT_EQ(handled, 0);
+}
+
+/// Not being able to look is no empty list.
+TEST(ChildrenOfSelf, NeedsADescriptor) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit none{0, limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  EXPECT_THROW(retinue::children_of_self(), retinue::SystemError);
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+TEST(SpareDescriptors, AreThereWhenNoOthersAre) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit few{16, limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  {
+    retinue::SpareDescriptors spare(2);
+    std::vector<retinue::FileDescriptor> taken;
+    while (taken.empty() || taken.back()) taken.emplace_back(open("/dev/null", O_RDONLY));
+    const auto open_two = [] {
+      const retinue::FileDescriptor first(open("/dev/null", O_RDONLY));
+      const retinue::FileDescriptor second(open("/dev/null", O_RDONLY));
+      EXPECT_TRUE(first && second);
+    };
+    spare.lend(open_two);
+    spare.lend(open_two);  // They were taken back.
+    EXPECT_LT(open("/dev/null", O_RDONLY), 0);
+  }
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace

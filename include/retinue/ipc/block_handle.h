@@ -5,10 +5,11 @@
 namespace retinue {
 
 /// Names a block of job memory in every process of the job; trivially copyable, so that it can travel in messages.
+/// A handle that outlived its block names nothing: generations tell blocks of one descriptor apart.
 struct BlockHandle {
-  std::uint32_t segment = 0;    ///< Reserved for jobs of several segments; 0 today.
+  std::uint32_t generation = 0;
   std::uint32_t index = kNone;  ///< The block's descriptor.
-  std::uint64_t offset = 0;     ///< Bytes from the start of the segment.
+  std::uint64_t offset = 0;     ///< Bytes from the start of job memory.
   std::uint64_t bytes = 0;      ///< The size asked for.
 
   static constexpr std::uint32_t kNone = 0xffffffffu;

@@ -4,7 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "retinue/ipc/block_handle.h"
 
@@ -29,6 +32,11 @@ class JobMemory {
   /// made by another version of Retinue.
   static std::shared_ptr<JobMemory> attach(int memfd);
 
+  /// That of the job that this process belongs to. Errors: UsageError without a Runtime.
+  static const std::shared_ptr<JobMemory>& current();
+  /// Called by Runtime only.
+  static void set_current(std::shared_ptr<JobMemory> memory);
+
   ~JobMemory();
   JobMemory(const JobMemory&) = delete;
   JobMemory& operator=(const JobMemory&) = delete;
@@ -50,20 +58,38 @@ class JobMemory {
     return reinterpret_cast<T*>(base_ + offset);
   }
 
-  /// A block of at least `bytes` bytes, aligned to a page, with unspecified contents, owned by the calling process.
+  /// A block of at least `bytes` bytes, aligned to a page, with unspecified contents, held once by the calling process.
   /// Errors: SharedMemoryExhausted, which names the largest holders.
   /// Cost: a microsecond for pages that were used before; for new ones about a second per 15 GB, per 1 GB where the
   /// kernel has no huge pages to give.
   BlockHandle allocate(std::size_t bytes);
 
+  /// One more hold of the calling process on a block that is alive. Errors: UsageError if it is not.
+  void retain(const BlockHandle& block);
+  /// Ends one hold; the last one of the last owner frees the block. In a process that was forked without Retinue's
+  /// knowledge it does nothing: the holds are those of the process that it was forked from.
+  void release(const BlockHandle& block);
+
   /// Makes the process in slot `process_slot` one more owner of the block.
   void retain(const BlockHandle& block, std::uint32_t process_slot);
-  /// Ends that process's ownership; the last owner's release frees the block.
+  /// Ends that process's ownership.
   void release(const BlockHandle& block, std::uint32_t process_slot);
-  /// Ends the calling process's ownership.
-  void release(const BlockHandle& block);
   /// Ends every ownership of a process that is gone. Called by the guardian.
   void release_all(std::uint32_t process_slot);
+  /// Makes the process in `process_slot`, which is about to be forked from this one and to take its place there, an
+  /// owner of all that this process holds.
+  void retain_holds_for(std::uint32_t process_slot);
+
+  /// Writes `carried` to the start of `block`, which has room for them there and is one's own: they live as long as it
+  /// does. Once for a block. Errors: UsageError if one of them is not alive.
+  void carry(const BlockHandle& block, std::span<const BlockHandle> carried);
+  /// What the block carries. The caller holds it.
+  std::span<const BlockHandle> carried_by(const BlockHandle& block) const;
+
+  /// Makes `holder` an owner of `block` in place of one hold of the calling process: freed at the latest with it.
+  void hand_over(const BlockHandle& block, const BlockHandle& holder);
+  /// Ends the holder's ownership of `block`. Returns false, and does nothing, where it was none (any more).
+  bool take_from_holder(const BlockHandle& block, const BlockHandle& holder);
 
   /// The block that holds `pointer`, if any.
   std::optional<BlockHandle> find(const void* pointer) const;
@@ -73,20 +99,33 @@ class JobMemory {
 
   /// The slot of this process in the job's process table; kNoSlot before it has one.
   std::uint32_t own_slot() const noexcept { return own_slot_; }
-  /// Called by enter_process_slot() only.
-  void set_own_slot(std::uint32_t process_slot) noexcept { own_slot_ = process_slot; }
+  /// Called by enter_process_slot() only: this process begins to be another one of the job.
+  void set_own_slot(std::uint32_t process_slot);
   static constexpr std::chrono::seconds kLockPatience{30};
   /// How long an operation waits for another process that is in the block table; then it throws TimeoutError.
   void set_lock_patience(std::chrono::nanoseconds patience) noexcept { lock_patience_ = patience; }
+  std::chrono::nanoseconds lock_patience() const noexcept { return lock_patience_; }
   static constexpr std::uint32_t kNoSlot = 0xffffffffu;
 
  private:
   JobMemory(int memfd, std::byte* base, std::size_t capacity);
 
+  /// How often this process holds a block. Those that were released for its slot by another are told by generations.
+  struct Holds {
+    std::uint32_t generation = 0;
+    std::uint32_t count = 0;
+  };
+  std::uint32_t& holds_of(std::uint32_t index, std::uint32_t generation);
+  bool is_of_this_process() const noexcept;
+
   int memfd_;
   std::byte* base_;
   std::size_t capacity_;
   std::uint32_t own_slot_ = kNoSlot;
+  std::uint32_t slot_of_fork_ = kNoSlot;  ///< Whose holds `holds_` will be too, once it is forked.
+  int owner_pid_ = 0;                     ///< The process that `own_slot_` is.
+  std::mutex holds_mutex_;                ///< Taken before the table's.
+  std::vector<Holds> holds_;              ///< By block index: this process's.
   std::chrono::nanoseconds lock_patience_ = kLockPatience;
 };
 

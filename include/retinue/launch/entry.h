@@ -9,6 +9,7 @@
 #include <cereal/types/utility.hpp>
 #include <cereal/types/vector.hpp>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -16,8 +17,8 @@
 #include <typeinfo>
 #include <utility>
 
+#include "retinue/ipc/archive.h"
 #include "retinue/launch/rank_context.h"
-#include "retinue/process/archive.h"
 
 /// How a function becomes something that another process can run: its address, as {object's build-id, offset}, and its
 /// arguments, as an archive. Used by spawn, start_processes and Process; not called directly.
@@ -26,10 +27,21 @@ namespace retinue::detail {
 /// What a function returned, on its way back; `type` is typeid's name, empty where nothing was returned.
 struct ReturnedValue {
   std::string type;
-  std::string archive;
+  Encoded value;
 };
 
 using EntryThunk = ReturnedValue (*)(RankContext&, std::string_view archive);
+
+/// What a rank runs in its process.
+using RankBody = std::function<ReturnedValue(RankContext&)>;
+
+template <class Result>
+ReturnedValue returned_value(const Result& result) {
+  static_assert(
+      cereal::traits::is_output_serializable<Result, ValueOutput>::value && std::is_default_constructible_v<Result>,
+      "the function must return void, or what cereal can archive and read back into a default-made value");
+  return {typeid(Result).name(), encode_value<Result>(result)};
+}
 
 /// An entry's name in every process that runs the same binary. `type` serves messages only.
 struct EntryKey {
@@ -145,10 +157,7 @@ ReturnedValue entry_thunk(RankContext& context, std::string_view archive) {
     static_cast<void>(invoke_entry<fn, style>(context, arguments, kAll));
     return {};
   } else {
-    static_assert(cereal::traits::is_output_serializable<Result, cereal::BinaryOutputArchive>::value &&
-                      std::is_default_constructible_v<Result>,
-                  "the function must return void, or what cereal can archive and read back into a default-made value");
-    return {typeid(Result).name(), encode_value<Result>(invoke_entry<fn, style>(context, arguments, kAll))};
+    return returned_value<Result>(invoke_entry<fn, style>(context, arguments, kAll));
   }
 }
 
@@ -160,7 +169,7 @@ requires(sizeof...(Wanted) == sizeof...(Given)) struct AreConvertible<std::tuple
 };
 
 template <auto fn, EntryStyle style, class... Given>
-std::string encode(Given&&... given) {
+Encoded encode(Given&&... given) {
   using Wanted = typename Entry<fn, style>::Arguments;
   static_assert(sizeof...(Given) == std::tuple_size_v<Wanted>,
                 "pass all of the function's arguments, without the RankContext& or int rank that it is given anyway");

@@ -82,7 +82,7 @@ class ProcessBase {
   void close();
 
  protected:
-  ProcessBase(ProcessOptions options, detail::EntryKey entry, std::string arguments);
+  ProcessBase(ProcessOptions options, detail::EntryKey entry, detail::Encoded arguments);
 
  private:
   class Impl;

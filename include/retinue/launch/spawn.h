@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "retinue/launch/arguments.h"
@@ -19,20 +21,36 @@ namespace detail {
 /// One archive for all ranks, or one for each.
 struct EncodedArguments {
   int nprocs;
-  std::vector<std::string> archives;
+  std::vector<Encoded> archives;
 
-  const std::string& of(int rank) const;
+  const Encoded& of(int rank) const;
 };
 
 /// Errors: as spawn.
 ProcessContext start_function(const StartOptions& options, const EntryKey& entry, EncodedArguments arguments);
-ProcessContext start_closure(const StartOptions& options, int nprocs, const std::function<void(RankContext&)>& body);
+ProcessContext start_closure(const StartOptions& options, int nprocs, const RankBody& body);
 StartOptions start_options_of(const SpawnOptions& options);
 
 /// Errors: UsageError if `keys`, which are `what`'s, are not exactly 0..nprocs-1, or if these are none.
 void check_local_ranks(const char* what, const std::set<int>& keys, std::size_t nprocs);
 /// Errors: UsageError as above.
 StartOptions with_environments(StartOptions options, const EnvironmentByRank& envs, std::size_t nprocs);
+
+template <class Closure>
+concept RankClosure = std::is_invocable_v < std::remove_reference_t<Closure>
+&, RankContext& > ;
+
+/// As invoke_entry and entry_thunk, for what only forks of the caller can call.
+template <class Closure>
+ReturnedValue invoke_closure(Closure& closure, RankContext& context) {
+  using Result = std::decay_t<std::invoke_result_t<Closure&, RankContext&>>;
+  if constexpr (std::is_void_v<Result>) {
+    std::invoke(closure, context);
+    return {};
+  } else {
+    return returned_value<Result>(std::invoke(closure, context));
+  }
+}
 
 template <class Value>
 std::set<int> keys_of(const std::map<int, Value>& map) {
@@ -55,7 +73,7 @@ std::set<int> keys_of(const std::map<int, Value>& map) {
 /// Cost: two forks of a libtorch program take a few milliseconds.
 template <auto fn, class... Arguments>
 ProcessContext spawn(const SpawnOptions& options, Arguments&&... arguments) {
-  std::string archive = detail::encode<fn, detail::EntryStyle::kRank>(std::forward<Arguments>(arguments)...);
+  detail::Encoded archive = detail::encode<fn, detail::EntryStyle::kRank>(std::forward<Arguments>(arguments)...);
   if (options.nprocs < 1) throw UsageError("spawn: nprocs must be at least 1");
   ProcessContext context = detail::start_function(detail::start_options_of(options), detail::entry_key<fn>(),
                                                   {options.nprocs, {std::move(archive)}});
@@ -63,14 +81,18 @@ ProcessContext spawn(const SpawnOptions& options, Arguments&&... arguments) {
   return context;
 }
 
-/// Runs a closure in forks of the caller: `options.start_method` must be kFork or unset.
+/// Runs `closure(RankContext&)` in forks of the caller: `options.start_method` must be kFork or unset. What it returns
+/// is given back as a function's is.
 /// Errors: as above; UsageError while the caller has other threads, since their locks would never be released.
-inline ProcessContext spawn(const SpawnOptions& options, const std::function<void(RankContext&)>& body) {
+template <detail::RankClosure Closure>
+ProcessContext spawn(const SpawnOptions& options, Closure&& closure) {
   if (options.nprocs < 1) throw UsageError("spawn: nprocs must be at least 1");
   if (options.start_method.value_or(StartMethod::kFork) != StartMethod::kFork)
     throw UsageError(
         "spawn: a closure can only be started by StartMethod::kFork; give a function as template argument");
-  ProcessContext context = detail::start_closure(detail::start_options_of(options), options.nprocs, body);
+  ProcessContext context =
+      detail::start_closure(detail::start_options_of(options), options.nprocs,
+                            [&closure](RankContext& rank) { return detail::invoke_closure(closure, rank); });
   if (options.join) context.join();
   return context;
 }

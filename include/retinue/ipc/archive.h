@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cereal/cereal.hpp>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "retinue/ipc/shared_block.h"
+
+/// Values as archives, the form in which arguments, return values and messages travel. Not called directly.
+namespace retinue::detail {
+
+/// An archived value, and the blocks of job memory that it refers to: whoever has it holds them.
+struct Encoded {
+  std::string bytes;
+  std::vector<SharedBlock> references;
+};
+
+/// A cereal archive that writes numbers as they lie in memory: both sides are one build on one machine.
+class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmptyClassElision> {
+ public:
+  ValueOutput() : OutputArchive(this) {}
+
+  void write(const void* data, std::size_t bytes) {
+    if (bytes != 0) encoded_.bytes.append(static_cast<const char*>(data), bytes);
+  }
+  void refer_to(const SharedBlock& block) { encoded_.references.push_back(block); }
+  Encoded take() && { return std::move(encoded_); }
+
+ private:
+  Encoded encoded_;
+};
+
+/// Reads what ValueOutput wrote, where it lies. Errors: cereal::Exception where it ends too early.
+class ValueInput : public cereal::InputArchive<ValueInput, cereal::AllowEmptyClassElision> {
+ public:
+  explicit ValueInput(std::string_view bytes) : InputArchive(this), left_(bytes) {}
+
+  void read(void* data, std::size_t bytes) {
+    if (bytes > left_.size()) throw cereal::Exception("an archived value ends too early");
+    if (bytes != 0) std::memcpy(data, left_.data(), bytes);
+    left_.remove_prefix(bytes);
+  }
+  /// A container's length that its bytes cannot have would only fill memory.
+  void check_length(std::uint64_t length) const {
+    constexpr std::uint64_t kOfEmptyElements = std::uint64_t{1} << 24;
+    if (length > left_.size() && length > kOfEmptyElements)
+      throw cereal::Exception("an archived value names more elements than it has bytes");
+  }
+
+ private:
+  std::string_view left_;
+};
+
+template <class T>
+std::enable_if_t<std::is_arithmetic_v<T>> CEREAL_SAVE_FUNCTION_NAME(ValueOutput& output, const T& number) {
+  output.write(&number, sizeof number);
+}
+template <class T>
+std::enable_if_t<std::is_arithmetic_v<T>> CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, T& number) {
+  if constexpr (std::is_same_v<T, bool>) {
+    std::uint8_t byte = 0;  // Any other value than 0 and 1 in a bool would be undefined.
+    input.read(&byte, sizeof byte);
+    number = byte != 0;
+  } else {
+    input.read(&number, sizeof number);
+  }
+}
+
+template <class T>
+void CEREAL_SAVE_FUNCTION_NAME(ValueOutput& output, const cereal::BinaryData<T>& data) {
+  output.write(data.data, static_cast<std::size_t>(data.size));
+}
+template <class T>
+void CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, cereal::BinaryData<T>& data) {
+  input.read(data.data, static_cast<std::size_t>(data.size));
+}
+
+template <class Archive, class T>
+std::enable_if_t<std::is_same_v<Archive, ValueOutput> || std::is_same_v<Archive, ValueInput>>
+CEREAL_SERIALIZE_FUNCTION_NAME(Archive& archive, cereal::NameValuePair<T>& pair) {
+  archive(pair.value);
+}
+
+template <class T>
+void CEREAL_SAVE_FUNCTION_NAME(ValueOutput& output, const cereal::SizeTag<T>& tag) {
+  output(static_cast<std::uint64_t>(tag.size));
+}
+template <class T>
+void CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, cereal::SizeTag<T>& tag) {
+  std::uint64_t length = 0;
+  input(length);
+  input.check_length(length);
+  tag.size = static_cast<std::decay_t<T>>(length);
+}
+
+template <class Value>
+Encoded encode_value(const Value& value) {
+  ValueOutput output;
+  output(value);
+  return std::move(output).take();
+}
+
+/// Errors: cereal::Exception where the archive ends too early; UsageError where it refers to a block that is gone.
+template <class Value>
+void decode_value(std::string_view archive, Value& value) {
+  ValueInput input(archive);
+  input(value);
+}
+
+}  // namespace retinue::detail
+
+CEREAL_REGISTER_ARCHIVE(retinue::detail::ValueOutput)
+CEREAL_REGISTER_ARCHIVE(retinue::detail::ValueInput)
+CEREAL_SETUP_ARCHIVE_TRAITS(retinue::detail::ValueInput, retinue::detail::ValueOutput)
+
+namespace retinue {
+
+template <class Archive>
+void SharedBlock::save(Archive& archive) const {
+  static_assert(std::is_same_v<Archive, detail::ValueOutput>,
+                "a SharedBlock travels between processes of a job only: as argument, return value or message");
+  const BlockHandle named = handle();
+  archive.write(&named, sizeof named);
+  if (named) archive.refer_to(*this);
+}
+
+template <class Archive>
+void SharedBlock::load(Archive& archive) {
+  static_assert(std::is_same_v<Archive, detail::ValueInput>,
+                "a SharedBlock travels between processes of a job only: as argument, return value or message");
+  BlockHandle named;
+  archive.read(&named, sizeof named);
+  *this = named ? hold(JobMemory::current(), named) : SharedBlock();
+}
+
+}  // namespace retinue

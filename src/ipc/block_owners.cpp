@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "ipc/locked_blocks.h"
+#include "retinue/base/error.h"
+#include "retinue/ipc/job_memory.h"
+
+/// Who owns a block, and who is its owner through another block.
+namespace retinue {
+namespace {
+
+/// Of this process, without a system call; forks by fork() are noticed, those by the guardian enter a slot.
+std::atomic<int>& known_pid() {
+  static std::atomic<int> pid = [] {
+    pthread_atfork(nullptr, nullptr, [] { known_pid().store(getpid(), std::memory_order_relaxed); });
+    return getpid();
+  }();
+  return pid;
+}
+
+}  // namespace
+
+void JobMemory::set_own_slot(std::uint32_t process_slot) {
+  known_pid().store(getpid(), std::memory_order_relaxed);
+  if (slot_of_fork_ != process_slot) holds_.clear();
+  slot_of_fork_ = kNoSlot;
+  owner_pid_ = getpid();
+  own_slot_ = process_slot;
+}
+
+bool JobMemory::is_of_this_process() const noexcept {
+  return owner_pid_ == known_pid().load(std::memory_order_relaxed);
+}
+
+std::uint32_t& JobMemory::holds_of(std::uint32_t index, std::uint32_t generation) {
+  if (index >= holds_.size()) holds_.resize(std::max<std::size_t>(index + 1, holds_.size() * 2));
+  Holds& holds = holds_[index];
+  if (holds.generation != generation) holds = {generation, 0};
+  return holds.count;
+}
+
+void JobMemory::retain(const BlockHandle& handle) {
+  const std::uint64_t bit = owner_bit(own_slot());
+  const std::lock_guard counting(holds_mutex_);
+  const LockedBlocks blocks(*this);
+  blocks.alive(handle, "retain").owners[own_slot() / 64].fetch_or(bit, std::memory_order_relaxed);
+  ++holds_of(handle.index, handle.generation);
+}
+
+void JobMemory::release(const BlockHandle& handle) {
+  if (!is_of_this_process()) return;
+  const std::uint64_t bit = owner_bit(own_slot());
+  const std::lock_guard counting(holds_mutex_);
+  const LockedBlocks blocks(*this);
+  BlockDescriptor& block = blocks.alive(handle, "release");
+  std::uint32_t& holds = holds_of(handle.index, handle.generation);
+  if (holds > 0 && --holds > 0) return;
+  block.owners[own_slot() / 64].fetch_and(~bit, std::memory_order_relaxed);
+  blocks.free_if_unowned(handle.index);
+}
+
+void JobMemory::retain(const BlockHandle& handle, std::uint32_t process_slot) {
+  const std::uint64_t bit = owner_bit(process_slot);
+  const LockedBlocks blocks(*this);
+  blocks.alive(handle, "retain").owners[process_slot / 64].fetch_or(bit, std::memory_order_relaxed);
+}
+
+void JobMemory::release(const BlockHandle& handle, std::uint32_t process_slot) {
+  const std::uint64_t bit = owner_bit(process_slot);
+  const LockedBlocks blocks(*this);
+  blocks.alive(handle, "release").owners[process_slot / 64].fetch_and(~bit, std::memory_order_relaxed);
+  blocks.free_if_unowned(handle.index);
+}
+
+void JobMemory::release_all(std::uint32_t process_slot) {
+  const std::uint64_t bit = owner_bit(process_slot);
+  const LockedBlocks blocks(*this);
+  for (std::uint32_t i = 0; i < blocks.table().descriptor_end; ++i) {
+    BlockDescriptor& block = blocks.table().descriptors[i];
+    if (block.used.load(std::memory_order_relaxed) == 0) continue;
+    const std::uint64_t before = block.owners[process_slot / 64].fetch_and(~bit, std::memory_order_relaxed);
+    if ((before & bit) != 0) blocks.free_if_unowned(i);
+  }
+}
+
+void JobMemory::retain_holds_for(std::uint32_t process_slot) {
+  const std::uint64_t bit = owner_bit(process_slot);
+  const std::lock_guard counting(holds_mutex_);
+  slot_of_fork_ = process_slot;
+  if (std::all_of(holds_.begin(), holds_.end(), [](const Holds& holds) { return holds.count == 0; })) return;
+  const LockedBlocks blocks(*this);
+  for (std::size_t index = 0; index < holds_.size(); ++index) {
+    BlockDescriptor& block = blocks.table().descriptors[index];
+    if (holds_[index].count != 0 && block.generation == holds_[index].generation)
+      block.owners[process_slot / 64].fetch_or(bit, std::memory_order_relaxed);
+  }
+}
+
+void JobMemory::carry(const BlockHandle& handle, std::span<const BlockHandle> carried) {
+  if (carried.empty()) return;
+  const LockedBlocks blocks(*this);
+  BlockDescriptor& block = blocks.alive(handle, "carry");
+  if (block.carried_count != 0 || carried.size_bytes() > handle.bytes)
+    throw UsageError(fmt::format("JobMemory::carry: block {} of {} bytes carries {} blocks already, and cannot carry {}",
+                                 handle.index, handle.bytes, block.carried_count, carried.size()));
+  for (const BlockHandle& other : carried) blocks.alive(other, "carry");
+  std::memcpy(at(handle.offset), carried.data(), carried.size_bytes());
+  block.carried_count = static_cast<std::uint32_t>(carried.size());
+  for (const BlockHandle& other : carried) ++blocks.table().descriptors[other.index].references;
+}
+
+std::span<const BlockHandle> JobMemory::carried_by(const BlockHandle& handle) const {
+  const LockedBlocks blocks(*this);
+  return {at<BlockHandle>(handle.offset), blocks.alive(handle, "carried_by").carried_count};
+}
+
+void JobMemory::hand_over(const BlockHandle& handle, const BlockHandle& holder) {
+  const std::uint64_t bit = owner_bit(own_slot());
+  const std::lock_guard counting(holds_mutex_);
+  const LockedBlocks blocks(*this);
+  BlockDescriptor& block = blocks.alive(handle, "hand_over");
+  BlockDescriptor& to = blocks.alive(holder, "hand_over");
+  if (block.holder != 0)
+    throw UsageError(fmt::format("JobMemory::hand_over: block {} is held by block {} already", handle.index,
+                                 block.holder - 1));
+  block.holder = holder.index + 1;
+  ++to.held_count;
+  std::uint32_t& holds = holds_of(handle.index, handle.generation);
+  if (holds == 0 || --holds == 0) block.owners[own_slot() / 64].fetch_and(~bit, std::memory_order_relaxed);
+}
+
+bool JobMemory::take_from_holder(const BlockHandle& handle, const BlockHandle& holder) {
+  const LockedBlocks blocks(*this);
+  BlockDescriptor* const block = blocks.find(handle);
+  if (block == nullptr || block->holder != holder.index + 1) return false;
+  block->holder = 0;
+  --blocks.table().descriptors[holder.index].held_count;
+  blocks.free_if_unowned(handle.index);
+  return true;
+}
+
+}  // namespace retinue

@@ -1,0 +1,130 @@
+#include "ipc/locked_blocks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+bool is_used(const BlockDescriptor& block) {
+  return block.used.load(std::memory_order_relaxed) != 0;
+}
+
+bool has_owner(const BlockDescriptor& block) {
+  return block.references != 0 || block.holder != 0 ||
+         std::any_of(std::begin(block.owners), std::end(block.owners),
+                     [](const auto& word) { return word.load(std::memory_order_relaxed) != 0; });
+}
+
+}  // namespace
+
+LockedBlocks::LockedBlocks(const JobMemory& memory)
+    : memory_(memory), lock_(memory.header().blocks.mutex, memory.lock_patience()) {
+  if (lock_.owner_died()) repair();
+}
+
+void LockedBlocks::mark_pages(const BlockDescriptor& block, std::uint32_t value) const {
+  std::fill_n(page_map() + block.first_page, block.pages, value);
+}
+
+BlockDescriptor* LockedBlocks::find(const BlockHandle& handle) const {
+  BlockTable& blocks = table();
+  if (handle.index >= kMaxBlocks) return nullptr;
+  BlockDescriptor& block = blocks.descriptors[handle.index];
+  const bool is_it = is_used(block) && block.generation == handle.generation && block.bytes == handle.bytes &&
+                     blocks.data_offset + block.first_page * blocks.page_bytes == handle.offset;
+  return is_it ? &block : nullptr;
+}
+
+BlockDescriptor& LockedBlocks::alive(const BlockHandle& handle, const char* operation) const {
+  BlockDescriptor* const block = find(handle);
+  if (block == nullptr)
+    throw UsageError(fmt::format("JobMemory::{}: block {} at offset {} is not alive (released twice?)", operation,
+                                 handle.index, handle.offset));
+  return *block;
+}
+
+const BlockHandle* LockedBlocks::carried(const BlockDescriptor& block) const {
+  return memory_.at<BlockHandle>(table().data_offset + block.first_page * table().page_bytes);
+}
+
+void LockedBlocks::free_if_unowned(std::uint32_t index) const {
+  std::vector<std::uint32_t> unowned = {index};
+  while (!unowned.empty()) {
+    const std::uint32_t next = unowned.back();
+    unowned.pop_back();
+    BlockDescriptor& block = table().descriptors[next];
+    if (!is_used(block) || has_owner(block)) continue;
+    block.used.store(0, std::memory_order_relaxed);
+    for (std::uint32_t i = 0; i < block.carried_count; ++i) {
+      BlockDescriptor* const other = find(carried(block)[i]);
+      if (other == nullptr || other->references == 0) continue;
+      if (--other->references == 0) unowned.push_back(carried(block)[i].index);
+    }
+    for (std::uint32_t i = 0; block.held_count != 0 && i < table().descriptor_end; ++i) {
+      if (table().descriptors[i].holder != next + 1) continue;
+      table().descriptors[i].holder = 0;
+      --block.held_count;
+      unowned.push_back(i);
+    }
+    mark_pages(block, 0);
+    table().lowest_free_page = std::min(table().lowest_free_page, block.first_page);
+    table().lowest_free_descriptor = std::min(table().lowest_free_descriptor, next);
+  }
+}
+
+void LockedBlocks::repair() const {
+  repair_pages();
+  count_references();
+  for (std::uint32_t i = 0; i < table().descriptor_end; ++i) free_if_unowned(i);
+}
+
+/// Makes the page map again from the descriptors alone.
+void LockedBlocks::repair_pages() const {
+  BlockTable& blocks = table();
+  std::uint64_t end = 0;
+  for (std::uint32_t i = 0; i < kMaxBlocks; ++i) {
+    const BlockDescriptor& block = blocks.descriptors[i];
+    if (!is_used(block)) continue;
+    end = std::max(end, block.first_page + block.pages);
+    blocks.descriptor_end = std::max(blocks.descriptor_end, i + 1);
+  }
+  blocks.end_page = std::max(blocks.end_page, end);
+  std::fill_n(page_map(), blocks.end_page, 0u);
+  for (std::uint32_t i = 0; i < blocks.descriptor_end; ++i)
+    if (is_used(blocks.descriptors[i])) mark_pages(blocks.descriptors[i], i + 1);
+  blocks.lowest_free_page = 0;
+  blocks.lowest_free_descriptor = 0;
+}
+
+/// Counts again who carries and who holds whom.
+void LockedBlocks::count_references() const {
+  BlockTable& blocks = table();
+  for (std::uint32_t i = 0; i < blocks.descriptor_end; ++i)
+    blocks.descriptors[i].references = blocks.descriptors[i].held_count = 0;
+  for (std::uint32_t i = 0; i < blocks.descriptor_end; ++i) {
+    BlockDescriptor& block = blocks.descriptors[i];
+    if (!is_used(block)) continue;
+    for (std::uint32_t c = 0; c < block.carried_count; ++c)
+      if (BlockDescriptor* const other = find(carried(block)[c]); other != nullptr) ++other->references;
+    if (block.holder == 0) continue;
+    BlockDescriptor& holder = blocks.descriptors[block.holder - 1];
+    if (is_used(holder)) {
+      ++holder.held_count;
+    } else {
+      block.holder = 0;
+    }
+  }
+}
+
+std::uint64_t owner_bit(std::uint32_t process_slot) {
+  if (process_slot >= kMaxProcesses)
+    throw UsageError("job memory: this process has no slot in the job yet (was its Runtime made?)");
+  return std::uint64_t{1} << (process_slot % 64);
+}
+
+}  // namespace retinue

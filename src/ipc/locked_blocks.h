@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ipc/block_table.h"
+#include "ipc/job_layout.h"
+#include "os/robust_mutex.h"
+#include "retinue/ipc/job_memory.h"
+
+namespace retinue {
+
+/// The block table while this process has its lock. A holder's death is repaired first: everything but the descriptors
+/// follows from them.
+/// Errors: TimeoutError when another process keeps the lock too long.
+class LockedBlocks {
+ public:
+  explicit LockedBlocks(const JobMemory& memory);
+
+  BlockTable& table() const noexcept { return memory_.header().blocks; }
+  /// A uint32 per page: index of its block + 1, 0 for a free page.
+  std::uint32_t* page_map() const noexcept { return memory_.at<std::uint32_t>(table().page_map_offset); }
+
+  /// Null if the block is not alive.
+  BlockDescriptor* find(const BlockHandle& handle) const;
+  /// Errors: UsageError, naming `operation`, if the block is not alive.
+  BlockDescriptor& alive(const BlockHandle& handle, const char* operation) const;
+  void mark_pages(const BlockDescriptor& block, std::uint32_t value) const;
+
+  /// Frees the block if nobody owns it any more, and what it alone carried or held.
+  void free_if_unowned(std::uint32_t index) const;
+
+ private:
+  void repair() const;
+  void repair_pages() const;
+  void count_references() const;
+  /// What the block carries: its first bytes.
+  const BlockHandle* carried(const BlockDescriptor& block) const;
+  const JobMemory& memory_;
+  RobustLock lock_;
+};
+
+/// The bit of a process in BlockDescriptor::owners[process_slot / 64]. Errors: UsageError without a slot.
+std::uint64_t owner_bit(std::uint32_t process_slot);
+
+}  // namespace retinue

@@ -1,0 +1,33 @@
+#include "ipc/parcel.h"
+
+#include <algorithm>
+
+namespace retinue {
+
+BlockHandle store_parcel(JobMemory& memory, std::initializer_list<std::string_view> pieces,
+                         const std::vector<SharedBlock>& references) {
+  std::vector<BlockHandle> carried;
+  for (const SharedBlock& block : references)
+    if (std::find(carried.begin(), carried.end(), block.handle()) == carried.end()) carried.push_back(block.handle());
+  std::size_t bytes = carried.size() * sizeof(BlockHandle);
+  for (const std::string_view piece : pieces) bytes += piece.size();
+  const BlockHandle parcel = memory.allocate(bytes);
+  char* to = memory.at<char>(parcel.offset) + carried.size() * sizeof(BlockHandle);
+  for (const std::string_view piece : pieces) to = std::copy(piece.begin(), piece.end(), to);
+  memory.carry(parcel, carried);
+  return parcel;
+}
+
+std::string_view parcel_bytes(const JobMemory& memory, const BlockHandle& parcel) {
+  const std::size_t before = memory.carried_by(parcel).size_bytes();
+  return {memory.at<char>(parcel.offset + before), parcel.bytes - before};
+}
+
+std::vector<SharedBlock> parcel_references(const std::shared_ptr<JobMemory>& memory, const BlockHandle& parcel) {
+  std::vector<SharedBlock> references;
+  for (const BlockHandle& carried : memory->carried_by(parcel))
+    references.push_back(SharedBlock::hold(memory, carried));
+  return references;
+}
+
+}  // namespace retinue

@@ -1,0 +1,108 @@
+// What becomes of the dead and of what they leave behind.
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "os/process_calls.h"
+#include "process/guardian.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+using Clock = GuardedContext::Clock;
+
+constexpr auto kSweepTime = std::chrono::seconds(10);
+
+}  // namespace
+
+void Guardian::reap() {
+  std::uint64_t drained = 0;
+  while (read(child_events_.get(), &drained, sizeof drained) > 0) continue;
+  for (;;) {
+    // Looked at before it is reaped: as long as it is a zombie its process group id cannot be another's.
+    siginfo_t info{};
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 || info.si_pid == 0) return;
+    const pid_t pid = info.si_pid;
+    const bool is_ours =
+        std::any_of(contexts_.begin(), contexts_.end(), [pid](const auto& each) { return each->owns(pid); });
+    if (is_ours) kill(-pid, SIGKILL);
+    int status = 0;
+    rusage usage{};
+    if (wait4(pid, &status, __WALL, &usage) != pid) continue;
+    if (program_report_.owns(pid)) program_report_.on_exit();
+    for (const auto& context : contexts_) {
+      if (!context->owns(pid)) continue;
+      context->on_exit(pid, status, use_of(usage));
+      break;
+    }
+  }
+}
+
+void Guardian::end_contexts() {
+  stop_contexts_of_dead_parents();
+  const bool last = std::all_of(contexts_.begin(), contexts_.end(), [](const auto& each) { return each->is_done(); });
+  // Orphans cannot be told apart by context; while another one runs they may be its own.
+  if (last && !contexts_.empty()) sweep_orphans();
+  // A context whose ranks started others ends after those.
+  const auto is_finished = [this](const std::unique_ptr<GuardedContext>& context) {
+    return context->is_done() && std::none_of(contexts_.begin(), contexts_.end(), [&](const auto& other) {
+             return context->has_member(other->parent_slot());
+           });
+  };
+  for (;;) {
+    const auto found = std::find_if(contexts_.begin(), contexts_.end(), is_finished);
+    if (found == contexts_.end()) break;
+    const std::uint32_t index = (*found)->index();
+    (*found)->publish_end();
+    contexts_.erase(found);
+    if (claim_abandoned(context_record(*setup_.memory, index))) unfreed_.push_back(index);
+    free_ended_contexts();  // Before the next end is told: who hears of it finds nothing left.
+  }
+  if (!unfreed_.empty()) free_ended_contexts();
+}
+
+void Guardian::free_ended_contexts() {
+  std::vector<std::uint32_t> later;
+  for (const std::uint32_t index : unfreed_) {
+    try {
+      free_context(*setup_.memory, index);
+    } catch (const TimeoutError&) {
+      later.push_back(index);
+    }
+  }
+  unfreed_ = std::move(later);
+}
+
+void Guardian::stop_contexts_of_dead_parents() {
+  for (const auto& context : contexts_) {
+    const ProcessSlot& parent = process_slot(*setup_.memory, context->parent_slot());
+    if (parent.state.load(std::memory_order_acquire) != ProcessState::kDead) continue;
+    context_record(*setup_.memory, context->index()).abandoned.store(1, std::memory_order_seq_cst);
+    context->stop();
+  }
+}
+
+/// Kills what dead ranks left behind, again and again, since the dying may still fork.
+void Guardian::sweep_orphans() {
+  const auto end = Clock::now() + kSweepTime;
+  for (;;) {
+    bool any = false;
+    for (const pid_t pid : children_or_sweep()) {
+      if (std::any_of(contexts_.begin(), contexts_.end(), [pid](const auto& each) { return each->owns(pid); }))
+        continue;
+      if (program_report_.owns(pid)) continue;
+      any = true;
+      kill(pid, SIGKILL);
+    }
+    if (!any || Clock::now() >= end) return;
+    pollfd entry{child_events_.get(), POLLIN, 0};
+    poll(&entry, 1, 100);
+    reap();
+  }
+}
+
+}  // namespace retinue

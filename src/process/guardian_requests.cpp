@@ -1,0 +1,135 @@
+// Obeying what the program and its ranks ask for.
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "os/control_socket.h"
+#include "os/fault_point.h"
+#include "os/process_calls.h"
+#include "os/spare_descriptors.h"
+#include "process/guardian.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+
+void Guardian::receive_requests() {
+  const DescriptorHeadroom headroom(kLookDescriptors);
+  for (;;) {
+    ControlMessage message{};
+    std::vector<FileDescriptor> descriptors;
+    const std::size_t bytes = receive_message(setup_.control_receive.get(), &message, sizeof message, descriptors);
+    if (bytes == 0) return;
+    if (bytes != sizeof message) continue;
+    try {
+      obey(message, descriptors);
+    } catch (const std::exception& error) {
+      // One bad request must not take the job along.
+      std::fprintf(stderr, "retinue: the guardian could not serve a request: %s\n", error.what());
+      if (message.kind == ControlKind::kStart && message.context < kMaxContexts) refuse(message.context, error.what());
+    }
+  }
+}
+
+GuardedContext* Guardian::find(std::uint32_t index) {
+  const auto found = std::find_if(contexts_.begin(), contexts_.end(),
+                                  [index](const auto& context) { return context->index() == index; });
+  return found == contexts_.end() ? nullptr : found->get();
+}
+
+void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
+  GuardedContext* context = find(message.context);
+  switch (message.kind) {
+    case ControlKind::kStart:
+      if (context == nullptr && message.context < kMaxContexts) begin(message, descriptors);
+      break;
+    case ControlKind::kAdopt:
+      if (context != nullptr) adopt(*context, message, descriptors);
+      break;
+    case ControlKind::kStop:
+      if (context != nullptr) context->stop(message.pid != 0 ? message.pid : SIGTERM);
+      break;
+    case ControlKind::kSignal:
+      if (context != nullptr) context->send_signal(message.pid, message.rank);
+      break;
+    case ControlKind::kLeaving:
+      if (context != nullptr) context->expect_exit(message.rank);
+      break;
+    case ControlKind::kShutdown:
+      shutting_down_ = true;
+      for (const auto& each : contexts_) end_with_program(*each, message.rank);
+      break;
+    case ControlKind::kProgramFailed:
+      program_report_.begin(process_slot(*setup_.memory, kProgramSlot).crash);
+      break;
+  }
+}
+
+/// What ranks started ends with those ranks, which may need it until then.
+void Guardian::end_with_program(GuardedContext& context, std::uint32_t how) {
+  if (how == kAtOnce) context.stop();
+  if (context.parent_slot() == kProgramSlot) context.let_finish();
+}
+
+void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
+  fault_point("guardian.adopt", static_cast<int>(message.rank));
+  FileDescriptor pidfd;
+  if (message.pid > 0) {
+    // The descriptor is lost where it exceeds a limit on the way.
+    try {
+      pidfd = descriptors.empty() ? open_pidfd(message.pid) : std::move(descriptors[0]);
+    } catch (const SystemError&) {
+      kill(message.pid, SIGKILL);
+    }
+  }
+  const pid_t pid = pidfd ? message.pid : 0;
+  if (pid != 0) watcher_.add(pid);
+  context.adopt(message.rank, pid, std::move(pidfd));
+}
+
+/// Ends a context whose ranks could not be started: they failed, all with the same message.
+void Guardian::refuse(std::uint32_t index, const char* reason) {
+  if (GuardedContext* begun = find(index); begun != nullptr) return begun->refuse(reason);
+  ContextRecord& record = context_record(*setup_.memory, index);
+  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank) {
+    ProcessSlot& slot = process_slot(*setup_.memory, record.slots[rank]);
+    record_failure(slot.crash, "retinue::Error", reason);
+    slot.exit_status.store(127 << 8, std::memory_order_relaxed);
+    slot.state.store(ProcessState::kDead, std::memory_order_release);
+  }
+  record.state.store(ContextRecord::kEnded, std::memory_order_seq_cst);
+  notify_context(record);
+}
+
+void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
+  if (descriptors.empty())
+    throw SystemError("the guardian has no descriptors left to take the caller's (raise ulimit -n)", EMFILE);
+  const std::uint32_t parent = context_record(*setup_.memory, message.context).parent_slot;
+  if (process_slot(*setup_.memory, parent).state.load(std::memory_order_acquire) == ProcessState::kDead) {
+    unfreed_.push_back(message.context);  // Its requester died meanwhile, and nobody waits for it.
+    return;
+  }
+  if (setup_.memory->header().stop_asked.load(std::memory_order_relaxed) != 0)
+    return refuse(message.context, "the job is being stopped (by `retinue stop`): it starts no ranks any more");
+  const bool is_first = contexts_.empty();
+  contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context, memory_kills_));
+  GuardedContext& context = *contexts_.back();
+  fault_point("guardian.begin");
+  context.tie(descriptors);
+  context.start_logs(descriptors);
+  // A requester that forks its ranks itself tells about them one by one.
+  if (context.kind() == StartKind::kClosure) {
+    had_closures_ = true;
+    if (is_first) memory_kills_.rebase();
+    return;
+  }
+  birth_.standard = std::move(descriptors);
+  birth_.guardian_fds = own_fds();
+  context.start(birth_);
+  if (is_first) memory_kills_.rebase();  // Its ranks run already, and have not had time to fill the memory.
+  birth_.standard.clear();
+  if (shutting_down_) end_with_program(context, kAllRanks);
+}
+
+}  // namespace retinue

@@ -1,0 +1,138 @@
+// Job memory as arguments and return values: the same memory on both sides, and given back when all let go.
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/main_with_runtime.h"
+#include "retinue/ipc/shared_block.h"
+#include "retinue/launch/process.h"
+#include "retinue/launch/spawn.h"
+#include "support/start_methods.h"
+
+using retinue::JobMemory;
+using retinue::RankContext;
+using retinue::SharedBlock;
+using retinue::test::EachStartMethod;
+
+namespace {
+
+std::size_t allocated() {
+  return JobMemory::current()->allocated_bytes();
+}
+
+void write_rank(int rank, const SharedBlock& block) {
+  block.data()[rank] = static_cast<std::byte>(rank + 1);
+}
+
+TEST_P(EachStartMethod, AnArgumentIsTheSameMemory) {
+  const std::size_t before = allocated();
+  {
+    const SharedBlock block = SharedBlock::allocate(8);
+    std::memset(block.data(), 0, 8);
+    retinue::spawn<write_rank>({.nprocs = 3, .start_method = GetParam()}, block);
+    const std::byte expected[] = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{0}};
+    EXPECT_EQ(std::memcmp(block.data(), expected, 4), 0);
+  }
+  EXPECT_EQ(allocated(), before);
+}
+
+using Named = std::map<std::string, SharedBlock>;
+
+Named pass_on(RankContext& context, Named blocks) {
+  blocks["own"] = SharedBlock::allocate(64);
+  blocks["own"].data()[0] = static_cast<std::byte>(context.rank() + 10);
+  blocks.at("given").data()[1] = std::byte{9};
+  return blocks;
+}
+
+TEST_P(EachStartMethod, ReturnedMemoryOutlivesTheRank) {
+  const std::size_t before = allocated();
+  {
+    // The caller keeps no hold of its own: the argument alone keeps the block.
+    retinue::ProcessContext ranks = retinue::spawn<pass_on>({.nprocs = 2, .start_method = GetParam(), .join = false},
+                                                            Named{{"given", SharedBlock::allocate(64)}});
+    auto values = ranks.wait().values<Named>();
+    ranks = retinue::spawn<write_rank>({.start_method = GetParam()}, SharedBlock::allocate(1));
+    ASSERT_EQ(values.size(), 2u);
+    EXPECT_EQ(values[0].at("given"), values[1].at("given"));
+    EXPECT_EQ(values[0].at("given").data()[1], std::byte{9});
+    for (int rank : {0, 1}) EXPECT_EQ(values[rank].at("own").data()[0], static_cast<std::byte>(rank + 10));
+  }
+  EXPECT_EQ(allocated(), before);
+}
+
+void hold_and_die(int rank, const SharedBlock& block) {
+  const std::vector<SharedBlock> more(3, SharedBlock::allocate(1 << 20));
+  block.data()[rank] = std::byte{1};
+  raise(SIGKILL);
+}
+
+TEST_P(EachStartMethod, AKilledRanksMemoryComesBack) {
+  const std::size_t before = allocated();
+  const SharedBlock block = SharedBlock::allocate(8);
+  const std::size_t with_block = allocated();
+  EXPECT_THROW(retinue::spawn<hold_and_die>({.nprocs = 2, .start_method = GetParam()}, block),
+               retinue::ProcessExitedException);
+  EXPECT_EQ(allocated(), with_block);
+  EXPECT_GT(with_block, before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shared, EachStartMethod, retinue::test::all_start_methods(), retinue::test::start_method_name);
+
+void set_first(const SharedBlock& block) {
+  block.data()[0] = std::byte{5};
+}
+
+TEST(SharedArguments, OfAProcessWaitForItsStart) {
+  const std::size_t before = allocated();
+  const SharedBlock seen = SharedBlock::allocate(16);
+  {
+    retinue::Process<set_first> process{SharedBlock(seen)};
+    process.start();
+    process.join();
+    EXPECT_EQ(process.exitcode(), 0);
+  }
+  EXPECT_EQ(seen.data()[0], std::byte{5});
+  {
+    retinue::Process<set_first> never{SharedBlock::allocate(1 << 20)};
+    EXPECT_GT(allocated(), before + (1u << 20));
+  }
+  EXPECT_EQ(allocated(), before + 4096);
+}
+
+TEST(SharedArguments, OfAClosureAreWhatItCaptured) {
+  const std::size_t before = allocated();
+  {
+    SharedBlock captured = SharedBlock::allocate(16);
+    const SharedBlock kept = captured;
+    retinue::spawn({.nprocs = 2}, [captured = std::move(captured)](RankContext& context) {
+      captured.data()[context.rank()] = std::byte{3};
+    });
+    EXPECT_EQ(kept.data()[0], std::byte{3});
+    EXPECT_EQ(kept.data()[1], std::byte{3});
+  }
+  EXPECT_EQ(allocated(), before);
+}
+
+void pass_to_child(int rank, const SharedBlock& block) {
+  retinue::spawn<write_rank>({.nprocs = 2}, block);
+  block.data()[4 + rank] = std::byte{8};
+}
+
+TEST(SharedArguments, ReachTheRanksOfRanks) {
+  const std::size_t before = allocated();
+  {
+    const SharedBlock block = SharedBlock::allocate(16);
+    retinue::spawn<pass_to_child>({.nprocs = 2}, block);
+    EXPECT_EQ(block.data()[1], std::byte{2});
+    EXPECT_EQ(block.data()[5], std::byte{8});
+  }
+  EXPECT_EQ(allocated(), before);
+}
+
+}  // namespace
+
+RETINUE_TEST_MAIN()
