@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "os/file_descriptor.h"
-#include "os/memory_cgroup.h"
+#include "os/kernel_files.h"
 
 namespace retinue {
 namespace {

@@ -12,12 +12,7 @@
 #include "os/fault_point.h"
 #include "os/futex.h"
 #include "os/process_calls.h"
-<<<<<<< HEAD
-#include "process/job_sweep.h"
 #include "process/libdw.h"
-#include "retinue/base/error.h"
-=======
->>>>>>> main
 
 namespace retinue {
 namespace {

@@ -60,7 +60,20 @@ int inheritable(int fd) {
   return copy;
 }
 
-<<<<<<< HEAD
+std::string advice_on(int error, const std::string& file) {
+  if (error == EACCES) return ": it must be a file with execute permission (chmod +x), in folders that may be entered";
+  if (error != ENOENT) return "";
+  if (file.find('/') == std::string::npos) return ": no folder in PATH has it";
+  return access(file.c_str(), F_OK) == 0 ? ": the interpreter that its first line names is not there" : "";
+}
+
+/// Returns the exit code.
+int note_failed_execution(CrashRecord& record, const std::string& file, int error) {
+  const std::string message = SystemError(fmt::format("executing '{}'", file), error).what();
+  record_failure(record, "retinue::SystemError", (message + advice_on(error, file)).c_str());
+  return error == ENOENT || error == ENOTDIR ? kNotFound : kNotExecutable;
+}
+
 /// What a program is executed with; made before the fork, so that nothing of it is lost in the child.
 class Execution {
  public:
@@ -74,41 +87,18 @@ class Execution {
     for (std::string& variable : variables_) environment_.push_back(variable.data());
     environment_.push_back(nullptr);
   }
-=======
-std::string advice_on(int error, const std::string& file) {
-  if (error == EACCES) return ": it must be a file with execute permission (chmod +x), in folders that may be entered";
-  if (error != ENOENT) return "";
-  if (file.find('/') == std::string::npos) return ": no folder in PATH has it";
-  return access(file.c_str(), F_OK) == 0 ? ": the interpreter that its first line names is not there" : "";
-}
-
-[[noreturn]] void execute(const RankBirth& birth, const Command& command, std::uint32_t slot, BootstrapRole role) {
-  const std::string bootstrap = bootstrap_value(*birth.memory, inheritable(birth.memory->memfd()),
-                                                inheritable(birth.control_send_fd), slot, role);
-  setenv(kBootstrapVariable, bootstrap.c_str(), 1);
-  std::vector<char*> arguments;
-  for (const std::string& argument : command.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  execvp(command.file.c_str(), arguments.data());
-  const int error = errno;
-  const std::string message = SystemError(fmt::format("executing '{}'", command.file), error).what();
-  record_failure(process_slot(*birth.memory, slot).crash, "retinue::SystemError",
-                 (message + advice_on(error, command.file)).c_str());
-  _exit(error == ENOENT || error == ENOTDIR ? kNotFound : kNotExecutable);
-}
->>>>>>> main
 
   /// What execvp() puts on it grows with the number of arguments.
   std::size_t stack_bytes() const { return (std::size_t{256} << 10) + 2 * sizeof(char*) * arguments_.size(); }
 
-  /// In the child. Errors: SystemError.
+  /// In the child. Errors: SystemError, before it is tried.
   [[noreturn]] void run(const RankBirth& birth, std::uint32_t slot, BootstrapRole role) {
     variables_.back() += bootstrap_value(*birth.memory, inheritable(birth.memory->memfd()),
                                          inheritable(birth.control_send_fd), slot, role);
     environment_[variables_.size() - 1] = variables_.back().data();
     environ = environment_.data();  // Whose PATH it is that execvp() looks into.
     execvp(command_.file.c_str(), arguments_.data());
-    throw SystemError(fmt::format("executing '{}'", command_.file), errno);
+    _exit(note_failed_execution(process_slot(*birth.memory, slot).crash, command_.file, errno));
   }
 
  private:
@@ -153,7 +143,7 @@ template <class Body>
   } catch (const std::exception& error) {
     record_failure(slot.crash, "retinue::Error", error.what());
   }
-  _exit(kNotStarted);
+  _exit(kNotFound);
 }
 
 }  // namespace
@@ -204,7 +194,6 @@ void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t 
     birth.memory->set_lock_patience(JobMemory::kLockPatience);  // The guardian has less.
     replace_environment(request.surroundings.environment, rank_environment(*birth.memory, slot, request));
     unsetenv(kBootstrapVariable);
-<<<<<<< HEAD
     settle(birth, request, slot);
     birth.rank_main(slot_index, request);
   });
@@ -228,20 +217,6 @@ pid_t start_program(const RankBirth& birth, const StartRequest& request, std::ui
         });
       },
       execution.stack_bytes());
-=======
-    direct_streams(request.logs, slot.local_rank);
-    reset_signals(birth.signal_mask);
-    if (request.kind == StartKind::kForkedFunction) birth.rank_main(slot_index, request);
-    if (request.kind == StartKind::kExecutedFunction)
-      execute(birth, request.command, slot_index, BootstrapRole::kFunctionRank);
-    execute(birth, rank.command, slot_index, BootstrapRole::kProgramRank);
-  } catch (const SystemError& error) {
-    record_failure(slot.crash, "retinue::SystemError", error.what());
-  } catch (const std::exception& error) {
-    record_failure(slot.crash, "retinue::Error", error.what());
-  }
-  _exit(kNotFound);
->>>>>>> main
 }
 
 }  // namespace retinue
