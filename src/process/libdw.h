@@ -41,7 +41,7 @@ namespace retinue {
 /// libdw's functions by their names. It is loaded when it is first used, since it and what it needs are five libraries,
 /// which most processes would load for nothing.
 struct LibDw {
-#define RETINUE_DECLARE_LIBDW(name) decltype(&::name) name = nullptr;
+#define RETINUE_DECLARE_LIBDW(name) decltype(&::name) name = nullptr;  // NOLINT(bugprone-macro-parentheses)
   RETINUE_LIBDW_FUNCTIONS(RETINUE_DECLARE_LIBDW)
 #undef RETINUE_DECLARE_LIBDW
 
