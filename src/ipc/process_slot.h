@@ -25,6 +25,8 @@ struct alignas(4096) ProcessSlot {
   LifeLock life;  ///< Held by the process's main thread as long as it lives; the kernel marks its death.
   std::atomic<ProcessState> state;
   std::atomic<std::int32_t> pid;
+  /// Counts the processes that had this slot, so that what names one of them never means a later one.
+  std::atomic<std::uint32_t> incarnation;
   std::int32_t rank;  ///< Rank in its context's world.
   std::int32_t local_rank;
   std::uint32_t context;                  ///< Index of its context, kNoContext for the program.

@@ -15,6 +15,7 @@ namespace {
 
 void clear(ProcessSlot& slot) {
   slot.life.reset();
+  slot.incarnation.fetch_add(1, std::memory_order_release);
   slot.pid.store(0, std::memory_order_relaxed);
   slot.rank = slot.local_rank = 0;
   slot.context = ProcessSlot::kNoContext;

@@ -43,6 +43,7 @@ struct SpawnOptions {
   bool daemon = false;
   StopPolicy stop = {};
   /// Time that ranks which are not daemonic have to end by themselves when the program ends; then they are stopped.
+  /// Also the time, at least 1 s, that each rank has to exit when its function has returned.
   std::chrono::milliseconds exit_grace = std::chrono::seconds(30);
   /// Added to the caller's environment, by rank; ranks that are left out get nothing more.
   EnvironmentByRank environment = {};
