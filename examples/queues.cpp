@@ -19,11 +19,13 @@ struct Square {
   std::uint64_t square;
 };
 
-void work(int rank, retinue::Queue<std::uint64_t> numbers, retinue::Queue<Square> squares) {
+constexpr std::uint64_t kNone = 1000;
+
+void work(int, std::uint64_t deadly, retinue::Queue<std::uint64_t> numbers, retinue::Queue<Square> squares) {
   try {
     for (;;) {
       const std::uint64_t number = numbers.get();
-      if (rank == 0 && number == 3) raise(SIGKILL);  // With a number in hand.
+      if (number == deadly) raise(SIGKILL);  // With a number in hand.
       squares.put({number, number * number});
       numbers.task_done();
     }
@@ -49,9 +51,9 @@ int main(int argc, char** argv) {
   for (std::uint64_t number = 0; number < 10; ++number) numbers.put(number);
 
   // Two calls, so that the death of one rank does not end the other.
-  auto first = retinue::spawn<work>({.nprocs = 1, .join = false}, numbers, squares);
-  first.wait();  // It has taken 0 to 3 and died with 3.
-  auto second = retinue::spawn<work>({.nprocs = 1, .join = false}, numbers, squares);
+  auto first = retinue::spawn<work>({.nprocs = 1, .join = false}, 3, numbers, squares);
+  first.wait();  // It died with 3 in hand.
+  auto second = retinue::spawn<work>({.nprocs = 1, .join = false}, kNone, numbers, squares);
   numbers.join();   // Until every number is done.
   numbers.close();  // The rank's get() throws Closed.
   second.wait();

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ipc/channel_impl.h"
+#include "ipc/ring_words.h"
 #include "os/clock.h"
 #include "retinue/base/error.h"
 

@@ -7,6 +7,7 @@
 
 #include "ipc/crash_point.h"
 #include "ipc/ring_owner.h"
+#include "ipc/ring_words.h"
 #include "os/memory.h"
 #include "retinue/base/error.h"
 
