@@ -53,6 +53,7 @@ RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt,
   }
   for (;;) {
     waiter.prepare();
+    ring.see_solo_users();
     result = attempt();
     if (result != RingResult::kWait || deadline.passed()) break;
     if (!waiter.sleep(deadline)) look_up();
@@ -95,6 +96,18 @@ std::shared_ptr<MessageChannel> MessageChannel::open(const SharedBlock& block, s
 
 const SharedBlock& MessageChannel::block() const noexcept {
   return impl_->block;
+}
+
+bool MessageChannel::put_word(std::uint64_t word, Time timeout) {
+  if (!impl_->ring.put_word_alone(word)) return put_words({&word, 1}, timeout) == 1;
+  retinue::ring(impl_->ring.header().not_empty);
+  return true;
+}
+
+bool MessageChannel::take_word_at_once(std::uint64_t& word) {
+  if (!impl_->ring.take_word_alone(word)) return false;
+  retinue::ring(impl_->ring.header().not_full);
+  return true;
 }
 
 std::size_t MessageChannel::put_words(std::span<const std::uint64_t> words, Time timeout) {

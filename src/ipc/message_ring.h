@@ -6,7 +6,9 @@
 #include <optional>
 #include <span>
 
+#include "ipc/crash_point.h"
 #include "ipc/ring_layout.h"
+#include "ipc/ring_user.h"
 #include "retinue/ipc/block_handle.h"
 #include "retinue/ipc/job_memory.h"
 
@@ -57,6 +59,10 @@ class MessageRing {
   /// Without having it in hand: it is taken, or still there.
   RingResult try_take_word(std::uint64_t& message);
 
+  /// The same for a thread that is known to be alone on its side: false, and nothing has changed, in every other case.
+  bool put_word_alone(std::uint64_t message);
+  bool take_word_alone(std::uint64_t& message);
+
   /// For the other rings: at most room_bytes.
   RingResult try_put(std::span<const std::byte> message);
   /// A message in a block that this process holds once; the ring holds it then. Not kDone: it is the caller's still.
@@ -69,6 +75,9 @@ class MessageRing {
 
   /// Frees the slot. False if this process was taken for dead: the message may be another's by now.
   bool finish(const TakenSlot& taken);
+
+  /// To be called between "I am about to sleep" and the last look: lone users of a side make no barriers themselves.
+  void see_solo_users() const;
 
   /// No put succeeds after this; what is there can still be taken.
   void close();
@@ -89,14 +98,33 @@ class MessageRing {
 
  private:
   enum class Step { kAgain, kWait, kClosed };
+  enum class Access { kSolo, kShared, kLater };
+
+  /// Lines that the other side changed last take long to come: asked for early, several are on their way at a time.
+  void prefetch(RingPosition at) const {
+    constexpr std::uint32_t kSlotsAhead = 32;
+    const std::uint32_t index = at.index() + kSlotsAhead;
+    if (index < capacity_) __builtin_prefetch(&word_slot(index));
+  }
+  /// Whether this thread is the only one on that side of the ring.
+  Access access(RingSide& side) {
+    const std::uint64_t user = side.user.load(std::memory_order_acquire);
+    if ((user & ~RingUser::kTurns) == RingUser::self(memory_)) return Access::kSolo;
+    return user == RingUser::kEverybody ? Access::kShared : gain_access(side);
+  }
+  Access gain_access(RingSide& side);
+  Access change_user(RingSide& side, std::uint64_t next);
+  std::optional<RingPosition> settled_position(const RingSide& side, std::uint64_t user) const;
+  /// From now on the side belongs to all; false: not yet.
+  bool share(RingSide& side);
 
   WordSlot& word_slot(std::uint32_t index) const { return reinterpret_cast<WordSlot*>(slots_)[index]; }
   WideSlot& wide_slot(std::uint32_t index) const {
     return *reinterpret_cast<WideSlot*>(slots_ + std::size_t{index} * header_->slot_bytes);
   }
   std::atomic<std::uint64_t>& state_of(std::uint32_t index) const { return wide_slot(index).state; }
-  void prefetch(RingPosition at) const;
 
+  Step find(RingSide& side, Access access, RingPosition& at);
   Step step_to_put(RingPosition& at, SlotState seen);
   Step step_to_take(RingPosition& at, SlotState seen);
   RingPosition after_lap(RingPosition at, SlotState seen) const;
@@ -117,5 +145,61 @@ class MessageRing {
   std::uint32_t capacity_;
   bool has_words_;
 };
+
+/// Announces by its position before it changes the slot, and only then looks whose the side is: either this thread sees
+/// that somebody takes the side away, or that one, after its heavy barrier, sees the position.
+inline bool MessageRing::put_word_alone(std::uint64_t message) {
+  RingSide& side = header_->put;
+  const std::uint64_t user = side.user.load(std::memory_order_acquire);
+  if ((user & ~RingUser::kTurns) != RingUser::self(memory_) || is_closed()) return false;
+  std::atomic<std::uint64_t>& position = side.alone[RingUser::turn_of(user)];
+  const RingPosition at{position.load(std::memory_order_relaxed)};
+  const SlotState empty(at.lap(), SlotPhase::kEmpty);
+  WordSlot& slot = word_slot(at.index());
+  if (slot.state.load(std::memory_order_acquire) != empty.word()) return false;
+  RETINUE_CRASH_POINT();
+  const RingPosition next = at.next(capacity_);
+  position.store(next.value, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  RETINUE_CRASH_POINT();
+  if (side.user.load(std::memory_order_relaxed) != user) [[unlikely]] {
+    position.store(at.value, std::memory_order_release);
+    return false;
+  }
+  prefetch(next);
+  slot.word.store(message, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
+  slot.state.store(empty.with(SlotPhase::kFull).word(), std::memory_order_release);
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // Who wakes sleepers looks after this: see_solo_users().
+  RETINUE_CRASH_POINT();
+  return true;
+}
+
+inline bool MessageRing::take_word_alone(std::uint64_t& message) {
+  RingSide& side = header_->get;
+  const std::uint64_t user = side.user.load(std::memory_order_acquire);
+  if ((user & ~RingUser::kTurns) != RingUser::self(memory_)) return false;
+  std::atomic<std::uint64_t>& position = side.alone[RingUser::turn_of(user)];
+  const RingPosition at{position.load(std::memory_order_relaxed)};
+  const SlotState full(at.lap(), SlotPhase::kFull);
+  WordSlot& slot = word_slot(at.index());
+  if (slot.state.load(std::memory_order_acquire) != full.word()) return false;
+  RETINUE_CRASH_POINT();
+  const RingPosition next = at.next(capacity_);
+  position.store(next.value, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  RETINUE_CRASH_POINT();
+  if (side.user.load(std::memory_order_relaxed) != user) [[unlikely]] {
+    position.store(at.value, std::memory_order_release);
+    return false;
+  }
+  prefetch(next);
+  message = slot.word.load(std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
+  slot.state.store(full.emptied().word(), std::memory_order_release);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  RETINUE_CRASH_POINT();
+  return true;
+}
 
 }  // namespace retinue

@@ -1,8 +1,10 @@
 // A process is killed at each point of everything that a queue does; the survivors go on. The ring's sources are
 // compiled here once more, with these points in them.
 #define RETINUE_CRASH_POINTS
-#include "ipc/message_ring.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_repair.cpp"   // NOLINT(bugprone-suspicious-include)
+#include "ipc/message_channel.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/message_ring.cpp"     // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring_repair.cpp"      // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring_user.cpp"        // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
