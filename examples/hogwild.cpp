@@ -187,10 +187,10 @@ double accuracy_of(Net& net, const ImageBatches& images) {
 Trained run(const ImageBatches& training, const ImageBatches& test, const Flags& flags, bool in_rounds) {
   torch::manual_seed(0);
   // [share]
-  const Shared shared{.pixels = training.pixels(),
-                      .labels = training.labels(),
-                      .net = Net(),
-                      .losses = Queue<LossPoint>({.capacity = 1000})};
+  Shared shared{.pixels = training.pixels(),
+                .labels = training.labels(),
+                .net = Net(),
+                .losses = Queue<LossPoint>({.capacity = 1000})};
   retinue::share_memory_(*shared.net);
   // [/share]
   std::vector<Queue<Sent>> inboxes;
