@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "retinue/base/error.h"
+#include "text_lists.h"
 
 namespace retinue {
 namespace {
@@ -21,6 +26,36 @@ std::string flags_of(const CLI::App& app, Which which) {
   return flags;
 }
 
+/// What a flag's value may be, where that is a few words.
+struct Values {
+  std::vector<std::string> flags;
+  const char* words;
+};
+
+std::vector<Values> known_values() {
+  return {{{"-n", "--nproc-per-node"}, "auto cpu gpu 1 2 4 8"},
+          {{"-r", "--redirects", "-t", "--tee"}, "0 1 2 3"},
+          {{"--numa-binding"}, "node socket exclusive core-complex"},
+          {{"--rdzv-backend"}, "static c10d"},
+          {{"--start-method"}, "spawn fork forkserver"},
+          {{"--stdin"}, "none 0 1 2 3"}};
+}
+
+std::string values_of(const std::string& flag) {
+  for (const Values& values : known_values())
+    if (std::ranges::count(values.flags, flag) > 0) return values.words;
+  return "";
+}
+
+/// A branch of bash's case for each of them.
+std::string bash_values() {
+  std::string branches;
+  for (const Values& values : known_values())
+    branches += fmt::format("      {}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")) ;;\n",
+                            fmt::join(values.flags, "|"), values.words);
+  return branches;
+}
+
 constexpr const char* kBash = R"sh(# retinue's completion for bash: eval "$(retinue completion bash)"
 _retinue() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" at
@@ -29,7 +64,7 @@ _retinue() {{
     return
   fi
   case "$command" in
-    completion) COMPREPLY=($(compgen -W "bash zsh" -- "$word")); return ;;
+    completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$word")); return ;;
     ps) COMPREPLY=($(compgen -W "--all --json --help" -- "$word")); return ;;
     stop|stacks|debug)
       case "$word" in
@@ -51,8 +86,7 @@ _retinue() {{
   done
   if [ "$at" -gt "$COMP_CWORD" ]; then
     case "${{COMP_WORDS[COMP_CWORD-1]}}" in
-      -n|--nproc-per-node) COMPREPLY=($(compgen -W "auto cpu gpu 1 2 4 8" -- "$word")) ;;
-      --log-dir) COMPREPLY=($(compgen -d -- "$word")) ;;
+{values}      --log-dir) COMPREPLY=($(compgen -d -- "$word")) ;;
     esac
     return
   fi
@@ -74,7 +108,7 @@ _retinue() {{
     return
   fi
   case "$words[2]" in
-    completion) compadd -- bash zsh ;;
+    completion) compadd -- bash zsh fish ;;
     ps) compadd -- --all --json --help ;;
     stop|stacks|debug)
       compadd -- ${{(f)"$(retinue ps 2>/dev/null | sed -n 's/^\([^ ].*\)  (id .*/\1/p')"}}
@@ -100,10 +134,79 @@ std::string zsh_specs(const CLI::App& app) {
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
     for (const std::string& name : option->get_lnames())
       if (name.find('_') == std::string::npos) names.push_back("--" + name);
-    for (const std::string& name : names)
-      specs += fmt::format(
-          "\n    '{}[{}]{}'", name, help,
-          option->get_items_expected_max() == 0 ? "" : (name == "--log-dir" ? ":folder:_files -/" : ":value:"));
+    for (const std::string& name : names) {
+      std::string value;
+      if (option->get_items_expected_max() != 0) value = ":value:";
+      if (const std::string words = values_of(name); !words.empty()) value = fmt::format(":value:({})", words);
+      if (name == "--log-dir") value = ":folder:_files -/";
+      specs += fmt::format("\n    '{}[{}]{}'", name, help, value);
+    }
+  }
+  return specs;
+}
+
+constexpr const char* kFish = R"sh(# retinue's completion for fish: retinue completion fish | source
+function __retinue_in
+  set -l words (commandline -opc)
+  test (count $words) -ge 2; and contains -- $words[2] $argv
+end
+# Whether the program of `retinue run` is still to be named.
+function __retinue_before_program
+  __retinue_in run; or return 1
+  set -l words (commandline -opc)
+  set -e words[1..2]
+  set -l is_value no
+  for word in $words
+    if test $is_value = yes
+      set is_value no
+    else if contains -- $word {with_value}
+      set is_value yes
+    else if not string match -q -- '-*' $word
+      return 1
+    end
+  end
+end
+function __retinue_in_program
+  __retinue_in run; and not __retinue_before_program
+end
+complete -c retinue -f
+complete -c retinue -n 'test (count (commandline -opc)) -eq 1' -a '{commands}'
+complete -c retinue -n __retinue_before_program -a '(__fish_complete_command)'
+complete -c retinue -n __retinue_in_program -F
+complete -c retinue -n '__retinue_in completion' -a 'bash zsh fish'
+complete -c retinue -n '__retinue_in stop stacks debug' -a "(retinue ps 2>/dev/null | sed -n 's/^\([^ ].*\)  (id .*/\1/p')"
+{specs})sh";
+
+/// A line for each flag of `app`, for where `condition` holds.
+std::string fish_specs(const CLI::App& app, const std::string& condition) {
+  std::string specs;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional()) continue;
+    std::string names;
+    std::string words;
+    for (const std::string& name : option->get_snames()) {
+      names += " -s " + name;
+      words = values_of("-" + name);
+    }
+    for (const std::string& name : option->get_lnames()) {
+      if (name.find('_') != std::string::npos) continue;
+      names += " -l " + name;
+      words = values_of("--" + name);
+    }
+    std::string value;
+    if (option->get_items_expected_max() != 0) value = fmt::format(" -x -a '{}'", words);
+    if (names == " -l log-dir") value = " -x -a '(__fish_complete_directories)'";
+    specs += fmt::format("complete -c retinue -n {}{}{} -d {}\n", condition, names, value,
+                         shell_quoted(option->get_description()));
+  }
+  return specs;
+}
+
+std::string all_fish_specs(const CLI::App& app) {
+  std::string specs;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::string& name = command->get_name();
+    specs += fish_specs(*command, name == "run" ? "__retinue_before_program" : fmt::format("'__retinue_in {}'", name));
   }
   return specs;
 }
@@ -111,8 +214,8 @@ std::string zsh_specs(const CLI::App& app) {
 }  // namespace
 
 std::string completion_script(const CLI::App& app, const std::string& shell) {
-  if (shell != "bash" && shell != "zsh")
-    throw UsageError(fmt::format("retinue completion: there is none for '{}'; give bash or zsh", shell));
+  if (shell != "bash" && shell != "zsh" && shell != "fish")
+    throw UsageError(fmt::format("retinue completion: there is none for '{}'; give bash, zsh or fish", shell));
   std::string commands;
   const CLI::App* run = nullptr;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
@@ -121,7 +224,11 @@ std::string completion_script(const CLI::App& app, const std::string& shell) {
   }
   commands += "--help --version";
   if (shell == "zsh") return fmt::format(kZsh, fmt::arg("specs", zsh_specs(*run)), fmt::arg("commands", commands));
-  return fmt::format(kBash, fmt::arg("commands", commands), fmt::arg("with_value", flags_of(*run, Which::kWithValue)),
+  if (shell == "fish")
+    return fmt::format(kFish, fmt::arg("specs", all_fish_specs(app)), fmt::arg("commands", commands),
+                       fmt::arg("with_value", flags_of(*run, Which::kWithValue)));
+  return fmt::format(kBash, fmt::arg("values", bash_values()), fmt::arg("commands", commands),
+                     fmt::arg("with_value", flags_of(*run, Which::kWithValue)),
                      fmt::arg("flags", flags_of(*run, Which::kAll)));
 }
 

@@ -45,6 +45,8 @@ StartOptions start_options(const RunOptions& options, const std::string& log_dir
   start.tee = options.tee;
   start.console_ranks = options.console_ranks;
   start.console_filters = options.console_filters;
+  start.duplicate_stdout_filters = options.duplicate_stdout_filters;
+  start.duplicate_stderr_filters = options.duplicate_stderr_filters;
   start.cpu_affinity = options.cpu_affinity;
   if (const char* prefix = std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")) start.line_prefix = prefix;
   return start;

@@ -69,8 +69,9 @@ void declare_run_flags(CLI::App& run, RunFlags& flags) {
       .text("-t,tee", flags.tee, "To files and the console: as --redirects")
       .text("local-ranks-filter", flags.local_ranks_filter, "Local ranks that the console shows, as 0,2; all if empty")
       .text("console-filters", flags.console_filters, "Show only tee'd lines with one of these texts, as error,loss")
-      .text("duplicate-stdout-filters", flags.duplicate_stdout_filters, "Refused: see --console-filters")
-      .text("duplicate-stderr-filters", flags.duplicate_stderr_filters, "Refused: see --console-filters");
+      .text("duplicate-stdout-filters", flags.duplicate_stdout_filters,
+            "Copy tee'd lines of stdout with one of these texts to filtered_stdout.log")
+      .text("duplicate-stderr-filters", flags.duplicate_stderr_filters, "The same of stderr, to filtered_stderr.log");
   Group(run, "Life and death")
       .text("max-restarts", flags.max_restarts, "How often all ranks are started again after a failure")
       .text("signals-to-handle", flags.signals, "Signals that end the job; ranks get them first")

@@ -118,11 +118,6 @@ void refuse_several_machines(const RunFlags& flags) {
 }
 
 void refuse_what_is_not_there(const RunFlags& flags) {
-  if (!flags.duplicate_stdout_filters.empty() || !flags.duplicate_stderr_filters.empty())
-    throw UsageError(
-        "--duplicate-stdout-filters and --duplicate-stderr-filters write filtered copies of the logs, which is not "
-        "there "
-        "yet: --console-filters shows only matching lines, and the log files have all of them");
   if (flags.event_log_handler != "null")
     throw UsageError(fmt::format("--event-log-handler {}: there is only null", flags.event_log_handler));
   if (!flags.logs_specs.empty() && flags.logs_specs != "default")
@@ -190,6 +185,8 @@ RunOptions make_run_options(const RunFlags& flags, const std::vector<std::string
   options.tee = StdByRank::parse(flags.tee);
   options.console_ranks = ranks_of(flags.local_ranks_filter, "--local-ranks-filter");
   options.console_filters = split_at_commas(flags.console_filters);
+  options.duplicate_stdout_filters = split_at_commas(flags.duplicate_stdout_filters);
+  options.duplicate_stderr_filters = split_at_commas(flags.duplicate_stderr_filters);
   options.virtual_local_rank = flags.virtual_local_rank;
   options.cpu_affinity = affinity_of(flags.numa_binding);
   options.input = flags.input;

@@ -39,6 +39,8 @@ struct RunOptions {
   StdByRank tee;
   std::vector<int> console_ranks;
   std::vector<std::string> console_filters;
+  std::vector<std::string> duplicate_stdout_filters;
+  std::vector<std::string> duplicate_stderr_filters;
   std::vector<int> ending_signals;  ///< Those that end the job; others are only passed on.
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
   bool virtual_local_rank = false;

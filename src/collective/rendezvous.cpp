@@ -8,6 +8,7 @@
 
 #include "ipc/job_layout.h"
 #include "os/futex.h"
+#include "os/process_look.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -59,8 +60,9 @@ class RegistryLock {
           registry_.holder.compare_exchange_strong(holder, own, std::memory_order_acquire))
         return;
       if (deadline.passed())
-        throw TimeoutError(fmt::format("group \"{}\": process {} held the registry of groups until the timeout",
-                                       group.name, holder >> kSlotBits));
+        throw TimeoutError(fmt::format("group \"{}\": process {} held the registry of groups until the timeout{}",
+                                       group.name, holder >> kSlotBits,
+                                       standstill_clause(static_cast<pid_t>(holder >> kSlotBits))));
       futex_wait(registry_.holder, holder, deadline.left(10ms));
     }
   }

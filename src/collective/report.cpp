@@ -8,6 +8,7 @@
 
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
+#include "os/process_look.h"
 
 namespace retinue {
 namespace {
@@ -77,11 +78,16 @@ std::string Reporter::history_of(int rank) const {
   return fmt::format("after {} {}, the last {}", calls, calls == 1 ? "call" : "calls", described_at(newest));
 }
 
-std::string Reporter::fate_of(int rank) const {
+std::int32_t Reporter::pid_of(int rank) const {
   const Member& member = board_.member(rank);
-  const ProcessSlot& slot = process_slot(*group_.memory, member.process_slot);
   const std::int32_t joined_pid = member.pid.load(std::memory_order_relaxed);
-  const std::int32_t pid = joined_pid != 0 ? joined_pid : slot.pid.load(std::memory_order_relaxed);
+  if (joined_pid != 0) return joined_pid;
+  return process_slot(*group_.memory, member.process_slot).pid.load(std::memory_order_relaxed);
+}
+
+std::string Reporter::fate_of(int rank) const {
+  const ProcessSlot& slot = process_slot(*group_.memory, board_.member(rank).process_slot);
+  const std::int32_t pid = pid_of(rank);
   const bool is_same_process = slot.pid.load(std::memory_order_relaxed) == pid;
   return fmt::format("rank {} (pid {}) {} {}", rank, pid, is_same_process ? process_end(slot) : "ended",
                      history_of(rank));
@@ -98,9 +104,9 @@ std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanos
                                  own_call(), std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
   const std::size_t named = std::min<std::size_t>(late.size(), kNamedRanks);
   for (std::size_t i = 0; i < named; ++i) {
-    const Member& member = board_.member(late[i]);
-    const std::int32_t pid = member.pid.load(std::memory_order_relaxed);
-    text += fmt::format("{}rank {} (pid {}), seen {}", i > 0 ? "; " : "", late[i], pid, history_of(late[i]));
+    const std::int32_t pid = pid_of(late[i]);
+    text += fmt::format("{}rank {} (pid {}), seen {}{}", i > 0 ? "; " : "", late[i], pid, history_of(late[i]),
+                        standstill_clause(pid));
   }
   if (named < late.size()) text += fmt::format("; and {} more", late.size() - named);
   return text;

@@ -23,6 +23,7 @@ class Reporter {
 
  private:
   std::string own_call() const;
+  std::int32_t pid_of(int rank) const;
   std::string fate_of(int rank) const;
   std::string history_of(int rank) const;
 

@@ -25,6 +25,8 @@ struct alignas(4096) ProcessSlot {
   LifeLock life;  ///< Held by the process's main thread as long as it lives; the kernel marks its death.
   std::atomic<ProcessState> state;
   std::atomic<std::int32_t> pid;
+  /// Counts the processes that had this slot, so that what names one of them never means a later one.
+  std::atomic<std::uint32_t> incarnation;
   std::int32_t rank;  ///< Rank in its context's world.
   std::int32_t local_rank;
   std::uint32_t context;                  ///< Index of its context, kNoContext for the program.
@@ -38,6 +40,7 @@ struct alignas(4096) ProcessSlot {
   ProcessUse use;                         ///< Valid in kDead, as what follows.
   std::uint32_t killed_for_memory;        ///< 1: the kernel killed it because memory ran out.
   std::uint64_t full_cgroup_limit_bytes;  ///< Of the memory cgroup that was full then; 0: the machine was.
+  char abandoned_in;  ///< The state, as ps has it, in which SIGKILL left it: it may live; 0: it ended.
   /// CPUs that its threads are meant to use; 0: nobody said, it shares the machine with the ranks of its world.
   std::int32_t cpu_share;
   std::atomic<std::uint32_t> has_returned;  ///< 1 when `returned` holds what its function returned.

@@ -15,6 +15,7 @@ namespace {
 
 void clear(ProcessSlot& slot) {
   slot.life.reset();
+  slot.incarnation.fetch_add(1, std::memory_order_release);
   slot.pid.store(0, std::memory_order_relaxed);
   slot.rank = slot.local_rank = 0;
   slot.context = ProcessSlot::kNoContext;
@@ -27,6 +28,7 @@ void clear(ProcessSlot& slot) {
   slot.use = {};
   slot.killed_for_memory = 0;
   slot.full_cgroup_limit_bytes = 0;
+  slot.abandoned_in = 0;
   slot.cpu_share = 0;
   slot.has_returned.store(0, std::memory_order_relaxed);
   slot.returned = {};

@@ -63,6 +63,18 @@ std::string prefix_of(const StartOptions& options, int rank) {
   return filled;
 }
 
+void check_filters(const char* option, const std::vector<std::string>& filters) {
+  for (const std::string& text : filters)
+    if (text.find('\n') != std::string::npos)
+      throw UsageError(fmt::format("{}: '{}' has more than one line, so no line can contain it", option, text));
+}
+
+void make_file(const std::string& path) {
+  if (path.empty()) return;
+  const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file) throw SystemError("making " + path, errno);
+}
+
 RankLogs logs_of(const StartOptions& options, int rank) {
   const auto& console = options.console_ranks;
   const bool is_shown = console.empty() || std::find(console.begin(), console.end(), rank) != console.end();
@@ -131,14 +143,14 @@ std::string make_temporary_directory() {
 PreparedLogs::PreparedLogs(const StartOptions& options, int nprocs) {
   check_ranks(options, nprocs);
   prefix_of(options, 0);  // A wrong one is refused even where it isn't used yet.
-  for (const std::string& text : options.console_filters)
-    if (text.find('\n') != std::string::npos)
-      throw UsageError(fmt::format("console_filters: '{}' has more than one line, so no line can contain it", text));
+  check_filters("console_filters", options.console_filters);
   const bool has_files = options.redirects.any(nprocs) || options.tee.any(nprocs);
   if (has_files || !options.console_ranks.empty())
     for (int rank = 0; rank < nprocs; ++rank) request_.ranks.push_back(logs_of(options, rank));
   request_.name = options.name;
   request_.filters = options.console_filters;
+  take_copy_filters("duplicate_stdout_filters", options, kStdoutBit);
+  take_copy_filters("duplicate_stderr_filters", options, kStderrBit);
   if (options.log_dir.empty() && !has_files) return;
   request_.coloured = coloured_streams();
   choose_directory(options);
@@ -149,6 +161,21 @@ PreparedLogs::PreparedLogs(const StartOptions& options, int nprocs) {
     remove_files();
     throw;
   }
+}
+
+void PreparedLogs::take_copy_filters(const char* option, const StartOptions& options, std::uint32_t bit) {
+  const bool is_output = bit == kStdoutBit;
+  const auto& filters = is_output ? options.duplicate_stdout_filters : options.duplicate_stderr_filters;
+  if (filters.empty()) return;
+  check_filters(option, filters);
+  const auto shows = [bit](const RankLogs& rank) { return (rank.shown & bit) != 0; };
+  if (std::none_of(request_.ranks.begin(), request_.ranks.end(), shows))
+    throw UsageError(
+        fmt::format("{} copies lines of tee'd streams, but no rank's {} is tee'd and shown: give tee {} or 3", option,
+                    is_output ? "standard output" : "standard error", bit));
+  if (options.log_dir.empty())
+    throw UsageError(fmt::format("{} writes a file into log_dir, which is left out: give it", option));
+  (is_output ? request_.stdout_copy_filters : request_.stderr_copy_filters) = filters;
 }
 
 PreparedLogs::~PreparedLogs() {
@@ -172,13 +199,9 @@ void PreparedLogs::make_files() {
       if (errno == EEXIST) refuse_directory(request_.directory, "is being used by another start at the same time");
       throw SystemError("making " + folder, errno);
     }
-    for (const std::uint32_t bit : {kStdoutBit, kStderrBit}) {
-      const std::string path = request_.file_of(rank, bit);
-      if (path.empty()) continue;
-      const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-      if (!file) throw SystemError("making " + path, errno);
-    }
+    for (const std::uint32_t bit : {kStdoutBit, kStderrBit}) make_file(request_.file_of(rank, bit));
   }
+  for (const std::uint32_t bit : {kStdoutBit, kStderrBit}) make_file(request_.copy_file_of(bit));
 }
 
 void PreparedLogs::remove_files() noexcept {
@@ -188,6 +211,8 @@ void PreparedLogs::remove_files() noexcept {
       if (const std::string path = request_.file_of(rank, bit); !path.empty()) unlink(path.c_str());
     if (rmdir(request_.rank_directory(rank).c_str()) != 0) break;  // Later ones were not made.
   }
+  for (const std::uint32_t bit : {kStdoutBit, kStderrBit})
+    if (const std::string path = request_.copy_file_of(bit); !path.empty()) unlink(path.c_str());
   if (request_.is_temporary) rmdir(request_.directory.c_str());
 }
 

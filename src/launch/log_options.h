@@ -22,6 +22,7 @@ class PreparedLogs {
 
  private:
   void choose_directory(const StartOptions& options);
+  void take_copy_filters(const char* option, const StartOptions& options, std::uint32_t bit);
   void make_files();
   void remove_files() noexcept;
 

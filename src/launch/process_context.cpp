@@ -17,6 +17,7 @@
 #include "os/control_socket.h"
 #include "os/fault_point.h"
 #include "os/futex.h"
+#include "os/process_look.h"
 #include "os/process_use.h"
 #include "process/failure_text.h"
 #include "retinue/base/error.h"
@@ -131,13 +132,17 @@ void ProcessContext::Impl::wait_until_started() const {
 
 void ProcessContext::Impl::reap_own_children() {
   for (const OwnChild& child : own_children_) {
+    ProcessSlot& slot = process_slot(*memory_, record().slots[child.rank]);
+    if (slot.abandoned_in != 0) {  // The kernel may keep it for ever.
+      dropped_children.add(child.pid);
+      continue;
+    }
     int status = 0;
     pid_t reaped = 0;
     rusage usage{};
     while ((reaped = wait4(child.pid, &status, __WALL, &usage)) < 0 && errno == EINTR) continue;
     // A program that waits for any child may have taken the status: what the rank noted itself then stands.
     if (reaped != child.pid) continue;
-    ProcessSlot& slot = process_slot(*memory_, record().slots[child.rank]);
     // One that had exited by itself, as the guardian found, was only met by the stop ladder on its way out.
     const bool had_exited = WIFEXITED(slot.exit_status.load(std::memory_order_relaxed));
     if (!had_exited || !WIFSIGNALED(status)) slot.exit_status.store(status, std::memory_order_relaxed);
@@ -150,7 +155,10 @@ std::vector<RankOutcome> ProcessContext::Impl::look() const {
   std::vector<RankOutcome> outcomes;
   for (std::uint32_t rank = 0; rank < record().nprocs; ++rank)
     outcomes.push_back(outcome_of(process_slot(*memory_, record().slots[rank])));
-  for (RankOutcome& outcome : outcomes) add_log_paths(outcome);
+  for (RankOutcome& outcome : outcomes) {
+    add_log_paths(outcome);
+    if (outcome.end == RankEnd::kRunning) outcome.message = standstill_of(outcome.pid);
+  }
   return outcomes;
 }
 

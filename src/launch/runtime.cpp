@@ -25,6 +25,7 @@
 #include "os/futex.h"
 #include "os/memory.h"
 #include "os/process_calls.h"
+#include "os/process_look.h"
 #include "process/guardian.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
@@ -216,18 +217,24 @@ bool wait_for_exit_by_job_clock(int pidfd, const JobHeader& header, std::chrono:
 bool Runtime::Impl::wait_for_ranks(std::chrono::milliseconds patience) const {
   if (wait_for_exit(guardian_pidfd.get(), std::min(patience, kQuietEnd))) return true;
   int running = 0;
+  std::string standing;
   for (std::uint32_t index = kGuardianSlot + 1; index < kMaxProcesses; ++index) {
-    const ProcessState state = process_slot(*memory, index).state.load(std::memory_order_acquire);
-    if (state == ProcessState::kStarted || state == ProcessState::kRunning || state == ProcessState::kFinished)
-      ++running;
+    const ProcessSlot& slot = process_slot(*memory, index);
+    const ProcessState state = slot.state.load(std::memory_order_acquire);
+    if (state != ProcessState::kStarted && state != ProcessState::kRunning && state != ProcessState::kFinished)
+      continue;
+    ++running;
+    const pid_t pid = slot.pid.load(std::memory_order_relaxed);
+    if (const std::string why = standstill_of(pid); !why.empty())
+      standing += fmt::format("retinue: rank {} (pid {}) {}\n", slot.rank, pid, why);
   }
   if (running == 0) {
     std::fprintf(stderr, "retinue: the program ends when its ranks' last output is shown\n");
   } else {
     std::fprintf(stderr,
                  "retinue: the program ends, but %d of its ranks still run: they have their exit_grace to end, then "
-                 "they are stopped (join them, or start them with daemon = true)\n",
-                 running);
+                 "they are stopped (join them, or start them with daemon = true)\n%s",
+                 running, standing.c_str());
   }
   return wait_for_exit_by_job_clock(guardian_pidfd.get(), memory->header(), patience - std::min(patience, kQuietEnd));
 }

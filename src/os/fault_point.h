@@ -9,6 +9,10 @@ namespace retinue {
 /// Cost: a look into the environment; for steps, not for loops.
 void fault_point(const char* place, int rank = -1);
 
+/// Whether the variable says "PLACE=skip" or "PLACE:RANK=skip": the step at this place is not to be done, so that tests
+/// meet what cannot be made at will.
+bool fault_skips(const char* place, int rank = -1) noexcept;
+
 /// What the ACTIONs do that end the process. Errors: none; returns only where `action` is none of them.
 void end_by_fault(const char* action) noexcept;
 

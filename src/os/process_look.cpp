@@ -59,6 +59,21 @@ std::optional<ProcessLook> look_at_process(pid_t pid) {
   return look;
 }
 
+std::string standstill_of(pid_t pid) {
+  std::istringstream fields = fields_from_state(fmt::format("/proc/{}/stat", pid));
+  char state = 0;
+  fields >> state;
+  if (state == 'T') return fmt::format("is stopped (SIGSTOP or the like): kill -CONT {} continues it", pid);
+  if (state == 't') return "is held by a debugger";
+  if (state == 'D') return "is in the kernel, which does not let it go (state D)";
+  return "";
+}
+
+std::string standstill_clause(pid_t pid) {
+  const std::string standstill = standstill_of(pid);
+  return standstill.empty() ? "" : ", which " + standstill;
+}
+
 std::optional<char> state_of_thread(pid_t pid, pid_t thread) {
   std::istringstream fields = fields_from_state(fmt::format("/proc/{}/task/{}/stat", pid, thread));
   char state = 0;

@@ -23,6 +23,12 @@ struct ProcessLook {
 /// None when there is no such process.
 std::optional<ProcessLook> look_at_process(pid_t pid);
 
+/// What keeps a process or thread from going on, as "is stopped (SIGSTOP or the like): kill -CONT 5 continues it";
+/// empty if nothing does that can be seen from outside.
+std::string standstill_of(pid_t pid);
+/// The same as the end of a sentence about it: ", which is stopped ..."; empty as above.
+std::string standstill_clause(pid_t pid);
+
 /// The state of one thread; none when there is no such thread.
 std::optional<char> state_of_thread(pid_t pid, pid_t thread);
 

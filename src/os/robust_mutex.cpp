@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "os/clock.h"
+#include "os/process_look.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 
@@ -40,10 +41,9 @@ void RobustMutex::init() {
 RobustMutex::Result RobustMutex::lock(std::chrono::nanoseconds patience) {
   const int error = lock_within(mutex_, patience);
   if (error == ETIMEDOUT)
-    throw TimeoutError(
-        fmt::format("a table of job memory is held by thread {} since more than {} ms: is its process "
-                    "stopped (SIGSTOP, a debugger)?",
-                    mutex_.__data.__owner, patience / std::chrono::milliseconds(1)));
+    throw TimeoutError(fmt::format("a table of job memory is held since more than {} ms by thread {}{}",
+                                   patience / std::chrono::milliseconds(1), mutex_.__data.__owner,
+                                   standstill_clause(mutex_.__data.__owner)));
   if (error == 0) return Result::kLocked;
   if (error != EOWNERDEAD) throw SystemError("locking a table of job memory", error);
   pthread_mutex_consistent(&mutex_);

@@ -44,6 +44,7 @@ nlohmann::ordered_json json_of(const RankOutcome& outcome) {
           {"signal_name", outcome.signal == 0 ? "" : signal_name(outcome.signal)},
           {"core_dumped", outcome.core_dumped},
           {"out_of_memory", outcome.out_of_memory},
+          {"abandoned", outcome.abandoned},
           {"consequence", outcome.consequence},
           {"type", outcome.type},
           {"message", outcome.message},

@@ -75,9 +75,10 @@ std::string signaled_words(const RankOutcome& outcome) {
 /// The words and the details of an ending apart: the details may have many lines.
 std::pair<std::string, std::string> ending_parts(const RankOutcome& outcome) {
   const std::string crash = crash_text(outcome);
+  if (outcome.abandoned) return {"was abandoned: ", crash};
   switch (outcome.end) {
     case RankEnd::kRunning:
-      return {"is still running", ""};
+      return {outcome.message.empty() ? "is still running" : "is still there: ", outcome.message};
     case RankEnd::kReturned:
       return {outcome.stopped.count() == 0 ? "returned" : "returned after the job's SIGTERM", ""};
     case RankEnd::kRaised:
@@ -99,6 +100,7 @@ std::pair<std::string, std::string> ending_parts(const RankOutcome& outcome) {
 }
 
 int weight(const RankOutcome& outcome) {
+  if (outcome.abandoned) return 2;
   if (is_failure(outcome)) return is_after_stop(outcome) ? 2 : outcome.consequence ? 1 : 0;
   if (outcome.end == RankEnd::kStopped) return 3;
   return outcome.end == RankEnd::kNotStarted ? 4 : 5;
@@ -196,7 +198,8 @@ std::string others_text(const std::vector<Group>& groups) {
 }  // namespace
 
 bool is_failure(const RankOutcome& outcome) {
-  return outcome.end == RankEnd::kRaised || outcome.end == RankEnd::kExited || outcome.end == RankEnd::kSignaled;
+  return outcome.abandoned || outcome.end == RankEnd::kRaised || outcome.end == RankEnd::kExited ||
+         outcome.end == RankEnd::kSignaled;
 }
 
 std::size_t root_cause(std::span<const RankOutcome> outcomes) {

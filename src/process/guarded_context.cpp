@@ -13,6 +13,7 @@
 #include "os/clock.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
+#include "os/process_look.h"
 #include "process/failure_text.h"
 #include "process/rank_birth.h"
 
@@ -54,7 +55,8 @@ void GuardedContext::start(const RankBirth& birth) {
     slot.started_ns.store(monotonic_ns(), std::memory_order_relaxed);
     slot.state.store(ProcessState::kStarted, std::memory_order_release);
     fault_point("guardian.fork", slot.rank);
-    const pid_t pid = fork();
+    const bool is_fork = request_.kind == StartKind::kForkedFunction;
+    const pid_t pid = is_fork ? fork() : start_program(birth, request_, member.slot);
     if (pid == 0) be_born(birth, request_, member.slot, guardian);
     if (pid < 0) {
       note_unborn(member, std::string("forking the rank: ") + strerrordesc_np(errno));
@@ -214,7 +216,14 @@ void GuardedContext::step_ladder(Member& member, int signal) const {
     slot.stopped_ns.compare_exchange_strong(unset, monotonic_ns(), std::memory_order_relaxed);
     slot.stop_signal.store(signal, std::memory_order_relaxed);
   }
+  if (signal == SIGKILL && fault_skips("guardian.kill", slot.rank)) return;
   signal_group(member, signal);
+}
+
+void GuardedContext::abandon(Member& member) {
+  const auto look = look_at_process(member.pid);
+  process_slot(*memory_, member.slot).abandoned_in = look ? look->state : '?';
+  note_end(member, SIGKILL, {});
 }
 
 void GuardedContext::kill_all(Clock::time_point now) {
@@ -299,8 +308,8 @@ void GuardedContext::on_time(Clock::time_point now) {
   } else if (phase_ == Phase::kTerminating) {
     kill_all(now);
   } else if (phase_ == Phase::kKilling) {
-    for (Member& member : members_)  // The kernel does not let them go (state D): report and go on.
-      if (!member.ended) note_end(member, SIGKILL, {});
+    for (Member& member : members_)
+      if (!member.ended) abandon(member);
     after_end();
   } else if (phase_ == Phase::kSymbolizing) {
     kill(clerk_, SIGKILL);

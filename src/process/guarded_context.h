@@ -113,6 +113,8 @@ class GuardedContext {
   /// Signals a rank as the job's doing.
   void step_ladder(Member& member, int signal) const;
   void kill_all(Clock::time_point now);
+  /// SIGKILL did not end it in time: the job goes on without it.
+  void abandon(Member& member);
   Clock::duration time_to_exit() const;
   /// Makes failures of ranks that returned, but do not exit.
   void stop_lingering(Clock::time_point now);

@@ -80,7 +80,7 @@ LogClerk::LogClerk(const LogRequest& logs, const std::vector<FileDescriptor>& st
     error_ = copy_of(standard[2]);
     wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake_) throw SystemError("eventfd for a log clerk", errno);
-    board_.emplace(2 * logs.ranks.size());
+    board_.emplace(Tee::streams_of(logs));
     start_showing();
   } catch (const SystemError& error) {  // The ranks need no clerk.
     is_unshown_ = true;

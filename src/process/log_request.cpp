@@ -38,6 +38,11 @@ std::string LogRequest::file_of(int local_rank, std::uint32_t bit) const {
   return rank_directory(local_rank) + (bit == kStdoutBit ? "/stdout.log" : "/stderr.log");
 }
 
+std::string LogRequest::copy_file_of(std::uint32_t bit) const {
+  if (copy_filters(bit).empty()) return {};
+  return directory + (bit == kStdoutBit ? "/filtered_stdout.log" : "/filtered_stderr.log");
+}
+
 void direct_streams(const LogRequest& logs, int local_rank) {
   const auto rank = static_cast<std::size_t>(local_rank);
   if (rank >= logs.ranks.size()) return;

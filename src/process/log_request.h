@@ -32,11 +32,14 @@ struct LogRequest {
   bool is_temporary = false;         ///< Made for this context: removed when no rank failed.
   std::uint32_t coloured = 0;        ///< Streams whose console shows prefixes in colours.
   std::vector<std::string> filters;  ///< Only lines with one of these are shown; empty: all.
-  std::vector<RankLogs> ranks;       ///< By local rank; empty: all streams stay the requester's.
+  /// Of the shown streams' lines, those with one of these are copied to a file for all ranks; empty: none is.
+  std::vector<std::string> stdout_copy_filters;
+  std::vector<std::string> stderr_copy_filters;
+  std::vector<RankLogs> ranks;  ///< By local rank; empty: all streams stay the requester's.
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(name, directory, is_temporary, coloured, filters, ranks);
+    archive(name, directory, is_temporary, coloured, filters, stdout_copy_filters, stderr_copy_filters, ranks);
   }
 
   /// Whether any stream is shown line by line.
@@ -44,6 +47,11 @@ struct LogRequest {
   std::string rank_directory(int local_rank) const;
   /// Path of the rank's error file, which its environment names.
   std::string error_file_of(int local_rank) const { return rank_directory(local_rank) + "/error.json"; }
+  const std::vector<std::string>& copy_filters(std::uint32_t bit) const {
+    return bit == kStdoutBit ? stdout_copy_filters : stderr_copy_filters;
+  }
+  /// Path of the file that copies of stream `bit`'s lines go to; empty if there is none.
+  std::string copy_file_of(std::uint32_t bit) const;
   /// Path of the file of stream `bit`; empty if it has none.
   std::string file_of(int local_rank, std::uint32_t bit) const;
 };

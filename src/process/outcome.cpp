@@ -88,6 +88,11 @@ std::string memory_kill_description(const ProcessSlot& slot) {
   return fmt::format("out of memory ({}, this rank's peak {} MiB)", full, slot.use.peak_memory_bytes / kMebibyte);
 }
 
+std::string abandonment_description(char state) {
+  const char* meaning = state == 'D' ? ": a call that nothing interrupts; see dmesg" : "";
+  return fmt::format("SIGKILL did not end it in time (state {}{})", state, meaning);
+}
+
 void describe_signal(const ProcessSlot& slot, RankOutcome& outcome) {
   outcome.out_of_memory = outcome.signal == SIGKILL && slot.killed_for_memory == 1;
   if (outcome.out_of_memory) {
@@ -121,6 +126,11 @@ void add_end(const ProcessSlot& slot, RankOutcome& outcome) {
   }
   const bool is_killed = outcome.end == RankEnd::kSignaled;
   add_use(slot, outcome);
+  outcome.abandoned = slot.abandoned_in != 0;
+  if (outcome.abandoned) {
+    outcome.message = abandonment_description(slot.abandoned_in);
+    return;
+  }
   if (has_own_crash && is_from_error_file(slot.crash) && (is_killed || outcome.end == RankEnd::kStopped)) {
     if (!is_killed) return;
     describe_signal(slot, outcome);  // The kernel knows better; what the program said before is worth a line.

@@ -1,5 +1,6 @@
 #include "process/tee.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/inotify.h>
@@ -40,17 +41,34 @@ Tee::Tee(const LogRequest& logs, const TeeBoard& board, Descriptors descriptors)
       changes_(inotify_init1(IN_CLOEXEC | IN_NONBLOCK)),
       last_progress_(Clock::now()),
       scratch_(kReadBytes, '\0') {
-  std::size_t stream = 0;
-  for (std::size_t rank = 0; rank < logs.ranks.size(); ++rank) {
-    for (const std::uint32_t bit : {kStdoutBit, kStderrBit}) {
-      std::atomic<std::uint64_t>& shown = board.shown_bytes(stream++);
-      if ((logs.ranks[rank].shown & bit) == 0) continue;
-      const std::string& prefix = logs.ranks[rank].prefix;
-      LineSplitter splitter((logs.coloured & bit) != 0 ? coloured(prefix, rank) : prefix, logs.filters);
-      files_.emplace_back(logs.file_of(static_cast<int>(rank), bit), bit == kStdoutBit ? output_ : error_, shown,
-                          std::move(splitter));
-    }
+  add_streams(logs, kStdoutBit);
+  add_streams(logs, kStderrBit);
+}
+
+void Tee::add_streams(const LogRequest& logs, std::uint32_t bit) {
+  Console& console = bit == kStdoutBit ? output_ : error_;
+  Console* const copies = add_copy_file(logs.copy_file_of(bit));
+  std::size_t stream = bit == kStdoutBit ? 0 : 2 * logs.ranks.size();
+  for (std::size_t rank = 0; rank < logs.ranks.size(); ++rank, stream += 2) {
+    if ((logs.ranks[rank].shown & bit) == 0) continue;
+    const std::string path = logs.file_of(static_cast<int>(rank), bit);
+    const std::string& prefix = logs.ranks[rank].prefix;
+    files_.emplace_back(path, console, board_.shown_bytes(stream),
+                        LineSplitter((logs.coloured & bit) != 0 ? coloured(prefix, rank) : prefix, logs.filters));
+    if (copies != nullptr)
+      files_.emplace_back(path, *copies, board_.shown_bytes(stream + 1), LineSplitter(prefix, logs.copy_filters(bit)));
   }
+}
+
+Console* Tee::add_copy_file(const std::string& path) {
+  if (path.empty()) return nullptr;
+  FileDescriptor file(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  if (!file) {
+    error_.add_line(fmt::format("retinue: opening {}: {}: no lines are copied there", path, strerrordesc_np(errno)));
+    return nullptr;
+  }
+  const int fd = file.get();
+  return &copies_.emplace_back(CopyFile{path, std::move(file), Console(fd, board_.written_bytes())}).console;
 }
 
 TeeEnd Tee::run() {
@@ -130,7 +148,7 @@ TeeFile::Found Tee::read_with_few_descriptors(TeeFile& file) {
 bool Tee::watch(TeeFile& file) {
   file.watch = changes_ ? inotify_add_watch(changes_.get(), file.path().c_str(), IN_MODIFY | IN_ONESHOT) : -1;
   if (file.watch >= 0) {
-    watched_[file.watch] = &file;
+    watched_.emplace(file.watch, &file);
     return true;
   }
   if (!is_timed_)
@@ -149,12 +167,12 @@ void Tee::take_changes() {
       const auto& event = *reinterpret_cast<const inotify_event*>(at);
       at += sizeof event + event.len;
       if ((event.mask & IN_Q_OVERFLOW) != 0) activate_all();
-      const auto found = watched_.find(event.wd);
-      if (found == watched_.end()) continue;
-      activate(*found->second);
-      if ((event.mask & IN_IGNORED) == 0) continue;
-      found->second->watch = -1;
-      watched_.erase(found);
+      const auto [first, last] = watched_.equal_range(event.wd);
+      for (auto found = first; found != last; ++found) {
+        activate(*found->second);
+        if ((event.mask & IN_IGNORED) != 0) found->second->watch = -1;
+      }
+      if ((event.mask & IN_IGNORED) != 0) watched_.erase(first, last);
     }
   }
 }
@@ -172,12 +190,22 @@ void Tee::show_pending() {
   const bool had_error = !error_.is_gone();
   const bool output_took = output_.flush();
   const bool error_took = error_.flush();
-  if (output_took || error_took || (!output_.is_pending() && !error_.is_pending())) last_progress_ = Clock::now();
+  for (CopyFile& copy : copies_) {
+    const bool was_there = !copy.console.is_gone();
+    copy.console.flush();
+    if (was_there && copy.console.is_gone()) report_console(copy.console, copy.path);
+  }
+  if (output_took || error_took || !is_any_pending()) last_progress_ = Clock::now();
   if (had_error && error_.is_gone()) report_console(error_, "standard error");
   if (had_output && output_.is_gone()) report_console(output_, "standard output");
 }
 
-void Tee::report_console(const Console& console, const char* name) {
+bool Tee::is_any_pending() const {
+  return output_.is_pending() || error_.is_pending() ||
+         std::any_of(copies_.begin(), copies_.end(), [](const CopyFile& copy) { return copy.console.is_pending(); });
+}
+
+void Tee::report_console(const Console& console, const std::string& name) {
   if (console.error() == 0) return;
   Console& other = &console == &error_ ? output_ : error_;
   other.add_line(fmt::format("retinue: {} takes no more lines of the ranks: {}; the files go on", name,

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -35,6 +36,9 @@ class Tee {
     int standard_error;
   };
 
+  /// How many streams' progress it notes on the board.
+  static std::size_t streams_of(const LogRequest& logs) { return 4 * logs.ranks.size(); }
+
   Tee(const LogRequest& logs, const TeeBoard& board, Descriptors descriptors);
 
   TeeEnd run();
@@ -42,6 +46,15 @@ class Tee {
  private:
   using Clock = std::chrono::steady_clock;
 
+  /// What takes copies of some lines, for all ranks.
+  struct CopyFile {
+    std::string path;
+    FileDescriptor file;
+    Console console;
+  };
+
+  void add_streams(const LogRequest& logs, std::uint32_t bit);
+  Console* add_copy_file(const std::string& path);
   /// Reads each active file once; returns whether one of them had more.
   bool read_active();
   /// Whether the file stays active.
@@ -53,22 +66,24 @@ class Tee {
   void take_changes();
   void obey();
   void show_pending();
-  void report_console(const Console& console, const char* name);
+  void report_console(const Console& console, const std::string& name);
   void wait(bool has_more);
   std::optional<std::chrono::nanoseconds> longest_wait(bool has_more) const;
   bool can_read_some() const;
-  bool is_shown() const { return active_.empty() && !output_.is_pending() && !error_.is_pending(); }
+  bool is_any_pending() const;
+  bool is_shown() const { return active_.empty() && !is_any_pending(); }
   bool is_stuck() const;
 
   const TeeBoard& board_;
   Descriptors descriptors_;
   Console output_;
   Console error_;
+  std::deque<CopyFile> copies_;  ///< Never moved: files point to their consoles.
   std::vector<TeeFile> files_;
   std::vector<TeeFile*> active_;
   FileDescriptor changes_;
-  std::map<int, TeeFile*> watched_;
-  bool is_timed_ = false;  ///< Some file can't be watched: all are looked at from time to time.
+  std::multimap<int, TeeFile*> watched_;  ///< A file that is copied too is there twice.
+  bool is_timed_ = false;                 ///< Some file can't be watched: all are looked at from time to time.
   bool is_ending_ = false;
   bool is_settled_ = false;  ///< Nobody writes any more.
   Clock::time_point last_progress_;

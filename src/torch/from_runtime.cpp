@@ -6,7 +6,6 @@
 #include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/torch/process_group.h"
-#include "retinue/torch/shared_tensor.h"
 #include "torch/make_group.h"
 #include "torch/shm_backend.h"
 
@@ -50,10 +49,6 @@ ProcessGroup init_process_group(ProcessGroupOptions options) {
   if (runtime != nullptr) return init_process_group(runtime->rank_context().world(), std::move(options));
   check_options(options);
   return make_group(c10::make_intrusive<ShmBackend>(options.timeout), options.group_name);
-}
-
-at::Tensor shared_empty(at::IntArrayRef sizes, at::TensorOptions options) {
-  return shared_empty(sizes, Runtime::current().memory(), options);
 }
 
 }  // namespace retinue

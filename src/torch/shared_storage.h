@@ -1,18 +1,30 @@
 #pragma once
 
 #include <c10/core/Allocator.h>
+#include <c10/core/Storage.h>
 
 #include <cstddef>
 #include <memory>
 
 #include "retinue/ipc/job_memory.h"
+#include "retinue/ipc/shared_block.h"
 
 namespace retinue {
 
-/// A block of job memory as a storage's data pointer; its deleter releases the block. 0 bytes give a null pointer.
+/// A block of job memory as a storage's data pointer; its deleter lets the block go. 0 bytes give a null pointer.
 c10::DataPtr allocate_shared(const std::shared_ptr<JobMemory>& memory, std::size_t bytes);
 
 /// Whether `data` came from allocate_shared().
 bool is_shared(const c10::DataPtr& data);
+
+/// Moves the storage into job memory where it is not there yet; all tensors on it follow and do not notice.
+/// Errors: UsageError for memory that is not the CPU's; SharedMemoryExhausted.
+void share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>& memory);
+
+/// The block under a shared storage; remembers the storage, so that received_storage() finds it.
+const SharedBlock& sent_block(const c10::Storage& storage);
+
+/// The storage on `block` in this process: the one that is there already, or a new one.
+c10::Storage received_storage(const SharedBlock& block, std::size_t bytes);
 
 }  // namespace retinue

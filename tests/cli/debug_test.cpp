@@ -11,13 +11,13 @@
 #include "process/found_job.h"
 #include "support/started_program.h"
 
-using retinue::test::comes_to;
 using retinue::test::contains;
 using retinue::test::listed_job;
 using retinue::test::ranks_come_to;
 using retinue::test::shell_run;
 using retinue::test::StartedProgram;
 using retinue::test::unique_name;
+using retinue::test::wait_until;
 
 namespace {
 
@@ -35,7 +35,7 @@ TEST(Debug, TheStopLadderWaitsUntilTheDebuggerLeaves) {
                                      "trap 'echo TERM' TERM; echo ready; while :; do sleep 0.01; done"});
   EXPECT_EQ(command.read_line(), "ready\n");
   retinue::FileDescriptor debugger = pause_deadlines_of(name);
-  EXPECT_TRUE(comes_to([&] { return listed_job(name)["debugged"] == true; }));
+  EXPECT_TRUE(wait_until([&] { return listed_job(name)["debugged"] == true; }));
   kill(command.pid(), SIGTERM);
   EXPECT_EQ(command.read_line(), "TERM\n");
   std::this_thread::sleep_for(std::chrono::milliseconds(500));  // Nothing is to happen in this time.
@@ -74,7 +74,7 @@ TEST(Debug, AttachesGdbWhileDeadlinesPause) {
     EXPECT_TRUE(contains(listed, "debugged: its deadlines pause")) << listed;
     EXPECT_TRUE(contains(listed, " traced ")) << listed;
   }
-  EXPECT_TRUE(comes_to([&] { return listed_job(name)["debugged"] == false; }));
+  EXPECT_TRUE(wait_until([&] { return listed_job(name)["debugged"] == false; }));
   EXPECT_TRUE(ranks_come_to(name, {"running", "running"}));
   kill(program.pid(), SIGKILL);
   program.wait_for_all();

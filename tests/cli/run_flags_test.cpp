@@ -121,7 +121,6 @@ TEST(RunFlags, SaysWhatItCannotDo) {
       {{"--rdzv-endpoint", "far.example:29400", "x"}, "one machine"},
       {{"--rdzv-conf", "is_host=false", "x"}, "one machine"},
       {{"--numa-binding", "gpu", "x"}, "--numa-binding 'gpu': give node, socket, exclusive or core-complex"},
-      {{"--duplicate-stdout-filters", "a", "x"}, "--console-filters"},
       {{"--event-log-handler", "mine", "x"}, "--event-log-handler"},
       {{"--logs-specs", "mine", "x"}, "--logs-specs"},
       {{"--start-method", "thread", "x"}, "forkserver"},
@@ -205,6 +204,12 @@ TEST(RankPlan, VirtualLocalRanksHaveOneGpuEach) {
   EXPECT_EQ(environment.at("LOCAL_RANK"), "0");
   EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), "7");
   EXPECT_EQ(rank_command(options, ranks[1]).back(), "0");
+}
+
+TEST(RunFlags, ReadsFiltersOfCopies) {
+  const RunOptions options = parse({"--duplicate-stdout-filters", "loss,a,,b", "--duplicate_stderr_filters=warn", "p"});
+  EXPECT_EQ(options.duplicate_stdout_filters, (Words{"loss", "a,b"}));
+  EXPECT_EQ(options.duplicate_stderr_filters, (Words{"warn"}));
 }
 
 TEST(RunFlags, BindsRanksAsNumaBindingSays) {

@@ -3,6 +3,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
 #include <string>
 
 #include "cli/shell_run.h"
@@ -135,6 +138,17 @@ TEST_F(RunJob, WrongUseIsCodeTwo) {
   EXPECT_TRUE(contains(shell_run("$RETINUE run --help").output, "retinue run -n 1 ./learner : -n 3 ./actor"));
 }
 
+TEST_F(RunJob, BindsRanksWhereADryRunSays) {
+  const std::string command = "$RETINUE run --numa-binding exclusive";
+  const std::string shown = shell_run(command + " --dry-run true").output;
+  const auto at = shown.find(", on CPUs ");
+  ASSERT_NE(at, std::string::npos) << shown;
+  const std::string cpus = shown.substr(at + 10, shown.find('\n', at) - at - 10);
+  EXPECT_EQ(shell_run(command + " grep Cpus_allowed_list /proc/self/status").output,
+            "Cpus_allowed_list:\t" + cpus + "\n");
+  EXPECT_TRUE(contains(shell_run("$RETINUE run -n 1000 --numa-binding exclusive true").output, "start fewer ranks"));
+}
+
 TEST_F(RunJob, CompletesFlagsInBash) {
   if (shell_run("bash -c true").status != 0) GTEST_SKIP() << "bash is missing";
   const auto completed = [](const std::string& words, int at) {
@@ -150,7 +164,40 @@ TEST_F(RunJob, CompletesFlagsInBash) {
                       "COMP_WORDS=(retinue run -n 2 x its-); COMP_CWORD=5; _retinue; echo \"${COMPREPLY[*]}\"'")
                 .output,
             "its-file\n");
-  EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE completion fish").status), 2);
+  EXPECT_EQ(completed("retinue run --numa-binding so", 3), "socket\n");
+  EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE completion csh").status), 2);
+}
+
+TEST_F(RunJob, CompletesFlagsInFish) {
+  if (shell_run("fish -c true").status != 0) GTEST_SKIP() << "fish is missing";
+  const auto completed = [](const std::string& line) {
+    return shell_run("HOME=$FOLDER fish -c '$RETINUE completion fish | source; complete -C \"" + line + "\"' | cut -f1")
+        .output;
+  };
+  EXPECT_EQ(completed("retinue ru"), "run\n");
+  EXPECT_EQ(completed("retinue run --max-r"), "--max-restarts\n");
+  EXPECT_EQ(completed("retinue run -n 2 --no-python --max-r"), "--max-restarts\n");
+  EXPECT_EQ(completed("retinue run --numa-binding so"), "socket\n");
+  EXPECT_EQ(completed("retinue run -n 2 x --max-r"), "") << "all after the program is the program's";
+  EXPECT_EQ(completed("retinue ps --js"), "--json\n");
+  EXPECT_EQ(shell_run("$RETINUE completion fish > $FOLDER/script; fish --no-execute $FOLDER/script").output, "");
+}
+
+TEST_F(RunJob, EachShellKnowsEachFlag) {
+  std::istringstream help(shell_run("$RETINUE run --help").output);
+  std::set<std::string> flags;
+  const std::regex flag("^ +(?:-[a-z],)?--([a-z-]+)");
+  std::smatch found;
+  for (std::string line; std::getline(help, line);)
+    if (std::regex_search(line, found, flag)) flags.insert(found[1]);
+  EXPECT_GT(flags.size(), 30u);
+  for (const std::string shell : {"bash", "zsh", "fish"}) {
+    const std::string script = shell_run("$RETINUE completion " + shell).output;
+    for (const std::string& name : flags)
+      EXPECT_TRUE(contains(script, (shell == "fish" ? "-l " : "--") + name)) << shell << ": " << name;
+  }
+  if (shell_run("zsh -fc true").status != 0) GTEST_SKIP() << "zsh is missing: its script's grammar is not looked at";
+  EXPECT_EQ(shell_run("$RETINUE completion zsh > $FOLDER/script; zsh -n $FOLDER/script").output, "");
 }
 
 }  // namespace

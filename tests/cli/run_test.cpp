@@ -48,8 +48,20 @@ TEST(Run, ReturnsASignalAsAShellDoes) {
 
 TEST(Run, SaysWhichProgramIsMissing) {
   const Result result = shell_run("$RETINUE run -n 2 ./no_such_program");
-  EXPECT_NE(result.status, 0);
+  EXPECT_EQ(WEXITSTATUS(result.status), 127);
   EXPECT_TRUE(contains(result.output, "executing './no_such_program': ENOENT")) << result.output;
+  const Result by_name = shell_run("$RETINUE run no_such_program");
+  EXPECT_EQ(WEXITSTATUS(by_name.status), 127);
+  EXPECT_TRUE(contains(by_name.output, "no folder in PATH has it")) << by_name.output;
+}
+
+TEST(Run, SaysWhyAProgramCannotBeExecuted) {
+  for (const std::string program : {"/etc/passwd", "/"}) {
+    const Result result = shell_run("$RETINUE run -n 2 " + program);
+    EXPECT_EQ(WEXITSTATUS(result.status), 126) << result.output;
+    EXPECT_TRUE(contains(result.output, "executing '" + program + "': EACCES")) << result.output;
+    EXPECT_TRUE(contains(result.output, "chmod +x")) << result.output;
+  }
 }
 
 TEST(Run, RefusesAWrongCount) {

@@ -7,13 +7,13 @@
 #include "cli/watched_job.h"
 #include "support/started_program.h"
 
-using retinue::test::comes_to;
 using retinue::test::contains;
 using retinue::test::listed_job;
 using retinue::test::ranks_come_to;
 using retinue::test::shell_run;
 using retinue::test::StartedProgram;
 using retinue::test::unique_name;
+using retinue::test::wait_until;
 
 namespace {
 
@@ -79,7 +79,7 @@ TEST(Stop, SaysWhatThereIsWhenTheNameIsWrongOrNotEnough) {
   EXPECT_TRUE(contains(several.output, "may mean several jobs")) << several.output;
   EXPECT_TRUE(contains(several.output, id)) << several.output;
   EXPECT_EQ(shell_run("$RETINUE stop " + id).status, 0);
-  EXPECT_TRUE(comes_to([&] { return listed_job(name + "_b").is_null(); }));
+  EXPECT_TRUE(wait_until([&] { return listed_job(name + "_b").is_null(); }));
   EXPECT_TRUE(ranks_come_to(name, {"running"}));            // The other one was let alone.
   EXPECT_EQ(shell_run("$RETINUE stop " + name).status, 0);  // A whole name goes before beginnings.
   first.wait_for_all();

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <chrono>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include "cli/shell_run.h"
+#include "support/wait_until.h"
 
 namespace retinue::test {
 
@@ -18,19 +17,9 @@ inline nlohmann::json listed_job(const std::string& name) {
   return nullptr;
 }
 
-/// Looks again and again until `is_so`, at most a minute. Returns whether it came to that.
-inline bool comes_to(const std::function<bool()>& is_so) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!is_so()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
-
 /// Whether the job is listed and its ranks come to these states, in rank order.
 inline bool ranks_come_to(const std::string& name, const std::vector<std::string>& states) {
-  return comes_to([&] {
+  return wait_until([&] {
     const nlohmann::json job = listed_job(name);
     if (job.is_null() || job["ranks"].size() != states.size()) return false;
     for (std::size_t rank = 0; rank < states.size(); ++rank)

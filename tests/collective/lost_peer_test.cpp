@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "ipc/process_table.h"
+#include "os/process_look.h"
 #include "retinue/collective/communicator.h"
 #include "support/ranks.h"
+#include "support/wait_until.h"
 
 namespace retinue::test {
 namespace {
@@ -163,6 +165,34 @@ TEST(Timeout, NamesWhoIsMissingAndPoisonsTheGroup) {
     EXPECT_NE(message.find("after 1 call, the last barrier at"), std::string::npos) << message;
     EXPECT_THROW(communicator.barrier(), TimeoutError);
     other.barrier();
+  });
+}
+
+TEST(Timeout, SaysThatALateRankIsStopped) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    communicator.barrier();
+    if (group.rank == 1) {
+      raise(SIGSTOP);
+      EXPECT_THROW(communicator.barrier(), TimeoutError);
+      return;
+    }
+    const pid_t late = process_slot(*group.memory, group.process_slots[1]).pid.load();
+    EXPECT_TRUE(wait_until([&] { return standstill_of(late).find("stopped") != std::string::npos; }));
+    communicator.set_timeout(std::chrono::milliseconds(20));
+    std::string message;
+    try {
+      communicator.barrier();
+      ADD_FAILURE() << "the barrier ended without rank 1";
+    } catch (const TimeoutError& error) {
+      message = error.what();
+    }
+    const std::string pid = std::to_string(late);
+    EXPECT_NE(message.find("missing: rank 1 (pid " + pid + "), seen after 1 call"), std::string::npos) << message;
+    EXPECT_NE(message.find(", which is stopped (SIGSTOP or the like): kill -CONT " + pid + " continues it"),
+              std::string::npos)
+        << message;
+    kill(late, SIGCONT);
   });
 }
 

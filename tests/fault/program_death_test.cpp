@@ -57,6 +57,17 @@ TEST_P(ProgramDeath, ByASignalLeavesNoProcess) {
   EXPECT_TRUE(WIFSIGNALED(victim.wait_for_all()));
 }
 
+/// A rank in the kernel's state D cannot be made at will: here the guardian's SIGKILL is left out.
+TEST_P(ProgramDeath, IsNotNeededToEndAJobWithARankThatCannotBeKilled) {
+  setenv("RETINUE_FAULT", "guardian.kill:1=skip", 1);
+  StartedProgram victim("victim_program", {GetParam(), "deaf"});
+  unsetenv("RETINUE_FAULT");
+  const std::string text = victim.read_all();
+  EXPECT_EQ(WEXITSTATUS(victim.wait_for_all()), 7);
+  EXPECT_NE(text.find("raised std::runtime_error: rank 0 cannot"), std::string::npos) << text;
+  EXPECT_NE(text.find("was abandoned: SIGKILL did not end it in time (state "), std::string::npos) << text;
+}
+
 INSTANTIATE_TEST_SUITE_P(StartMethods, ProgramDeath, testing::Values("forkserver", "spawn", "fork"),
                          [](const auto& info) { return info.param; });
 

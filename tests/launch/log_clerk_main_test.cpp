@@ -49,8 +49,9 @@ void print_on_demand(RankContext&, const std::string& folder) {
 class OnDemand : public testing::Test {
  protected:
   void start() {
-    ranks_ = retinue::start_processes<print_on_demand>({.name = "talker", .log_dir = logs_.path(), .tee = Std::kOut},
-                                                       {{0, {go_.path()}}});
+    ranks_ = retinue::start_processes<print_on_demand>(
+        {.name = "talker", .log_dir = logs_.path(), .tee = Std::kOut, .duplicate_stdout_filters = {"line 0", "line 2"}},
+        {{0, {go_.path()}}});
   }
   void ask_for(int line) { std::ofstream(go_.path() + "/go" + std::to_string(line)) << "x"; }
   void expect_shown(const std::string& text) {
@@ -78,6 +79,7 @@ TEST_F(OnDemand, AKilledClerkIsReplacedAndThatIsSaidOnce) {
   }
   ranks_->join();
   EXPECT_EQ(out_.text(), "[talker0]:line 0\n[talker0]:line 1\n[talker0]:line 2\n");
+  EXPECT_EQ(contents_of(logs_.path() + "/filtered_stdout.log"), "[talker0]:line 0\n[talker0]:line 2\n");
   EXPECT_EQ(err_.text(),
             "retinue: the clerk that shows the output of talker was killed by SIGKILL; the ranks and their files in " +
                 logs_.path() + " go on\n");

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +13,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "support/wait_until.h"
 
 namespace retinue::test {
 
@@ -119,17 +120,6 @@ class PipedStream {
   int read_end_ = -1;
   std::unique_ptr<ReplacedStream> replaced_;
 };
-
-/// Waits until `is_true`; false when it is not after a minute.
-template <class Condition>
-bool wait_until(Condition is_true) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!is_true()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    usleep(1000);
-  }
-  return true;
-}
 
 /// The children of `parent` that are called `name`.
 inline std::vector<pid_t> children_called(pid_t parent, const std::string& name) {

@@ -165,6 +165,9 @@ TEST(LogOptions, RefuseAWrongPrefixAndFilter) {
   expect_refusal({.line_prefix = "[${rank"}, "a ${ has no }");
   expect_refusal({.name = "two\nlines"}, "more than one line");
   expect_refusal({.console_filters = {"a\nb"}}, "no line can contain it");
+  expect_refusal({.tee = Std::kOut, .duplicate_stdout_filters = {"a\nb"}}, "duplicate_stdout_filters: 'a\nb'");
+  expect_refusal({.tee = Std::kOut, .duplicate_stderr_filters = {"a"}}, "no rank's standard error is tee'd");
+  expect_refusal({.tee = Std::kOut, .duplicate_stdout_filters = {"a"}}, "into log_dir, which is left out");
 }
 
 INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start_methods(),

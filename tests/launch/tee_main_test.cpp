@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
@@ -104,6 +105,45 @@ TEST(Tee, FiltersChooseLinesAndConsoleRanksChooseRanks) {
   EXPECT_EQ(out.text(), "[rank1]:loss 1\n[rank1]:error 1\n");
   EXPECT_EQ(contents_of(logs.path() + "/0/stdout.log"), "loss 0\n");
   EXPECT_EQ(contents_of(logs.path() + "/1/stdout.log"), "loss 1\nnothing\nerror 1\n");
+}
+
+TEST(Tee, CopiesOfWantedLinesGoToOneFileForAllRanks) {
+  const Folder logs;
+  const CapturedStream out(STDOUT_FILENO);
+  const CapturedStream err(STDERR_FILENO);
+  const std::string script = "echo loss $RANK; echo nothing; echo warn $RANK >&2; echo error $RANK >&2";
+  retinue::start_processes({.name = "trainer",
+                            .log_dir = logs.path(),
+                            .tee = Std::kAll,
+                            .console_ranks = {0, 1},
+                            .console_filters = {"nothing", "error"},
+                            .duplicate_stdout_filters = {"loss", "gain"},
+                            .duplicate_stderr_filters = {"warn"}},
+                           {shell(script), shell(script), shell(script)})
+      .join();
+  EXPECT_EQ(sorted_lines(contents_of(logs.path() + "/filtered_stdout.log")),
+            (Lines{"[trainer0]:loss 0", "[trainer1]:loss 1"}));
+  EXPECT_EQ(sorted_lines(contents_of(logs.path() + "/filtered_stderr.log")),
+            (Lines{"[trainer0]:warn 0", "[trainer1]:warn 1"}));
+  EXPECT_EQ(sorted_lines(out.text()), (Lines{"[trainer0]:nothing", "[trainer1]:nothing"}));
+  EXPECT_EQ(sorted_lines(err.text()), (Lines{"[trainer0]:error 0", "[trainer1]:error 1"}));
+}
+
+TEST(Tee, CopiesComeWhileTheRanksRun) {
+  const Folder logs;
+  const CapturedStream out(STDOUT_FILENO);
+  const Folder folder;
+  const std::string go = folder.path() + "/go";
+  auto ranks = retinue::start_processes(
+      {.log_dir = logs.path(), .tee = Std::kOut, .duplicate_stdout_filters = {"loss"}},
+      {shell("echo loss 1; until test -e " + go + "; do sleep 0.01; done; echo loss 2; sleep 30")});
+  const std::string copies = logs.path() + "/filtered_stdout.log";
+  EXPECT_TRUE(wait_until([&] { return contents_of(copies) == "[rank0]:loss 1\n"; })) << contents_of(copies);
+  std::ofstream(go) << "x";
+  EXPECT_TRUE(wait_until([&] { return contents_of(copies) == "[rank0]:loss 1\n[rank0]:loss 2\n"; }));
+  EXPECT_TRUE(wait_until([&] { return out.text() == "[rank0]:loss 1\n[rank0]:loss 2\n"; })) << out.text();
+  ranks.kill();
+  ranks.join();
 }
 
 std::string odd_bytes() {

@@ -167,6 +167,24 @@ TEST(ProcessContext, SignalsOneRankOnly) {
   ranks.join();
 }
 
+void wait_for_ever(RankContext&) {
+  for (;;) pause();
+}
+
+TEST(ProcessContext, SaysWhichRankIsStopped) {
+  ProcessContext ranks = retinue::spawn<wait_for_ever>({.nprocs = 2, .join = false});
+  ranks.signal(SIGSTOP, 1);
+  EXPECT_FALSE(ranks.join(std::chrono::milliseconds(1)));
+  auto status = ranks.status();
+  for (; status[1].message.find("stopped") == std::string::npos; status = ranks.status()) usleep(1000);
+  EXPECT_EQ(status[1].end, RankEnd::kRunning);
+  EXPECT_EQ(status[1].message,
+            "is stopped (SIGSTOP or the like): kill -CONT " + std::to_string(status[1].pid) + " continues it");
+  EXPECT_EQ(status[0].message.find("stopped"), std::string::npos) << status[0].message;
+  ranks.kill();
+  ranks.join();
+}
+
 TEST(ProcessContext, RefusesToWorkAfterAMove) {
   ProcessContext first = retinue::spawn<nothing>({.join = false});
   ProcessContext second = std::move(first);

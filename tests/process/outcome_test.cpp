@@ -109,6 +109,22 @@ TEST_F(Outcome, OfARankThatTheJobStopped) {
   EXPECT_EQ(dead(SIGSEGV).end, RankEnd::kSignaled);
 }
 
+TEST_F(Outcome, OfARankThatTheKernelDidNotLetGo) {
+  slot_->stop_signal = SIGKILL;
+  slot_->stopped_ns = 100;
+  slot_->abandoned_in = 'D';
+  const RankOutcome outcome = dead(SIGKILL);
+  EXPECT_TRUE(outcome.abandoned);
+  EXPECT_TRUE(is_failure(outcome));
+  EXPECT_EQ(ending_text(outcome),
+            "was abandoned: SIGKILL did not end it in time (state D: a call that nothing interrupts; see dmesg)");
+  RankOutcome cause;
+  cause.end = RankEnd::kRaised;
+  cause.ended = std::chrono::nanoseconds(2000);
+  EXPECT_EQ(root_cause(std::vector<RankOutcome>{outcome, cause}), 1u) << "what made the job kill it came first";
+  EXPECT_THROW(throw_root_cause({outcome}), ProcessExitedException);
+}
+
 TEST_F(Outcome, TellsWhatWasUsed) {
   slot_->started_ns = 400;
   slot_->use = {.user_cpu_ns = 7, .system_cpu_ns = 8, .peak_memory_bytes = 9};

@@ -70,6 +70,7 @@ Child start_rank(const JobGroup& group, const std::function<void(const JobGroup&
   Child child;
   child.report = FileDescriptor(ends[0]);
   FileDescriptor write_end(ends[1]);
+  group.memory->retain_holds_for(group.process_slots[static_cast<std::size_t>(group.rank)]);
   child.pid = fork();
   if (child.pid < 0) throw SystemError("fork of a rank", errno);
   if (child.pid == 0) be_rank(group, body, write_end.get());
@@ -119,8 +120,14 @@ void watch_ranks(std::vector<Child>& children, const JobGroup& group, Deadline d
 }  // namespace
 
 void run_ranks(int size, const std::function<void(const JobGroup&)>& body, const RanksOptions& options) {
-  JobGroup group{
-      .memory = JobMemory::create(options.memory_bytes), .name = "test group", .rank = 0, .process_slots = {}};
+  const auto memory = JobMemory::create(options.memory_bytes);
+  run_ranks_in(memory, size, body, options);
+  EXPECT_EQ(memory->allocated_bytes(), 0u);
+}
+
+void run_ranks_in(const std::shared_ptr<JobMemory>& memory, int size, const std::function<void(const JobGroup&)>& body,
+                  const RanksOptions& options) {
+  JobGroup group{.memory = memory, .name = "test group", .rank = 0, .process_slots = {}};
   group.process_slots = reserve_process_slots(*group.memory, static_cast<std::uint32_t>(size));
   std::vector<Child> children;
   for (group.rank = 0; group.rank < size; ++group.rank) children.push_back(start_rank(group, body));
@@ -132,7 +139,6 @@ void run_ranks(int size, const std::function<void(const JobGroup&)>& body, const
     if (!child.failures.empty()) ADD_FAILURE() << "rank " << rank << ": " << child.failures;
     free_process_slot(*group.memory, group.process_slots[static_cast<std::size_t>(rank)]);
   }
-  EXPECT_EQ(group.memory->allocated_bytes(), 0u);
   EXPECT_TRUE(waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) << "a process was left behind";
 }
 

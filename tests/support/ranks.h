@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "retinue/ipc/job_group.h"
@@ -23,6 +24,10 @@ struct RanksOptions {
 /// guardian: marks ranks as dead when they end, gives their slots back, and checks that no process and no block is
 /// left.
 void run_ranks(int size, const std::function<void(const JobGroup&)>& body, const RanksOptions& options = {});
+
+/// The same in a job that the caller has already: the ranks hold what it holds.
+void run_ranks_in(const std::shared_ptr<JobMemory>& memory, int size, const std::function<void(const JobGroup&)>& body,
+                  const RanksOptions& options = {});
 
 /// True in builds with a sanitizer, where tests do less of the same.
 constexpr bool is_sanitized() {

@@ -49,8 +49,8 @@ struct SpawnOptions {
   EnvironmentByRank environment = {};
   /// Where the ranks start; empty: in the caller's directory. Relative to that.
   std::string directory = {};
-  /// Threads that each rank's libraries use. Default (0): the rank's CPUs, or the caller's divided by the ranks; a
-  /// number, or OMP_NUM_THREADS where it is set. It is given to OpenMP by call, and to what ranks execute as
+  /// Threads that each rank's libraries use. Default (0): the rank's part of its CPUs, as rank_places() says; a number,
+  /// or OMP_NUM_THREADS where it is set. It is given to OpenMP by call, and to what ranks execute as
   /// OMP_NUM_THREADS.
   int threads_per_rank = 0;
   CpuAffinity cpu_affinity = {};
@@ -88,6 +88,11 @@ struct StartOptions {
   std::vector<int> console_ranks = {};
   /// Of tee'd lines the console shows those that contain one of these; empty: all of them.
   std::vector<std::string> console_filters = {};
+  /// Lines of tee'd standard output, of standard error, that contain one of these are also appended, with their prefix,
+  /// to one file for all ranks: log_dir/filtered_stdout.log, log_dir/filtered_stderr.log. Of ranks that the console
+  /// shows, whatever `console_filters` say. Empty: there is no such file.
+  std::vector<std::string> duplicate_stdout_filters = {};
+  std::vector<std::string> duplicate_stderr_filters = {};
 };
 
 }  // namespace retinue

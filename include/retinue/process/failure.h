@@ -42,13 +42,14 @@ struct RankOutcome {
   bool core_dumped = false;
   bool consequence = false;  ///< The rank only noticed that another one had failed (PeerLost).
   std::string type;          ///< Demangled type of the exception, if there was one.
-  std::string message;       ///< what(), nested exceptions one per line; or what a signal means.
+  std::string message;       ///< what(), nested exceptions one per line; or what a signal means, or what keeps a rank.
   std::string stack;         ///< Of the throw or crash, one frame per line; empty when unknown.
   std::string stdout_log;    ///< Files that its output went to; empty when it went to the console only.
   std::string stderr_log;
   std::chrono::nanoseconds ended{0};    ///< CLOCK_MONOTONIC at the throw, the crash or the end.
   std::chrono::nanoseconds stopped{0};  ///< CLOCK_MONOTONIC at the job's SIGTERM or SIGKILL for it, 0: none was sent.
   bool out_of_memory = false;           ///< The kernel killed it because memory ran out, and said so.
+  bool abandoned = false;  ///< SIGKILL did not end it in time, so that it may still be there: see `message`.
   ResourceUse use;
 };
 

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "retinue/ipc/job_memory.h"
+#include "retinue/ipc/shared_block.h"
+
+namespace retinue {
+
+/// What becomes of a message whose consumer died with it in hand.
+enum class OnConsumerDeath {
+  kReport,     ///< It is gone, and lost() counts it.
+  kRedeliver,  ///< Another consumer gets it, maybe after messages that were put later.
+};
+
+struct QueueOptions {
+  /// Messages that the queue holds, those in hand of a joinable one included.
+  std::size_t capacity = 64;
+  OnConsumerDeath on_consumer_death = OnConsumerDeath::kReport;
+  /// true: a message is in hand until the consumer's task_done(), and its place is taken until then. false: until get
+  /// has returned it.
+  bool joinable = false;
+  /// Room for a message in its slot, in bytes; 0: chosen for its type. Longer ones go through a block of their own.
+  std::size_t message_bytes = 0;
+};
+
+namespace detail {
+
+/// A message in hand.
+struct TakenMessage {
+  std::uint32_t index = 0;
+  std::uint64_t state = 0;
+  std::span<const std::byte> bytes;
+};
+
+/// What a queue is without its type: bytes in, bytes out, waiting, and the hold on its memory. Not used directly.
+///
+/// Times: zero only tries, nanoseconds::max() waits without an end of its own.
+/// Errors: Closed from all that put after close(), and from those that take when nothing is left; SystemError from
+/// waits when the job's guardian was killed.
+class MessageChannel {
+ public:
+  using Time = std::chrono::nanoseconds;
+
+  /// A new queue in the job's memory. `type` tells types of messages apart; with `room_bytes` of at most 8 all messages
+  /// are words. Errors: UsageError, SharedMemoryExhausted.
+  static std::shared_ptr<MessageChannel> create(const std::shared_ptr<JobMemory>& memory, const QueueOptions& options,
+                                                std::uint64_t type, std::size_t room_bytes);
+  /// The queue in a block. Errors: UsageError if there is none, or one of another type.
+  static std::shared_ptr<MessageChannel> open(const SharedBlock& block, std::uint64_t type);
+  ~MessageChannel();
+  MessageChannel(const MessageChannel&) = delete;
+  MessageChannel& operator=(const MessageChannel&) = delete;
+
+  const SharedBlock& block() const noexcept;
+
+  bool put_word(std::uint64_t word, Time timeout);
+  /// Only where this thread is known to be the only one that takes, and a word is there: else false.
+  bool take_word_at_once(std::uint64_t& word);
+  /// Returns how many were put in time.
+  std::size_t put_words(std::span<const std::uint64_t> words, Time timeout);
+  /// Waits for the first, and takes what else is there; returns how many. Not for joinable queues.
+  std::size_t take_words(std::span<std::uint64_t> words, Time timeout);
+
+  /// A message, and the blocks that it refers to. False: not in time.
+  bool put(std::span<const std::byte> message, const std::vector<SharedBlock>& references, Time timeout);
+  /// False: not in time. finish() or keep() must follow.
+  bool take(TakenMessage& taken, Time timeout);
+  void finish(const TakenMessage& taken);
+  /// It stays in hand until task_done().
+  void keep(const TakenMessage& taken);
+
+  bool is_joinable() const noexcept;
+  /// Errors: UsageError if nothing is in hand, or the queue is not joinable.
+  void task_done();
+  bool join(Time timeout);
+
+  void close();
+  bool is_closed() const;
+  std::size_t capacity() const noexcept;
+  std::size_t size() const;
+  bool is_full() const;
+  std::uint64_t lost() const;
+
+ private:
+  class Impl;
+  explicit MessageChannel(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace detail
+}  // namespace retinue

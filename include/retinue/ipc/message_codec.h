@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <vector>
+
+#include "retinue/base/error.h"
+#include "retinue/ipc/archive.h"
+
+/// How values become messages: as they lie in memory where that is possible. Not used directly.
+namespace retinue::detail {
+
+template <class T>
+constexpr bool kIsPlain = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_same_v<T, bool>;
+
+/// Vectors of plain values, and strings.
+template <class T>
+constexpr bool kIsPlainRow = false;
+template <class V, class Allocator>
+constexpr bool kIsPlainRow<std::vector<V, Allocator>> = kIsPlain<V>;
+template <class C, class Traits, class Allocator>
+constexpr bool kIsPlainRow<std::basic_string<C, Traits, Allocator>> = true;
+
+/// Values that are a message of at most 8 bytes.
+template <class T>
+constexpr bool kIsWord = (kIsPlain<T> && sizeof(T) <= sizeof(std::uint64_t)) || std::is_same_v<T, bool>;
+
+template <class T>
+std::uint64_t word_of(const T& value) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, &value, sizeof value);
+  return word;
+}
+
+/// Room for a message in its slot, where the user doesn't say.
+template <class T>
+constexpr std::size_t default_room() {
+  constexpr std::size_t kMost = 1024;
+  constexpr std::size_t kOfUnknownLength = 240;  // With its header a slot of 256 bytes.
+  if constexpr (kIsWord<T>) return sizeof(std::uint64_t);
+  if constexpr (kIsPlain<T>) return sizeof(T) < kMost ? sizeof(T) : kMost;
+  return kOfUnknownLength;
+}
+
+/// The same in all processes that run the same build.
+template <class T>
+std::uint64_t type_hash() {
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for (const char* c = typeid(T).name(); *c != '\0'; ++c)
+    hash = (hash ^ static_cast<unsigned char>(*c)) * 0x100000001b3ull;
+  return hash;
+}
+
+template <class T>
+std::span<const std::byte> plain_bytes(const T& value) {
+  if constexpr (kIsPlainRow<T>) {
+    return std::as_bytes(std::span(value.data(), value.size()));
+  } else {
+    return std::as_bytes(std::span(&value, 1));
+  }
+}
+
+/// Errors: UsageError for bytes that no such value has; cereal::Exception from archives.
+template <class T>
+T value_of_bytes(std::span<const std::byte> bytes) {
+  T value{};
+  if constexpr (kIsPlainRow<T>) {
+    if (bytes.size() % sizeof(typename T::value_type) != 0) throw UsageError("a message has an odd number of bytes");
+    value.resize(bytes.size() / sizeof(typename T::value_type));
+    if (!bytes.empty()) std::memcpy(static_cast<void*>(value.data()), bytes.data(), bytes.size());
+  } else if constexpr (kIsPlain<T> || kIsWord<T>) {
+    if (bytes.size() < sizeof(T)) throw UsageError("a message is too short for its type");
+    std::memcpy(static_cast<void*>(&value), bytes.data(), sizeof(T));
+  } else {
+    decode_value({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, value);
+  }
+  return value;
+}
+
+}  // namespace retinue::detail

@@ -1,0 +1,185 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "retinue/base/deadline.h"
+#include "retinue/base/error.h"
+#include "retinue/ipc/message_channel.h"
+#include "retinue/ipc/message_codec.h"
+
+namespace retinue {
+
+/// A bounded queue between processes of a job: many producers, many consumers, messages of type T.
+///
+/// T is trivially copyable, a vector of such values, a string, or what cereal can archive. Copies of a Queue are the
+/// same queue; as an argument of spawn, or in a message, it arrives as the same queue. Its memory goes with the last
+/// one. Messages of one producer keep their order. A producer may end right after put: what it put arrives. A process
+/// may be killed anywhere in here: no other one is blocked by that, and no message arrives damaged or twice.
+///
+/// Blocking: put while it is full, get while it is empty; with a timeout or a Deadline at most that long. Both sleep.
+/// Threads: all functions, from any thread of any process of the job.
+/// Errors: UsageError from all functions of a default-made one. Closed from put after close(), and from get when also
+/// nothing is left. SharedMemoryExhausted where a message needs memory. SystemError from a wait when the job's guardian
+/// was killed.
+template <class T>
+class Queue {
+ public:
+  using Time = std::chrono::nanoseconds;
+
+  /// No queue, until one is assigned.
+  Queue() = default;
+  /// In the job of this process, or in another's. Errors: UsageError for options that cannot be.
+  explicit Queue(const QueueOptions& options) : Queue(JobMemory::current(), options) {}
+  Queue(const std::shared_ptr<JobMemory>& memory, const QueueOptions& options)
+      : channel_(detail::MessageChannel::create(memory, options, detail::type_hash<T>(), room_of(options))) {}
+
+  void put(const T& value) { put(value, Time::max()); }
+  /// False when there was no room in time.
+  bool put(const T& value, Time timeout) {
+    detail::MessageChannel& channel = this->channel();
+    if constexpr (detail::kIsWord<T>) {
+      return channel.put_word(detail::word_of(value), timeout);
+    } else if constexpr (detail::kIsPlain<T> || detail::kIsPlainRow<T>) {
+      return channel.put(detail::plain_bytes(value), {}, timeout);
+    } else {
+      const detail::Encoded encoded = detail::encode_value(value);
+      return channel.put(detail::plain_bytes(encoded.bytes), encoded.references, timeout);
+    }
+  }
+  bool put(const T& value, Deadline deadline) { return put(value, deadline.left()); }
+  bool try_put(const T& value) { return put(value, Time(0)); }
+
+  T get() { return *get(Time::max()); }
+  /// Nothing when no message came in time.
+  std::optional<T> get(Time timeout) {
+    detail::MessageChannel& channel = this->channel();
+    if constexpr (detail::kIsWord<T>) {
+      std::uint64_t word = 0;
+      if (channel.take_word_at_once(word)) return of_word(word);
+      if (!channel.is_joinable()) {
+        if (channel.take_words({&word, 1}, timeout) == 0) return std::nullopt;
+        return of_word(word);
+      }
+    }
+    detail::TakenMessage taken;
+    if (!channel.take(taken, timeout)) return std::nullopt;
+    return value_of(channel, taken);
+  }
+  std::optional<T> get(Deadline deadline) { return get(deadline.left()); }
+  std::optional<T> try_get() { return get(Time(0)); }
+
+  /// Puts the values one after the other, others' between them maybe, and returns how many were put in time.
+  std::size_t put_many(std::span<const T> values, Time timeout = Time::max()) {
+    const Deadline deadline = Deadline::after(timeout);
+    std::size_t count = 0;
+    if constexpr (detail::kIsWord<T>) {
+      std::array<std::uint64_t, kBatch> words;
+      for (std::size_t part = 1; part != 0 && count < values.size(); count += part) {
+        part = std::min(values.size() - count, kBatch);
+        for (std::size_t i = 0; i < part; ++i) words[i] = detail::word_of(values[count + i]);
+        const std::size_t wanted = part;
+        part = channel().put_words({words.data(), part}, deadline.left());
+        if (part < wanted) return count + part;
+      }
+    } else {
+      while (count < values.size() && put(values[count], deadline.left())) ++count;
+    }
+    return count;
+  }
+  /// At least one message, unless none came in time, and what else is there, at most `most`.
+  std::vector<T> get_many(std::size_t most, Time timeout = Time::max()) {
+    std::vector<T> values;
+    for (Time left = timeout; values.size() < most; left = Time(0)) {
+      std::optional<T> value = values.empty() ? get(left) : next_if_any();
+      if (!value) break;
+      values.push_back(std::move(*value));
+    }
+    return values;
+  }
+
+  /// The message that this process got first, of those that it has not said this of, is done. For joinable queues.
+  /// Errors: UsageError if there is none.
+  void task_done() { channel().task_done(); }
+  /// Waits until all messages are done. False when they were not in time. For joinable queues.
+  void join() { channel().join(Time::max()); }
+  bool join(Time timeout) { return channel().join(timeout); }
+  bool join(Deadline deadline) { return join(deadline.left()); }
+
+  /// No put succeeds after this; what is there can still be got.
+  void close() { channel().close(); }
+  bool is_closed() const { return channel().is_closed(); }
+
+  /// Messages that nobody got yet: true in the moment of looking. Cost: a look at every slot, as of the following.
+  std::size_t size() const { return channel().size(); }
+  bool empty() const { return size() == 0; }
+  bool full() const { return channel().is_full(); }
+  std::size_t capacity() const { return channel().capacity(); }
+  /// Messages that died with their consumers.
+  std::uint64_t lost() const { return channel().lost(); }
+
+  explicit operator bool() const noexcept { return channel_ != nullptr; }
+
+  template <class Archive>
+  void save(Archive& archive) const {
+    archive(channel_ ? channel_->block() : SharedBlock());
+  }
+  template <class Archive>
+  void load(Archive& archive) {
+    SharedBlock block;
+    archive(block);
+    channel_ = block ? detail::MessageChannel::open(block, detail::type_hash<T>()) : nullptr;
+  }
+
+ private:
+  static constexpr std::size_t kBatch = 64;
+
+  static std::size_t room_of(const QueueOptions& options) {
+    if constexpr (detail::kIsWord<T>) return detail::default_room<T>();
+    return options.message_bytes != 0 ? std::max(options.message_bytes, sizeof(BlockHandle))
+                                      : detail::default_room<T>();
+  }
+
+  detail::MessageChannel& channel() const {
+    if (channel_ == nullptr) throw UsageError("this Queue is none: make it with options, or assign one to it");
+    return *channel_;
+  }
+
+  static T of_word(std::uint64_t word) { return detail::value_of_bytes<T>(std::as_bytes(std::span(&word, 1))); }
+
+  /// Errors end what was in hand too.
+  static T value_of(detail::MessageChannel& channel, const detail::TakenMessage& taken) {
+    try {
+      T value = detail::value_of_bytes<T>(taken.bytes);
+      if (channel.is_joinable()) {
+        channel.keep(taken);
+      } else {
+        channel.finish(taken);
+      }
+      return value;
+    } catch (...) {
+      channel.finish(taken);
+      throw;
+    }
+  }
+
+  std::optional<T> next_if_any() {
+    try {
+      return try_get();
+    } catch (const Closed&) {
+      return std::nullopt;
+    }
+  }
+
+  std::shared_ptr<detail::MessageChannel> channel_;
+};
+
+}  // namespace retinue

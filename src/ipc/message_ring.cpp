@@ -1,0 +1,301 @@
+#include "ipc/message_ring.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <new>
+
+#include "ipc/crash_point.h"
+#include "ipc/ring_owner.h"
+#include "ipc/ring_words.h"
+#include "os/memory.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
+
+std::size_t slot_bytes_for(std::size_t room_bytes) {
+  return room_bytes <= kWordBytes ? sizeof(WordSlot) : round_up(sizeof(WideSlot) + room_bytes, alignof(WideSlot));
+}
+
+/// State and message of a WordSlot in one step.
+__attribute__((target("cx16"))) bool fill(WordSlot& slot, SlotState empty, SlotState full, std::uint64_t message) {
+  using Both = unsigned __int128;
+  const Both before = Both{slot.word.load(std::memory_order_relaxed)} << 64 | empty.word();
+  const Both after = Both{message} << 64 | full.word();
+  return __sync_bool_compare_and_swap(reinterpret_cast<Both*>(&slot), before, after);
+}
+
+}  // namespace
+
+std::size_t MessageRing::bytes_for(const RingShape& shape) {
+  if (shape.capacity == 0 || shape.capacity >= RingPosition::kMostSlots)
+    throw UsageError(
+        fmt::format("a queue of capacity {}: it must be 1 to {}", shape.capacity, RingPosition::kMostSlots - 1));
+  return sizeof(RingHeader) + slot_bytes_for(shape.room_bytes) * shape.capacity;
+}
+
+void MessageRing::lay_out(JobMemory& memory, const BlockHandle& block, const RingShape& shape) {
+  std::byte* const at = memory.at(block.offset);
+  std::memset(at, 0, bytes_for(shape));
+  auto* const header = new (at) RingHeader();
+  header->magic = RingHeader::kMagic;
+  header->type = shape.type;
+  header->capacity = shape.capacity;
+  header->slot_bytes = static_cast<std::uint32_t>(slot_bytes_for(shape.room_bytes));
+  header->room_bytes = shape.room_bytes;
+  header->is_joinable = shape.is_joinable;
+  header->redelivers = shape.redelivers;
+  // Whoever has messages in hand needs their slots' states to say so.
+  if (shape.is_joinable != 0) header->get.user.store(RingUser::kEverybody, std::memory_order_relaxed);
+}
+
+MessageRing::MessageRing(JobMemory& memory, const BlockHandle& block)
+    : memory_(memory),
+      block_(block),
+      header_(memory.at<RingHeader>(block.offset)),
+      slots_(memory.at(block.offset) + sizeof(RingHeader)) {
+  const bool is_ring = block.bytes >= sizeof(RingHeader) && header_->magic == RingHeader::kMagic &&
+                       header_->slot_bytes >= sizeof(WordSlot) && header_->capacity > 0 &&
+                       header_->slot_bytes == slot_bytes_for(header_->room_bytes) &&
+                       (block.bytes - sizeof(RingHeader)) / header_->slot_bytes >= header_->capacity;
+  if (!is_ring) throw UsageError(fmt::format("the block at offset {} of job memory is no queue", block.offset));
+  capacity_ = header_->capacity;
+  has_words_ = header_->room_bytes <= kWordBytes;
+}
+
+bool MessageRing::change(std::uint32_t index, SlotState from, SlotState to) {
+  std::uint64_t expected = from.word();
+  return state_of(index).compare_exchange_strong(expected, to.word(), std::memory_order_seq_cst);
+}
+
+/// Where to go on from a hint that is laps behind: this slot's previous lap is over.
+RingPosition MessageRing::after_lap(RingPosition at, SlotState seen) const {
+  const auto laps = static_cast<std::uint64_t>(seen.laps_ahead_of(at.lap()));
+  const RingPosition over{(at.lap() + laps - 1) << RingPosition::kIndexBits | at.index()};
+  return over.next(capacity_);
+}
+
+/// What a slot means to a producer, where it is not simply empty.
+MessageRing::Step MessageRing::step_to_put(RingPosition& at, SlotState seen) {
+  const std::int64_t ahead = seen.laps_ahead_of(at.lap());
+  if (ahead > 0) {
+    at = after_lap(at, seen);
+  } else if (ahead < 0) {
+    return resolve(at.index(), seen) ? Step::kAgain : Step::kWait;
+  } else if (seen.phase() == SlotPhase::kSealed) {
+    return Step::kClosed;
+  } else if (seen.phase() != SlotPhase::kEmpty) {
+    at = at.next(capacity_);
+  }
+  return Step::kAgain;
+}
+
+/// The next place where the slot is as wanted; kAgain: found. The positions of lone users are exact: they find theirs
+/// at once.
+MessageRing::Step MessageRing::find(RingSide& side, Access access, RingPosition& at) {
+  const bool puts = &side == &header_->put;
+  const std::uint64_t user = side.user.load(std::memory_order_acquire);
+  auto& position = access == Access::kSolo ? side.alone[RingUser::turn_of(user)] : side.hint;
+  at.value = position.load(std::memory_order_relaxed);
+  for (;;) {
+    const SlotState seen(state_of(at.index()).load(std::memory_order_seq_cst));
+    if (seen == SlotState(at.lap(), puts ? SlotPhase::kEmpty : SlotPhase::kFull)) return Step::kAgain;
+    const Step step = puts ? step_to_put(at, seen) : step_to_take(at, seen);
+    if (step != Step::kAgain) return step;
+  }
+}
+
+RingResult MessageRing::try_put_word(std::uint64_t message) {
+  for (;;) {
+    const Access access = this->access(header_->put);
+    if (access == Access::kLater) return RingResult::kWait;
+    if (access == Access::kSolo && put_word_alone(message)) return RingResult::kDone;
+    if (is_closed()) return RingResult::kClosed;
+    RingPosition at;
+    const Step step = find(header_->put, access, at);
+    if (step != Step::kAgain) return step == Step::kWait ? RingResult::kWait : RingResult::kClosed;
+    if (access == Access::kSolo) continue;  // It has become empty, or somebody takes the side.
+    const SlotState empty(at.lap(), SlotPhase::kEmpty);
+    RETINUE_CRASH_POINT();
+    if (!fill(word_slot(at.index()), empty, empty.with(SlotPhase::kFull), message)) continue;
+    RETINUE_CRASH_POINT();
+    header_->put.hint.store(at.next(capacity_).value, std::memory_order_relaxed);
+    return RingResult::kDone;
+  }
+}
+
+/// The next empty slot, with this process as its writer; nullptr: `result` says why not.
+WideSlot* MessageRing::claim(SlotState& writing, RingResult& result) {
+  result = RingResult::kClosed;
+  if (is_closed()) return nullptr;
+  RingPosition at{header_->put.hint.load(std::memory_order_relaxed)};
+  for (;;) {
+    WideSlot& slot = wide_slot(at.index());
+    const SlotState seen(slot.state.load(std::memory_order_seq_cst));
+    if (seen == SlotState(at.lap(), SlotPhase::kEmpty)) {
+      writing = seen.with(SlotPhase::kWriting, own_owner(memory_));
+      RETINUE_CRASH_POINT();
+      if (!change(at.index(), seen, writing)) continue;
+      RETINUE_CRASH_POINT();
+      header_->put.hint.store(at.next(capacity_).value, std::memory_order_relaxed);
+      return &slot;
+    }
+    const Step step = step_to_put(at, seen);
+    if (step == Step::kAgain) continue;
+    if (step == Step::kWait) result = RingResult::kWait;
+    return nullptr;
+  }
+}
+
+/// Fails only in a process that was taken for dead while a thread of it went on.
+RingResult MessageRing::publish(WideSlot& slot, SlotState writing) {
+  std::uint64_t expected = writing.word();
+  RETINUE_CRASH_POINT();
+  const bool is_published =
+      slot.state.compare_exchange_strong(expected, writing.with(SlotPhase::kFull).word(), std::memory_order_seq_cst);
+  RETINUE_CRASH_POINT();
+  return is_published ? RingResult::kDone : RingResult::kClosed;
+}
+
+RingResult MessageRing::try_put(std::span<const std::byte> message) {
+  SlotState writing(0);
+  RingResult result;
+  WideSlot* const slot = claim(writing, result);
+  if (slot == nullptr) return result;
+  slot->bytes = message.size();
+  if (!message.empty()) std::memcpy(slot->room, message.data(), message.size());
+  return publish(*slot, writing);
+}
+
+RingResult MessageRing::try_put_parcel(const BlockHandle& parcel) {
+  SlotState writing(0);
+  RingResult result;
+  WideSlot* const slot = claim(writing, result);
+  if (slot == nullptr) return result;
+  std::memcpy(slot->room, &parcel, sizeof parcel);
+  RETINUE_CRASH_POINT();
+  slot->bytes = WideSlot::kInParcel;
+  RETINUE_CRASH_POINT();
+  try {
+    memory_.hand_over(parcel, block_);  // The sender may be gone before anybody takes the message.
+  } catch (...) {
+    std::uint64_t expected = writing.word();
+    slot->state.compare_exchange_strong(expected, writing.emptied().word(), std::memory_order_seq_cst);
+    throw;
+  }
+  return publish(*slot, writing);
+}
+
+/// What a slot means to a consumer, where it is not simply full.
+MessageRing::Step MessageRing::step_to_take(RingPosition& at, SlotState seen) {
+  const std::int64_t ahead = seen.laps_ahead_of(at.lap());
+  if (ahead > 0) {
+    at = after_lap(at, seen);
+    return Step::kAgain;
+  }
+  if (ahead < 0) return resolve(at.index(), seen) ? Step::kAgain : Step::kWait;
+  switch (seen.phase()) {
+    case SlotPhase::kEmpty:
+      if (!is_closed() || (has_words_ && !share(header_->put))) return Step::kWait;
+      RETINUE_CRASH_POINT();
+      change(at.index(), seen, seen.with(SlotPhase::kSealed));  // Else a late put was first, and counts.
+      return Step::kAgain;
+    case SlotPhase::kSealed:
+      return Step::kClosed;
+    case SlotPhase::kWriting:
+      return resolve(at.index(), seen) ? Step::kAgain : Step::kWait;
+    case SlotPhase::kTaken:
+    case SlotPhase::kAbandoned:
+      at = at.next(capacity_);
+      return Step::kAgain;
+    case SlotPhase::kFull:
+      break;  // A writer was quicker than this look.
+  }
+  return Step::kAgain;
+}
+
+RingResult MessageRing::try_take_word(std::uint64_t& message) {
+  for (;;) {
+    const Access access = this->access(header_->get);
+    if (access == Access::kLater) return RingResult::kWait;
+    if (access == Access::kSolo && take_word_alone(message)) return RingResult::kDone;
+    RingPosition at;
+    const Step step = find(header_->get, access, at);
+    if (step != Step::kAgain) return step == Step::kWait ? RingResult::kWait : RingResult::kClosed;
+    if (access == Access::kSolo) continue;
+    const SlotState full(at.lap(), SlotPhase::kFull);
+    const std::uint64_t word = word_slot(at.index()).word.load(std::memory_order_relaxed);
+    RETINUE_CRASH_POINT();
+    if (!change(at.index(), full, full.emptied())) continue;
+    // The slot had not changed since: the word was the message.
+    RETINUE_CRASH_POINT();
+    header_->get.hint.store(at.next(capacity_).value, std::memory_order_relaxed);
+    message = word;
+    return RingResult::kDone;
+  }
+}
+
+bool MessageRing::take_at(std::uint32_t index, SlotState seen, TakenSlot& taken) {
+  const SlotState in_hand = seen.with(SlotPhase::kTaken, own_owner(memory_));
+  RETINUE_CRASH_POINT();
+  if (!change(index, seen, in_hand)) return false;
+  RETINUE_CRASH_POINT();
+  taken = {index, in_hand.word()};
+  return true;
+}
+
+RingResult MessageRing::try_take(TakenSlot& taken) {
+  if (header_->behind.load(std::memory_order_seq_cst) != 0 && take_from_behind(taken)) return RingResult::kDone;
+  RingPosition at{header_->get.hint.load(std::memory_order_relaxed)};
+  for (;;) {
+    const SlotState seen(state_of(at.index()).load(std::memory_order_seq_cst));
+    if (seen == SlotState(at.lap(), SlotPhase::kFull)) {
+      if (!take_at(at.index(), seen, taken)) continue;
+      header_->get.hint.store(at.next(capacity_).value, std::memory_order_relaxed);
+      return RingResult::kDone;
+    }
+    const Step step = step_to_take(at, seen);
+    if (step != Step::kAgain) return step == Step::kWait ? RingResult::kWait : RingResult::kClosed;
+  }
+}
+
+std::span<const std::byte> MessageRing::message_in(const TakenSlot& taken) const {
+  if (has_words_) return std::as_bytes(std::span(&word_slot(taken.index).word, 1));
+  const WideSlot& slot = wide_slot(taken.index);
+  if (slot.bytes > header_->room_bytes)
+    throw UsageError(fmt::format("a queue's message of {} bytes in {} bytes: job memory was overwritten", slot.bytes,
+                                 header_->room_bytes));
+  return {slot.room, slot.bytes};
+}
+
+std::optional<BlockHandle> MessageRing::parcel_in(const TakenSlot& taken) const {
+  const WideSlot& slot = wide_slot(taken.index);
+  if (has_words_ || slot.bytes != WideSlot::kInParcel) return std::nullopt;
+  BlockHandle parcel;
+  std::memcpy(&parcel, slot.room, sizeof parcel);
+  return parcel;
+}
+
+bool MessageRing::finish(const TakenSlot& taken) {
+  const SlotState in_hand(taken.state);
+  if (!has_words_ && wide_slot(taken.index).bytes == WideSlot::kInParcel) {
+    wide_slot(taken.index).bytes = WideSlot::kParcelDone;  // From here on nobody gets it again.
+    RETINUE_CRASH_POINT();
+    drop_parcel(taken.index, in_hand);
+  }
+  RETINUE_CRASH_POINT();
+  const bool is_mine = change(taken.index, in_hand, in_hand.emptied());
+  RETINUE_CRASH_POINT();
+  return is_mine;
+}
+
+void MessageRing::close() {
+  RETINUE_CRASH_POINT();
+  header_->closed.store(1, std::memory_order_seq_cst);
+  RETINUE_CRASH_POINT();
+}
+
+}  // namespace retinue

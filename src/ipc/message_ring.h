@@ -1,0 +1,149 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "ipc/ring_layout.h"
+#include "ipc/ring_user.h"
+#include "retinue/ipc/block_handle.h"
+#include "retinue/ipc/job_memory.h"
+
+namespace retinue {
+
+struct RingShape {
+  std::uint64_t type = 0;
+  std::uint32_t capacity = 1;
+  std::uint32_t room_bytes = 8;  ///< At most 8: slots of 16 bytes.
+  std::uint32_t is_joinable = 0;
+  std::uint32_t redelivers = 0;
+};
+
+enum class RingResult {
+  kDone,
+  kWait,    ///< Full, or empty, or another process is about to change that.
+  kClosed,  ///< And, for those who take, nothing is left.
+};
+
+/// A message in hand: nobody else gets it, and its slot stays occupied until finish().
+struct TakenSlot {
+  std::uint32_t index = 0;
+  std::uint64_t state = 0;
+};
+
+/// A ring for messages of many producers and many consumers in a block of job memory; none of its functions waits.
+///
+/// Any process may be killed at any instruction. A slot's state word names who writes into it or has it in hand, so
+/// whoever meets a slot of a dead process brings it in order. Counters are hints: who comes late to one walks on from
+/// it, slot by slot. Messages of one producer keep their order.
+///
+/// Threads: all functions, from any thread of any process of the job.
+class MessageRing {
+ public:
+  /// Bytes that a ring of this shape needs. Errors: UsageError for one that cannot be.
+  static std::size_t bytes_for(const RingShape& shape);
+  /// Makes an empty ring of a block.
+  static void lay_out(JobMemory& memory, const BlockHandle& block, const RingShape& shape);
+  /// The ring in a block. Errors: UsageError if there is none.
+  MessageRing(JobMemory& memory, const BlockHandle& block);
+
+  RingHeader& header() const noexcept { return *header_; }
+  const BlockHandle& block() const noexcept { return block_; }
+  bool has_words() const noexcept { return has_words_; }
+
+  /// For rings of words.
+  RingResult try_put_word(std::uint64_t message);
+  /// Without having it in hand: it is taken, or still there.
+  RingResult try_take_word(std::uint64_t& message);
+
+  /// The same for a thread that is known to be alone on its side: false, and nothing has changed, in every other case.
+  /// Defined in ring_words.h.
+  bool put_word_alone(std::uint64_t message);
+  bool take_word_alone(std::uint64_t& message);
+
+  /// For the other rings: at most room_bytes.
+  RingResult try_put(std::span<const std::byte> message);
+  /// A message in a block that this process holds once; the ring holds it then. Not kDone: it is the caller's still.
+  RingResult try_put_parcel(const BlockHandle& parcel);
+  /// For all rings.
+  RingResult try_take(TakenSlot& taken);
+  /// The message itself, or the parcel that has it.
+  std::span<const std::byte> message_in(const TakenSlot& taken) const;
+  std::optional<BlockHandle> parcel_in(const TakenSlot& taken) const;
+
+  /// Frees the slot. False if this process was taken for dead: the message may be another's by now.
+  bool finish(const TakenSlot& taken);
+
+  /// To be called between "I am about to sleep" and the last look: lone users of a side make no barriers themselves.
+  void see_solo_users() const;
+
+  /// No put succeeds after this; what is there can still be taken.
+  void close();
+  bool is_closed() const { return header_->closed.load(std::memory_order_seq_cst) != 0; }
+
+  /// Whether the next one who takes, or puts, will find a message, or room, at the first look.
+  bool has_message() const;
+  bool has_room() const;
+
+  /// Messages that nobody has taken. Cost: a look at every slot, as of the following.
+  std::size_t size() const;
+  bool is_full() const;
+  /// Whether no message is there, in hand, or on its way in.
+  bool is_finished() const;
+
+  /// Brings slots of dead processes in order, up to `count` of them from `first` on. True if it changed any.
+  bool sweep(std::uint32_t first, std::uint32_t count);
+
+ private:
+  enum class Step { kAgain, kWait, kClosed };
+  enum class Access { kSolo, kShared, kLater };
+
+  /// Lines that the other side changed last take long to come: asked for early, several are on their way at a time.
+  void prefetch(RingPosition at) const {
+    constexpr std::uint32_t kSlotsAhead = 32;
+    const std::uint32_t index = at.index() + kSlotsAhead;
+    if (index < capacity_) __builtin_prefetch(&word_slot(index));
+  }
+  /// Whether this thread is the only one on that side of the ring.
+  Access access(RingSide& side) {
+    const std::uint64_t user = side.user.load(std::memory_order_acquire);
+    if ((user & ~RingUser::kTurns) == RingUser::self(memory_)) return Access::kSolo;
+    return user == RingUser::kEverybody ? Access::kShared : gain_access(side);
+  }
+  Access gain_access(RingSide& side);
+  Access change_user(RingSide& side, std::uint64_t next);
+  std::optional<RingPosition> settled_position(const RingSide& side, std::uint64_t user) const;
+  /// From now on the side belongs to all; false: not yet.
+  bool share(RingSide& side);
+
+  WordSlot& word_slot(std::uint32_t index) const { return reinterpret_cast<WordSlot*>(slots_)[index]; }
+  WideSlot& wide_slot(std::uint32_t index) const {
+    return *reinterpret_cast<WideSlot*>(slots_ + std::size_t{index} * header_->slot_bytes);
+  }
+  std::atomic<std::uint64_t>& state_of(std::uint32_t index) const { return wide_slot(index).state; }
+
+  Step find(RingSide& side, Access access, RingPosition& at);
+  Step step_to_put(RingPosition& at, SlotState seen);
+  Step step_to_take(RingPosition& at, SlotState seen);
+  RingPosition after_lap(RingPosition at, SlotState seen) const;
+  WideSlot* claim(SlotState& writing, RingResult& result);
+  RingResult publish(WideSlot& slot, SlotState writing);
+  bool take_from_behind(TakenSlot& taken);
+  bool take_at(std::uint32_t index, SlotState seen, TakenSlot& taken);
+
+  bool resolve(std::uint32_t index, SlotState seen);
+  bool resolve_taken(std::uint32_t index, SlotState seen);
+  void drop_parcel(std::uint32_t index, SlotState seen);
+  bool change(std::uint32_t index, SlotState from, SlotState to);
+
+  JobMemory& memory_;
+  BlockHandle block_;
+  RingHeader* header_;
+  std::byte* slots_;
+  std::uint32_t capacity_;
+  bool has_words_;
+};
+
+}  // namespace retinue

@@ -1,0 +1,75 @@
+#include "ipc/ring_bell.h"
+
+#include <immintrin.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "os/futex.h"
+
+namespace retinue {
+namespace {
+
+// Counted in pauses of 10 to 50 ns each; a wake-up by futex takes as long as some hundreds of them.
+constexpr std::uint32_t kMostSpins = 2048;
+constexpr std::uint32_t kFewestSpins = 64;  // Enough to learn that it pays again.
+/// Between two looks: who looks all the time takes the line away from the one who is to write it.
+constexpr std::uint32_t kFewestPauses = 8;
+constexpr std::uint32_t kMostPauses = 32;
+
+std::uint32_t this_cpu() {
+  return static_cast<std::uint32_t>(sched_getcpu()) + 1;
+}
+
+}  // namespace
+
+void ring_parked(RingBell& bell) {
+  bell.parked.store(0, std::memory_order_seq_cst);
+  bell.cpu.store(this_cpu(), std::memory_order_relaxed);
+  bell.rung.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(bell.rung, 1);
+}
+
+void ring_all_parked(RingBell& bell) {
+  bell.parked.store(0, std::memory_order_seq_cst);
+  bell.rung.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake_all(bell.rung);
+}
+
+/// The ring that woke this one cleared `parked`, though others may sleep still.
+RingWaiter::~RingWaiter() {
+  if (has_slept_) bell_.parked.store(1, std::memory_order_seq_cst);
+}
+
+bool RingWaiter::spin(std::atomic<std::uint32_t>& budget) {
+  std::uint32_t allowed = budget.load(std::memory_order_relaxed);
+  if (allowed == 0) allowed = kMostSpins;  // Never tried before.
+  const std::uint32_t other = spun_ == 0 ? bell_.cpu.load(std::memory_order_relaxed) : 0;
+  if (other != 0 && other == this_cpu()) return false;
+  if (spun_ >= allowed) {
+    budget.store(std::max(kFewestSpins, allowed / 2), std::memory_order_relaxed);
+    return false;
+  }
+  const std::uint32_t pauses = std::min(spun_ / 2 + kFewestPauses, kMostPauses);
+  for (std::uint32_t i = 0; i < pauses; ++i) _mm_pause();
+  spun_ += pauses;
+  return true;
+}
+
+void RingWaiter::note_success(std::atomic<std::uint32_t>& budget) {
+  const std::uint32_t allowed = budget.load(std::memory_order_relaxed);
+  if (allowed != 0 && allowed < kMostSpins) budget.store(allowed * 2, std::memory_order_relaxed);
+}
+
+void RingWaiter::prepare() {
+  seen_ = bell_.rung.load(std::memory_order_seq_cst);
+  bell_.parked.exchange(1, std::memory_order_seq_cst);
+}
+
+bool RingWaiter::sleep(const JobDeadline& deadline) {
+  futex_wait(bell_.rung, seen_, deadline.left(kRingLookUp));
+  has_slept_ = true;
+  return bell_.rung.load(std::memory_order_relaxed) != seen_;
+}
+
+}  // namespace retinue

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+
+#include "ipc/job_clock.h"
+#include "ipc/ring_layout.h"
+
+/// Lost wake-ups: who changes a slot and then looks at `parked`, and who sets `parked` and then looks at the slots, do
+/// all four sequentially consistently. So one of them sees the other. A wake-up that a killed process took along is
+/// made up for by the others' looking up from time to time.
+namespace retinue {
+
+/// How long a sleeper sleeps at most before it looks up.
+constexpr std::chrono::milliseconds kRingLookUp{20};
+
+void ring_parked(RingBell& bell);
+void ring_all_parked(RingBell& bell);
+
+/// After a slot was changed: wakes one that sleeps, who wakes the next if there is more.
+inline void ring(RingBell& bell) {
+  if (bell.parked.load(std::memory_order_seq_cst) != 0) ring_parked(bell);
+}
+
+/// How a thread waits for a bell: spins while the other side runs on another CPU and this has paid lately, then sleeps.
+class RingWaiter {
+ public:
+  explicit RingWaiter(RingBell& bell) : bell_(bell) {}
+  ~RingWaiter();
+  RingWaiter(const RingWaiter&) = delete;
+  RingWaiter& operator=(const RingWaiter&) = delete;
+
+  /// Spins a little longer than before; false when it is time to sleep. `budget` is what this kind of wait has learned.
+  bool spin(std::atomic<std::uint32_t>& budget);
+  /// What was waited for came while spinning: it pays.
+  static void note_success(std::atomic<std::uint32_t>& budget);
+
+  /// Announces that this thread is about to sleep: look once more after it.
+  void prepare();
+  /// Blocking: until the bell rings, at most until `deadline` or the time to look up. True if it rang.
+  bool sleep(const JobDeadline& deadline);
+  bool has_slept() const { return has_slept_; }
+
+ private:
+  RingBell& bell_;
+  std::uint32_t seen_ = 0;
+  std::uint32_t spun_ = 0;
+  bool has_slept_ = false;
+};
+
+}  // namespace retinue

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+/// How a ring of messages lies in job memory: a header, then slots. The state words of the slots are the truth about
+/// the ring; all else are hints, which may be behind but never ahead of it.
+namespace retinue {
+
+/// What is going on in a slot.
+enum class SlotPhase : std::uint64_t {
+  kEmpty = 0,
+  kWriting = 1,  ///< The owner writes a message.
+  kFull = 2,
+  kTaken = 3,      ///< The owner has the message in hand.
+  kAbandoned = 4,  ///< The owner died while it wrote; the slot stays closed until all its threads are gone for sure.
+  kSealed = 5,     ///< The queue was closed before this position: nothing comes any more.
+};
+
+/// A slot's state word. The lap says which pass over the ring it belongs to, so that a word never comes back.
+class SlotState {
+ public:
+  explicit constexpr SlotState(std::uint64_t word) : word_(word) {}
+  constexpr SlotState(std::uint64_t lap, SlotPhase phase, std::uint32_t owner = 0)
+      : word_(lap << kLapShift | static_cast<std::uint64_t>(phase) << kPhaseShift | owner) {}
+
+  constexpr std::uint64_t word() const { return word_; }
+  constexpr SlotPhase phase() const { return static_cast<SlotPhase>(word_ >> kPhaseShift & 7); }
+  /// A process, as owner_of() names it.
+  constexpr std::uint32_t owner() const { return static_cast<std::uint32_t>(word_ & ((1u << kPhaseShift) - 1)); }
+  /// How many laps this state is ahead of lap `lap`; negative: behind.
+  constexpr std::int64_t laps_ahead_of(std::uint64_t lap) const {
+    return static_cast<std::int64_t>((word_ >> kLapShift << kLapShift) - (lap << kLapShift)) >> kLapShift;
+  }
+  constexpr SlotState with(SlotPhase phase, std::uint32_t owner = 0) const {
+    return SlotState(word_ >> kLapShift, phase, owner);
+  }
+  constexpr SlotState emptied() const { return SlotState((word_ >> kLapShift) + 1, SlotPhase::kEmpty); }
+  friend constexpr bool operator==(SlotState, SlotState) = default;
+
+ private:
+  static constexpr int kPhaseShift = 26;
+  static constexpr int kLapShift = 29;
+
+  std::uint64_t word_;
+};
+
+/// A place in the endless row of messages: which lap, which slot.
+struct RingPosition {
+  static constexpr int kIndexBits = 24;
+  static constexpr std::uint32_t kMostSlots = 1u << kIndexBits;
+
+  std::uint64_t value = 0;
+
+  constexpr std::uint64_t lap() const { return value >> kIndexBits; }
+  constexpr std::uint32_t index() const { return static_cast<std::uint32_t>(value) & (kMostSlots - 1); }
+  constexpr RingPosition next(std::uint32_t capacity) const {
+    const std::uint32_t after = index() + 1;
+    return after < capacity ? RingPosition{value + 1} : RingPosition{(lap() + 1) << kIndexBits};
+  }
+  constexpr RingPosition before(std::uint32_t capacity) const {
+    return index() > 0 ? RingPosition{value - 1} : RingPosition{(lap() - 1) << kIndexBits | (capacity - 1)};
+  }
+};
+
+/// Where processes sleep until a slot changes.
+struct alignas(64) RingBell {
+  std::atomic<std::uint32_t> rung;    ///< Futex.
+  std::atomic<std::uint32_t> parked;  ///< 1: somebody may sleep here.
+  std::atomic<std::uint32_t> cpu;     ///< From which it was rung last, plus one.
+};
+
+/// Where one puts, or takes.
+struct alignas(128) RingSide {
+  static constexpr std::uint32_t kMostUsers = 8;
+
+  std::atomic<std::uint64_t> hint;  ///< RingPosition: all before it are claimed (put) or over (get).
+  std::atomic<std::uint64_t> user;  ///< RingUser.
+  /// RingPositions where each lone user goes on, or is: nobody else writes there once it has begun.
+  std::atomic<std::uint64_t> alone[kMostUsers];
+};
+
+struct RingHeader {
+  std::uint64_t magic;
+  std::uint64_t type;  ///< Hash of the messages' type.
+  std::uint32_t capacity;
+  std::uint32_t slot_bytes;
+  std::uint32_t room_bytes;   ///< For a message in a slot.
+  std::uint32_t is_joinable;  ///< 1: messages are in hand until task_done().
+  std::uint32_t redelivers;   ///< 1: what a dead process had in hand goes to another.
+  std::atomic<std::uint32_t> closed;
+  RingSide put;
+  RingSide get;
+  alignas(128) RingBell not_full;
+  alignas(128) RingBell not_empty;
+  alignas(128) RingBell done;
+  alignas(128) std::atomic<std::uint64_t> lost;  ///< Messages that died with who had them in hand.
+  std::atomic<std::uint64_t> behind;  ///< Counts messages that became full again before the get hint; 0: none.
+
+  static constexpr std::uint64_t kMagic = 0x474e495245554552ull;
+};
+
+/// A slot for messages of at most 8 bytes: message and state change in one step.
+struct alignas(16) WordSlot {
+  std::atomic<std::uint64_t> state;
+  std::atomic<std::uint64_t> word;
+};
+
+/// A slot for longer messages.
+struct alignas(16) WideSlot {
+  std::atomic<std::uint64_t> state;
+  std::uint64_t bytes;  ///< Of the message, or one of the following.
+  std::byte room[];
+
+  static constexpr std::uint64_t kInParcel = ~std::uint64_t{0};        ///< In `room` is a BlockHandle: it is there.
+  static constexpr std::uint64_t kParcelDone = ~std::uint64_t{0} - 1;  ///< The same, and the one in hand is finished.
+};
+
+}  // namespace retinue

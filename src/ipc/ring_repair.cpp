@@ -1,0 +1,124 @@
+// What dead processes left in a ring, and looks at all of it.
+#include <algorithm>
+#include <cstring>
+
+#include "ipc/crash_point.h"
+#include "ipc/message_ring.h"
+#include "ipc/ring_owner.h"
+
+namespace retinue {
+
+/// The ring lets go of the parcel in the slot. A handle that is stale, or was never written whole, names none of its
+/// blocks, so that this does no harm a second time.
+void MessageRing::drop_parcel(std::uint32_t index, SlotState seen) {
+  const WideSlot& slot = wide_slot(index);
+  if (slot.bytes != WideSlot::kInParcel && slot.bytes != WideSlot::kParcelDone) return;
+  BlockHandle parcel;
+  std::memcpy(&parcel, slot.room, sizeof parcel);
+  RETINUE_CRASH_POINT();
+  // Another may have brought the slot in order meanwhile; what was read is then a later message's.
+  if (slot.state.load(std::memory_order_seq_cst) == seen.word()) memory_.take_from_holder(parcel, block_);
+}
+
+/// Brings the slot of a dead process in order; false if there is nothing to do for it, or not yet.
+bool MessageRing::resolve(std::uint32_t index, SlotState seen) {
+  switch (seen.phase()) {
+    case SlotPhase::kWriting:
+      if (!owner_is_gone(memory_, seen.owner())) return false;
+      // Consumers may pass it now. It is used again when no thread of the owner can write into it any more.
+      if (!has_words_) drop_parcel(index, seen);
+      RETINUE_CRASH_POINT();
+      change(index, seen, seen.with(SlotPhase::kAbandoned, seen.owner()));
+      return true;
+    case SlotPhase::kAbandoned:
+      if (!owner_is_reaped(memory_, seen.owner())) return false;
+      if (!has_words_) drop_parcel(index, seen);  // That was handed over after the look for it above.
+      RETINUE_CRASH_POINT();
+      change(index, seen, seen.emptied());
+      return true;
+    case SlotPhase::kTaken:
+      return owner_is_reaped(memory_, seen.owner()) && resolve_taken(index, seen);
+    default:
+      return false;
+  }
+}
+
+bool MessageRing::resolve_taken(std::uint32_t index, SlotState seen) {
+  const bool is_done = !has_words_ && wide_slot(index).bytes == WideSlot::kParcelDone;
+  if (header_->redelivers != 0 && !is_done) {
+    RETINUE_CRASH_POINT();
+    // Before the message is there: to look for it in vain costs little.
+    header_->behind.fetch_add(1, std::memory_order_seq_cst);
+    RETINUE_CRASH_POINT();
+    change(index, seen, seen.with(SlotPhase::kFull));
+    return true;
+  }
+  if (!has_words_) drop_parcel(index, seen);
+  RETINUE_CRASH_POINT();
+  if (change(index, seen, seen.emptied()) && !is_done) header_->lost.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+/// A message that was taken before, by a process that died with it: the hint has passed it.
+bool MessageRing::take_from_behind(TakenSlot& taken) {
+  const std::uint64_t count = header_->behind.load(std::memory_order_seq_cst);
+  const RingPosition hint{header_->get.hint.load(std::memory_order_relaxed)};
+  bool is_any = false;
+  for (std::uint32_t index = 0; index < capacity_; ++index) {
+    const SlotState seen(state_of(index).load(std::memory_order_seq_cst));
+    if (seen.phase() != SlotPhase::kFull) continue;
+    const std::int64_t ahead = seen.laps_ahead_of(hint.lap());
+    if (ahead > 0 || (ahead == 0 && index >= hint.index())) continue;
+    is_any = true;
+    if (take_at(index, seen, taken)) return true;
+  }
+  // Only where no further one came meanwhile.
+  std::uint64_t expected = count;
+  if (!is_any) header_->behind.compare_exchange_strong(expected, 0, std::memory_order_seq_cst);
+  return false;
+}
+
+bool MessageRing::sweep(std::uint32_t first, std::uint32_t count) {
+  bool has_changed = false;
+  for (std::uint32_t i = 0; i < std::min(count, capacity_); ++i) {
+    const std::uint32_t index = (first + i) % capacity_;
+    has_changed |= resolve(index, SlotState(state_of(index).load(std::memory_order_seq_cst)));
+  }
+  return has_changed;
+}
+
+bool MessageRing::has_message() const {
+  const RingPosition at{header_->get.hint.load(std::memory_order_relaxed)};
+  return SlotState(state_of(at.index()).load(std::memory_order_seq_cst)).phase() == SlotPhase::kFull ||
+         header_->behind.load(std::memory_order_seq_cst) != 0;
+}
+
+bool MessageRing::has_room() const {
+  const RingPosition at{header_->put.hint.load(std::memory_order_relaxed)};
+  return state_of(at.index()).load(std::memory_order_seq_cst) == SlotState(at.lap(), SlotPhase::kEmpty).word();
+}
+
+std::size_t MessageRing::size() const {
+  std::size_t count = 0;
+  for (std::uint32_t index = 0; index < capacity_; ++index)
+    count += SlotState(state_of(index).load(std::memory_order_acquire)).phase() == SlotPhase::kFull ? 1 : 0;
+  return count;
+}
+
+bool MessageRing::is_full() const {
+  for (std::uint32_t index = 0; index < capacity_; ++index) {
+    const SlotPhase phase = SlotState(state_of(index).load(std::memory_order_acquire)).phase();
+    if (phase == SlotPhase::kEmpty) return false;
+  }
+  return true;
+}
+
+bool MessageRing::is_finished() const {
+  for (std::uint32_t index = 0; index < capacity_; ++index) {
+    const SlotPhase phase = SlotState(state_of(index).load(std::memory_order_seq_cst)).phase();
+    if (phase != SlotPhase::kEmpty && phase != SlotPhase::kSealed && phase != SlotPhase::kAbandoned) return false;
+  }
+  return true;
+}
+
+}  // namespace retinue

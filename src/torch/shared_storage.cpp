@@ -1,0 +1,106 @@
+#include "torch/shared_storage.h"
+
+#include <c10/util/StringUtil.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+void let_go(void* context) {
+  delete static_cast<SharedBlock*>(context);
+}
+
+c10::DataPtr data_of(const SharedBlock& block) {
+  return {block.data(), new SharedBlock(block), &let_go, c10::Device(c10::kCPU)};
+}
+
+/// Which storages stand for which blocks in this process, as long as they live.
+class KnownStorages {
+ public:
+  /// Never destroyed: static tensors may outlive everything.
+  static KnownStorages& get() {
+    static auto* const known = new KnownStorages;
+    return *known;
+  }
+
+  void remember(const SharedBlock& block, const c10::Storage& storage) {
+    const std::lock_guard lock(mutex_);
+    Known& known = storages_[block.data()];
+    if (known.generation == block.handle().generation && known.storage.use_count() != 0) return;
+    known = {block.handle().generation, storage.getWeakStorageImpl()};
+    if (storages_.size() >= next_sweep_) sweep();
+  }
+
+  c10::Storage find_or_make(const SharedBlock& block, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    Known& known = storages_[block.data()];
+    if (known.generation == block.handle().generation)
+      if (auto storage = known.storage.lock()) return c10::Storage(std::move(storage));
+    c10::Storage made(c10::Storage::use_byte_size_t(), bytes, data_of(block), /*allocator=*/nullptr,
+                      /*resizable=*/false);
+    known = {block.handle().generation, made.getWeakStorageImpl()};
+    if (storages_.size() >= next_sweep_) sweep();
+    return made;
+  }
+
+ private:
+  using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+  struct Known {
+    std::uint32_t generation = 0;
+    WeakStorage storage = WeakStorage(c10::intrusive_ptr<c10::StorageImpl>());
+  };
+
+  void sweep() {
+    std::erase_if(storages_, [](const auto& entry) { return entry.second.storage.use_count() == 0; });
+    next_sweep_ = std::max<std::size_t>(kFirstSweep, 2 * storages_.size());
+  }
+
+  static constexpr std::size_t kFirstSweep = 256;
+  std::mutex mutex_;
+  std::size_t next_sweep_ = kFirstSweep;
+  std::unordered_map<const std::byte*, Known> storages_;
+};
+
+}  // namespace
+
+c10::DataPtr allocate_shared(const std::shared_ptr<JobMemory>& memory, std::size_t bytes) {
+  if (bytes == 0) return {nullptr, nullptr, &let_go, c10::Device(c10::kCPU)};
+  return data_of(SharedBlock::allocate(memory, bytes));
+}
+
+bool is_shared(const c10::DataPtr& data) {
+  return data.get_context() && data.get_deleter() == &let_go;
+}
+
+void share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>& memory) {
+  if (storage.device_type() != c10::kCPU)
+    throw UsageError(c10::str("sharing a tensor: it is on ", storage.device().str(),
+                              "; job memory holds CPU tensors: move it with tensor.cpu()"));
+  if (is_shared(storage.data_ptr()) || storage.nbytes() == 0) return;
+  c10::DataPtr shared = allocate_shared(memory, storage.nbytes());
+  std::memcpy(shared.get(), storage.data(), storage.nbytes());
+  c10::StorageImpl* const own = storage.unsafeGetStorageImpl();
+  own->set_resizable(false);  // It would grow out of its block, and others would not see it.
+  own->set_data_ptr_noswap(std::move(shared));
+}
+
+const SharedBlock& sent_block(const c10::Storage& storage) {
+  const auto& block = *static_cast<const SharedBlock*>(storage.data_ptr().get_context());
+  KnownStorages::get().remember(block, storage);
+  return block;
+}
+
+c10::Storage received_storage(const SharedBlock& block, std::size_t bytes) {
+  return KnownStorages::get().find_or_make(block, bytes);
+}
+
+}  // namespace retinue

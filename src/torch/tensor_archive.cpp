@@ -1,0 +1,290 @@
+#include "retinue/torch/tensor_archive.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/SparseCsrTensorUtils.h>
+#include <ATen/ops/_empty_affine_quantized.h>
+#include <ATen/ops/_empty_per_channel_affine_quantized.h>
+#include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <c10/util/StringUtil.h>
+
+#include <cereal/types/string.hpp>
+#include <cereal/types/vector.hpp>
+#include <cstdint>
+#include <vector>
+
+#include "retinue/base/error.h"
+#include "torch/shared_storage.h"
+
+namespace retinue::detail {
+namespace {
+
+enum class Form : std::uint8_t { kUndefined, kStrided, kQuantised, kQuantisedByChannel, kCoo, kCompressed };
+
+struct Flags {
+  bool requires_grad = false;
+  bool has_grad = false;
+  bool conjugate = false;
+  bool negative = false;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(requires_grad, has_grad, conjugate, negative);
+  }
+};
+
+Form form_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return Form::kUndefined;
+  if (!tensor.device().is_cpu())
+    throw UsageError(c10::str("sending a tensor: it is on ", tensor.device().str(),
+                              "; this build sends CPU tensors: move it with tensor.cpu()"));
+  if (tensor.requires_grad() && !tensor.is_leaf())
+    throw UsageError(
+        "sending a tensor: it requires grad and is no leaf; the graph that it was computed by stays in its process: "
+        "send tensor.detach()");
+  if (tensor.is_sparse()) return Form::kCoo;
+  if (at::sparse_csr::is_sparse_compressed(tensor)) return Form::kCompressed;
+  if (tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.is_nested())
+    throw UsageError(c10::str("sending a tensor: one of layout ", tensor.layout(),
+                              tensor.is_nested() ? ", nested," : "", " has no storage that can be shared"));
+  if (!tensor.is_quantized()) return Form::kStrided;
+  return tensor.qscheme() == at::kPerTensorAffine ? Form::kQuantised : Form::kQuantisedByChannel;
+}
+
+void write_sizes(ValueOutput& output, at::IntArrayRef sizes) {
+  output(static_cast<std::uint8_t>(sizes.size()));
+  output.write(sizes.data(), sizes.size() * sizeof(std::int64_t));
+}
+
+at::DimVector read_sizes(ValueInput& input) {
+  std::uint8_t count = 0;
+  input(count);
+  at::DimVector sizes(count);
+  input.read(sizes.data(), count * sizeof(std::int64_t));
+  for (const std::int64_t size : sizes)
+    if (size < 0) throw UsageError("receiving a tensor: a size is negative: the message was not written by Retinue");
+  return sizes;
+}
+
+at::ScalarType read_type(ValueInput& input) {
+  std::uint8_t type = 0;
+  input(type);
+  if (type >= static_cast<std::uint8_t>(at::ScalarType::Undefined))
+    throw UsageError("receiving a tensor: its type is unknown: the message was not written by Retinue");
+  return static_cast<at::ScalarType>(type);
+}
+
+/// Where a tensor's numbers lie: what strided and quantised ones have in common.
+struct Place {
+  at::DimVector sizes;
+  at::DimVector strides;
+  std::int64_t offset;
+  c10::Storage storage;
+};
+
+void write_place(ValueOutput& output, const at::Tensor& tensor) {
+  write_sizes(output, tensor.sizes());
+  write_sizes(output, tensor.strides());
+  const c10::Storage& storage = tensor.storage();
+  output(tensor.storage_offset(), static_cast<std::uint64_t>(storage.nbytes()));
+  if (storage.nbytes() == 0) return;
+  share_storage(storage, JobMemory::current());
+  output(sent_block(storage));
+}
+
+Place read_place(ValueInput& input, at::ScalarType type) {
+  Place place{.sizes = read_sizes(input), .strides = read_sizes(input), .offset = 0, .storage = {}};
+  std::uint64_t bytes = 0;
+  input(place.offset, bytes);
+  SharedBlock block;
+  if (bytes != 0) input(block);
+  const bool fits = place.strides.size() == place.sizes.size() && place.offset >= 0 && bytes <= block.bytes() &&
+                    at::detail::computeStorageNbytes(place.sizes, place.strides, c10::elementSize(type),
+                                                     static_cast<std::size_t>(place.offset)) <= bytes;
+  if (!fits)
+    throw UsageError("receiving a tensor: it would reach outside its storage: the message was not written by Retinue");
+  place.storage = bytes != 0 ? received_storage(block, bytes)
+                             : c10::Storage(c10::Storage::use_byte_size_t(), 0, allocate_shared(nullptr, 0));
+  return place;
+}
+
+at::Tensor strided(const Place& place, at::ScalarType type) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(place.storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(type));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(place.sizes, place.strides, place.offset);
+  return tensor;
+}
+
+void write_values(ValueOutput& output, const at::Tensor& tensor, Form form) {
+  output(static_cast<std::uint8_t>(tensor.scalar_type()));
+  switch (form) {
+    case Form::kUndefined:
+      break;
+    case Form::kQuantised:
+      output(tensor.q_scale(), tensor.q_zero_point());
+      write_place(output, tensor);
+      break;
+    case Form::kQuantisedByChannel:
+      output(tensor.q_per_channel_axis());
+      write_tensor(output, tensor.q_per_channel_scales());
+      write_tensor(output, tensor.q_per_channel_zero_points());
+      write_place(output, tensor);
+      break;
+    case Form::kStrided:
+      write_place(output, tensor);
+      break;
+    case Form::kCoo:
+      write_sizes(output, tensor.sizes());
+      output(tensor.is_coalesced());
+      write_tensor(output, tensor._indices().detach());
+      write_tensor(output, tensor._values().detach());
+      break;
+    case Form::kCompressed: {
+      const bool by_rows = tensor.layout() == at::kSparseCsr || tensor.layout() == at::kSparseBsr;
+      write_sizes(output, tensor.sizes());
+      output(static_cast<std::int8_t>(tensor.layout()));
+      write_tensor(output, by_rows ? tensor.crow_indices() : tensor.ccol_indices());
+      write_tensor(output, by_rows ? tensor.col_indices() : tensor.row_indices());
+      write_tensor(output, tensor.values().detach());
+      break;
+    }
+  }
+}
+
+at::Tensor read_quantised(ValueInput& input, at::ScalarType type) {
+  double scale = 1;
+  std::int64_t zero_point = 0;
+  input(scale, zero_point);
+  const Place place = read_place(input, type);
+  return at::_empty_affine_quantized({0}, at::TensorOptions(type), scale, zero_point)
+      .set_(place.storage, place.offset, place.sizes, place.strides);
+}
+
+at::Tensor read_quantised_by_channel(ValueInput& input, at::ScalarType type) {
+  std::int64_t axis = 0;
+  input(axis);
+  const at::Tensor scales = read_tensor(input);
+  const at::Tensor zero_points = read_tensor(input);
+  const Place place = read_place(input, type);
+  return at::_empty_per_channel_affine_quantized(place.sizes, scales, zero_points, axis, at::TensorOptions(type))
+      .set_(place.storage, place.offset, place.sizes, place.strides);
+}
+
+at::Tensor read_coo(ValueInput& input) {
+  const at::DimVector sizes = read_sizes(input);
+  bool coalesced = false;
+  input(coalesced);
+  const at::Tensor indices = read_tensor(input);
+  const at::Tensor values = read_tensor(input);
+  return at::_sparse_coo_tensor_unsafe(indices, values, sizes, values.options().layout(at::kSparse), coalesced);
+}
+
+at::Tensor read_compressed(ValueInput& input) {
+  const at::DimVector sizes = read_sizes(input);
+  std::int8_t layout = 0;
+  input(layout);
+  const at::Tensor compressed = read_tensor(input);
+  const at::Tensor plain = read_tensor(input);
+  const at::Tensor values = read_tensor(input);
+  return at::_sparse_compressed_tensor_unsafe(compressed, plain, values, sizes,
+                                              values.options().layout(static_cast<at::Layout>(layout)));
+}
+
+at::Tensor read_values(ValueInput& input, Form form) {
+  const at::ScalarType type = read_type(input);
+  switch (form) {
+    case Form::kStrided:
+      return strided(read_place(input, type), type);
+    case Form::kQuantised:
+      return read_quantised(input, type);
+    case Form::kQuantisedByChannel:
+      return read_quantised_by_channel(input, type);
+    case Form::kCoo:
+      return read_coo(input);
+    case Form::kCompressed:
+      return read_compressed(input);
+    case Form::kUndefined:
+      break;
+  }
+  throw UsageError("receiving a tensor: its form is unknown: the message was not written by Retinue");
+}
+
+}  // namespace
+
+void write_tensor(ValueOutput& output, const at::Tensor& tensor) {
+  const Form form = form_of(tensor);
+  output(static_cast<std::uint8_t>(form));
+  if (form == Form::kUndefined) return;
+  const Flags flags{.requires_grad = tensor.requires_grad(),
+                    .has_grad = tensor.is_leaf() && tensor.grad().defined(),
+                    .conjugate = tensor.is_conj(),
+                    .negative = tensor.is_neg()};
+  output(flags);
+  write_values(output, tensor, form);
+  if (flags.has_grad) write_tensor(output, tensor.grad().detach());
+}
+
+at::Tensor read_tensor(ValueInput& input) {
+  std::uint8_t form = 0;
+  input(form);
+  if (form == static_cast<std::uint8_t>(Form::kUndefined)) return {};
+  Flags flags;
+  input(flags);
+  at::Tensor tensor = read_values(input, static_cast<Form>(form));
+  if (flags.conjugate) tensor._set_conj(true);
+  if (flags.negative) tensor._set_neg(true);
+  if (flags.requires_grad) tensor.requires_grad_(true);
+  if (flags.has_grad) tensor.mutable_grad() = read_tensor(input);
+  return tensor;
+}
+
+void write_module(ValueOutput& output, const torch::nn::Module& module) {
+  const auto write_all = [&](const auto& named) {
+    output(static_cast<std::uint64_t>(named.size()));
+    for (const auto& entry : named) {
+      output(entry.key());
+      write_tensor(output, entry.value());
+    }
+  };
+  write_all(module.named_parameters());
+  write_all(module.named_buffers());
+  std::vector<std::uint8_t> training;
+  for (const auto& each : module.modules()) training.push_back(each->is_training() ? 1 : 0);
+  output(training);
+}
+
+void read_module(ValueInput& input, torch::nn::Module& module) {
+  const auto read_all = [&](auto named, const char* kind) {
+    std::uint64_t count = 0;
+    input(count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      std::string name;
+      input(name);
+      const at::Tensor received = read_tensor(input);
+      at::Tensor* const own = named.find(name);
+      if (own == nullptr || own->defined() != received.defined() ||
+          (own->defined() && own->sizes() != received.sizes()))
+        throw UsageError(c10::str("receiving a module: the ", kind, " '", name, "' that was sent ",
+                                  own == nullptr ? "is not in a module that was made anew"
+                                                 : "has another shape than in a module that was made anew",
+                                  ": its default constructor must build what the sender's module is; or send "
+                                  "state_dict(module) and load it"));
+      if (!own->defined()) continue;
+      own->set_requires_grad(received.requires_grad());
+      own->set_data(received.detach());
+      if (received.grad().defined()) own->mutable_grad() = received.grad();
+    }
+    if (count != named.size())
+      throw UsageError(c10::str("receiving a module: ", count, " ", kind,
+                                "s were sent, but a module that was made anew has ", named.size()));
+  };
+  read_all(module.named_parameters(), "parameter");
+  read_all(module.named_buffers(), "buffer");
+  std::vector<std::uint8_t> training;
+  input(training);
+  const auto modules = module.modules();
+  for (std::size_t i = 0; i < std::min(training.size(), modules.size()); ++i)
+    if (modules[i]->is_training() != (training[i] != 0)) modules[i]->train(training[i] != 0);
+}
+
+}  // namespace retinue::detail
