@@ -17,13 +17,13 @@ constexpr int kThreadShift = 32;
 
 }  // namespace
 
-thread_local constinit RingUser::Known RingUser::known_;
+thread_local constinit RingUser::Known RingUser::known;
 
 void RingUser::know(const JobMemory& memory) {
   static std::atomic<std::uint32_t> count{0};
   const std::uint64_t number = count.fetch_add(1, std::memory_order_relaxed) % 0x7fffffffu + 1;
   const bool is_main = syscall(SYS_gettid) == getpid();
-  known_ = {&memory, memory.own_slot(), number << kThreadShift | (is_main ? kIsMain : 0) | own_owner(memory)};
+  known = {&memory, memory.own_slot(), number << kThreadShift | (is_main ? kIsMain : 0) | own_owner(memory)};
 }
 
 bool RingUser::is_gone(const JobMemory& memory, std::uint64_t user) {

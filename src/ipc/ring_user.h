@@ -25,9 +25,9 @@ class RingUser {
 
   /// The calling thread, without a turn.
   static std::uint64_t self(const JobMemory& memory) {
-    if (known_.memory != &memory || known_.slot != memory.own_slot()) [[unlikely]]
+    if (known.memory != &memory || known.slot != memory.own_slot()) [[unlikely]]
       know(memory);
-    return known_.self;
+    return known.self;
   }
 
   /// Whether the thread cannot run any more.
@@ -42,7 +42,7 @@ class RingUser {
   };
   static void know(const JobMemory& memory);
 
-  static thread_local constinit Known known_;
+  static thread_local constinit Known known;
 };
 
 }  // namespace retinue
