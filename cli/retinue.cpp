@@ -35,6 +35,14 @@ Words words_of(const CLI::App& run, int argc, char** argv) {
   return {line.flags, line.program};
 }
 
+void declare_other_commands(CLI::App& app, std::optional<retinue::JobCommands>& job_commands, std::string& shell) {
+  app.add_subcommand("completion", "Print a script that completes commands and flags in a shell")
+      ->add_option("shell", shell, "bash, zsh or fish")
+      ->required();
+  job_commands.emplace(app);
+  app.add_subcommand("doctor", "Say what on this machine will limit a job, and what to do about it");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -52,12 +60,9 @@ int main(int argc, char** argv) try {
   retinue::RunFlags flags;
   retinue::declare_run_flags(*run, flags);
   run->footer(retinue::kRunExamples);
-  CLI::App* completion =
-      app.add_subcommand("completion", "Print a script that completes commands and flags in a shell");
-  const retinue::JobCommands job_commands(app);
-  app.add_subcommand("doctor", "Say what on this machine will limit a job, and what to do about it");
   std::string shell;
-  completion->add_option("shell", shell, "bash, zsh or fish")->required();
+  std::optional<retinue::JobCommands> job_commands;
+  if (command != "run") declare_other_commands(app, job_commands, shell);  // Its ranks don't wait for them.
   Words words = words_of(*run, argc, argv);
   std::reverse(words.ours.begin(), words.ours.end());  // CLI11 takes them from the end.
   try {
@@ -66,7 +71,7 @@ int main(int argc, char** argv) try {
     return app.exit(error) == 0 ? 0 : kWrongUse;
   }
   if (run->parsed()) return retinue::run_command(retinue::make_run_options(flags, words.program));
-  if (retinue::is_job_command(command)) return job_commands.run();
+  if (retinue::is_job_command(command)) return job_commands->run();
   std::fputs(retinue::completion_script(app, shell).c_str(), stdout);
   return 0;
 } catch (const retinue::UsageError& error) {

@@ -18,7 +18,6 @@ function(retinue_room room)
   target_include_directories(retinue_${room} PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
   # No FMA contraction: a reduction has the same bits on every machine and by every path.
   target_compile_options(retinue_${room} PRIVATE -ffp-contract=off)
-  target_compile_definitions(retinue_${room} PRIVATE RETINUE_VERSION="${PROJECT_VERSION}")
   target_link_libraries(retinue_${room} PUBLIC fmt::fmt Threads::Threads)
   retinue_kernel_flags(${sources})
 endfunction()

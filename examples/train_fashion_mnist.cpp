@@ -15,11 +15,14 @@
 #include <utility>
 
 #include "fashion_mnist_data.h"
+#include "fashion_mnist_model.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/distributed_data_parallel.h"
 #include "retinue/torch/distributed_sampler.h"
 #include "retinue/torch/process_group.h"
 
+using fashion_mnist::ImageBatches;
+using fashion_mnist::Net;
 using retinue::ProcessGroup;
 using retinue::RankContext;
 
@@ -45,61 +48,6 @@ struct Flags {
 class Failed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
-};
-
-struct NetImpl : torch::nn::Module {
-  torch::nn::Conv2d conv1{torch::nn::Conv2dOptions(1, 16, 3).padding(1)};
-  torch::nn::Conv2d conv2{torch::nn::Conv2dOptions(16, 32, 3).padding(1)};
-  torch::nn::Linear hidden{32 * 7 * 7, 128};
-  torch::nn::Linear output{128, fashion_mnist::LabelledImages::kClasses};
-
-  NetImpl() {
-    register_module("conv1", conv1);
-    register_module("conv2", conv2);
-    register_module("hidden", hidden);
-    register_module("output", output);
-  }
-
-  torch::Tensor forward(torch::Tensor x) {
-    x = torch::max_pool2d(torch::relu(conv1(x)), 2);
-    x = torch::max_pool2d(torch::relu(conv2(x)), 2);
-    return output(torch::relu(hidden(x.flatten(1))));
-  }
-};
-TORCH_MODULE(Net);
-
-/// Takes whole batches out of the images at once, instead of stacking single ones.
-class ImageBatches : public torch::data::datasets::BatchDataset<ImageBatches, torch::data::Example<>> {
- public:
-  explicit ImageBatches(fashion_mnist::LabelledImages images) : count_(images.count()) {
-    constexpr std::int64_t kSide = fashion_mnist::LabelledImages::kSide;
-    const auto count = static_cast<std::int64_t>(count_);
-    pixels_ = torch::from_blob(images.pixels.data(), {count, 1, kSide, kSide}, torch::kUInt8).clone();
-    labels_ = torch::from_blob(images.labels.data(), {count}, torch::kUInt8).to(torch::kInt64);
-  }
-
-  torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) override {
-    const torch::Tensor picked = torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));
-    return {normalised(pixels_.index_select(0, picked)), labels_.index_select(0, picked)};
-  }
-
-  std::optional<std::size_t> size() const override { return count_; }
-
-  /// Every `step`-th image from `first` on.
-  torch::data::Example<> part(int first, int step) const {
-    const auto rows = torch::indexing::Slice(first, torch::indexing::None, step);
-    return {normalised(pixels_.index({rows})), labels_.index({rows})};
-  }
-
- private:
-  /// Mean 0 and deviation 1 over the training images.
-  static torch::Tensor normalised(const torch::Tensor& pixels) {
-    return pixels.to(torch::kFloat32).div_(255).sub_(0.2860).div_(0.3530);
-  }
-
-  std::size_t count_;
-  torch::Tensor pixels_;
-  torch::Tensor labels_;
 };
 
 /// Shows one rank's view of the training as one line that is rewritten on a terminal, and as few lines elsewhere.
@@ -174,15 +122,8 @@ double train_epochs(retinue::DistributedDataParallel<Net>& model, const RankCont
 // [accuracy]
 /// The share of test images that the model names right; each rank looks at its part, and all get the sum.
 double test_accuracy(Net& net, const RankContext& context, const ProcessGroup& group, const ImageBatches& images) {
-  const torch::NoGradGuard no_grad;
-  net->eval();
   const auto [data, target] = images.part(context.rank(), context.world_size());
-  torch::Tensor right_and_all = torch::zeros({2}, torch::kInt64);
-  for (std::int64_t first = 0; first < data.size(0); first += 500) {
-    const std::int64_t last = std::min(first + 500, data.size(0));
-    const torch::Tensor guess = net->forward(data.slice(0, first, last)).argmax(1);
-    right_and_all += torch::stack({guess.eq(target.slice(0, first, last)).sum(), torch::tensor(last - first)});
-  }
+  torch::Tensor right_and_all = torch::tensor({fashion_mnist::count_right(net, data, target), data.size(0)});
   retinue::all_reduce(right_and_all, group);
   return right_and_all[0].item<double>() / right_and_all[1].item<double>();
 }

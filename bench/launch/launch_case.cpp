@@ -34,9 +34,7 @@ Contender repeated(std::string name, int times, std::function<double()> once) {
 }
 
 double mpirun_us(int ranks) {
-  const std::string mpirun = find_program("mpirun");
-  if (mpirun.empty()) throw Unavailable("mpirun is not installed (make peers)");
-  return timed_us({mpirun, "--allow-run-as-root", "--oversubscribe", "-n", std::to_string(ranks), kProgram});
+  return timed_us({mpirun_command(), "--allow-run-as-root", "--oversubscribe", "-n", std::to_string(ranks), kProgram});
 }
 
 }  // namespace

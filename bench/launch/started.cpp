@@ -22,6 +22,19 @@ namespace retinue::bench {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// A file in a folder of PATH; empty if there is none.
+std::string find_program(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (access((folder + "/" + name).c_str(), X_OK) == 0) return folder + "/" + name;
+  return "";
+}
+
+}  // namespace
+
 pid_t start_program(const std::vector<std::string>& arguments, int output) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -47,14 +60,6 @@ void wait_for_success(pid_t pid, const std::string& name) {
     throw Unavailable(fmt::format("{} failed (wait status {}); its message is above", name, status));
 }
 
-std::string find_program(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path != nullptr ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (access((folder + "/" + name).c_str(), X_OK) == 0) return folder + "/" + name;
-  return "";
-}
-
 Drained drain_program(const std::vector<std::string>& arguments) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw Unavailable(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
@@ -77,6 +82,13 @@ std::string retinue_command() {
   const fs::path command = fs::read_symlink("/proc/self/exe").parent_path() / "retinue";
   if (!fs::exists(command)) throw Unavailable("there is no command retinue beside retinue-bench: build it");
   return command.string();
+}
+
+std::string mpirun_command() {
+  const char* const installed = RETINUE_SOURCE_DIR "/.retinue/venv-peer-openmpi/bin/mpirun";
+  std::string mpirun = access(installed, X_OK) == 0 ? installed : find_program("mpirun");
+  if (mpirun.empty()) throw Unavailable("no Open MPI: run make peers, or have its mpirun in PATH");
+  return mpirun;
 }
 
 std::string torch_python() {

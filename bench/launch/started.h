@@ -15,9 +15,6 @@ pid_t start_program(const std::vector<std::string>& arguments, int output = -1);
 /// Errors: Unavailable, naming the program, if it does not end with code 0.
 void wait_for_success(pid_t pid, const std::string& name);
 
-/// A file in a folder of PATH; empty if there is none.
-std::string find_program(const std::string& name);
-
 /// What the program prints in all, taken off its output as it comes. Errors: Unavailable.
 struct Drained {
   std::size_t bytes = 0;
@@ -26,8 +23,10 @@ struct Drained {
 };
 Drained drain_program(const std::vector<std::string>& arguments);
 
-/// The command `retinue` beside this program, and the interpreter that has PyTorch. Errors: Unavailable.
+/// The command `retinue` beside this program, Open MPI's mpirun as make peers installs it or else from PATH, and the
+/// interpreter that has PyTorch. Errors: Unavailable.
 std::string retinue_command();
+std::string mpirun_command();
 std::string torch_python();
 
 }  // namespace retinue::bench

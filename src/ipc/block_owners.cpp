@@ -106,8 +106,9 @@ void JobMemory::carry(const BlockHandle& handle, std::span<const BlockHandle> ca
   const LockedBlocks blocks(*this);
   BlockDescriptor& block = blocks.alive(handle, "carry");
   if (block.carried_count != 0 || carried.size_bytes() > handle.bytes)
-    throw UsageError(fmt::format("JobMemory::carry: block {} of {} bytes carries {} blocks already, and cannot carry {}",
-                                 handle.index, handle.bytes, block.carried_count, carried.size()));
+    throw UsageError(
+        fmt::format("JobMemory::carry: block {} of {} bytes carries {} blocks already, and cannot carry {}",
+                    handle.index, handle.bytes, block.carried_count, carried.size()));
   for (const BlockHandle& other : carried) blocks.alive(other, "carry");
   std::memcpy(at(handle.offset), carried.data(), carried.size_bytes());
   block.carried_count = static_cast<std::uint32_t>(carried.size());
@@ -126,8 +127,8 @@ void JobMemory::hand_over(const BlockHandle& handle, const BlockHandle& holder) 
   BlockDescriptor& block = blocks.alive(handle, "hand_over");
   BlockDescriptor& to = blocks.alive(holder, "hand_over");
   if (block.holder != 0)
-    throw UsageError(fmt::format("JobMemory::hand_over: block {} is held by block {} already", handle.index,
-                                 block.holder - 1));
+    throw UsageError(
+        fmt::format("JobMemory::hand_over: block {} is held by block {} already", handle.index, block.holder - 1));
   block.holder = holder.index + 1;
   ++to.held_count;
   std::uint32_t& holds = holds_of(handle.index, handle.generation);

@@ -7,6 +7,7 @@
 
 #include "ipc/channel_impl.h"
 #include "ipc/job_end.h"
+#include "ipc/ring_words.h"
 #include "os/clock.h"
 #include "retinue/base/error.h"
 
@@ -41,7 +42,6 @@ RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt,
   RingResult result = attempt();
   if (result != RingResult::kWait) return result;
   if (timeout <= Time(0)) return is_time_to_look_up() && look_up() ? attempt() : result;
-  const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
   RingWaiter waiter(bell);
   while (waiter.spin(spin_budget)) {
     result = attempt();
@@ -49,8 +49,11 @@ RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt,
     RingWaiter::note_success(spin_budget);
     return result;
   }
+  // Only now, since a look at the clock takes as long as many messages.
+  const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
   for (;;) {
     waiter.prepare();
+    ring.see_solo_users();
     result = attempt();
     if (result != RingResult::kWait || deadline.passed()) break;
     if (!waiter.sleep(deadline)) look_up();
@@ -93,6 +96,18 @@ std::shared_ptr<MessageChannel> MessageChannel::open(const SharedBlock& block, s
 
 const SharedBlock& MessageChannel::block() const noexcept {
   return impl_->block;
+}
+
+bool MessageChannel::put_word(std::uint64_t word, Time timeout) {
+  if (!impl_->ring.put_word_alone(word)) return put_words({&word, 1}, timeout) == 1;
+  retinue::ring(impl_->ring.header().not_empty);
+  return true;
+}
+
+bool MessageChannel::take_word_at_once(std::uint64_t& word) {
+  if (!impl_->ring.take_word_alone(word)) return false;
+  retinue::ring(impl_->ring.header().not_full);
+  return true;
 }
 
 std::size_t MessageChannel::put_words(std::span<const std::uint64_t> words, Time timeout) {

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
 #include <new>
 
 #include "ipc/crash_point.h"
 #include "ipc/ring_owner.h"
+#include "ipc/ring_words.h"
 #include "os/memory.h"
 #include "retinue/base/error.h"
 
@@ -48,6 +48,8 @@ void MessageRing::lay_out(JobMemory& memory, const BlockHandle& block, const Rin
   header->room_bytes = shape.room_bytes;
   header->is_joinable = shape.is_joinable;
   header->redelivers = shape.redelivers;
+  // Whoever has messages in hand needs their slots' states to say so.
+  if (shape.is_joinable != 0) header->get.user.store(RingUser::kEverybody, std::memory_order_relaxed);
 }
 
 MessageRing::MessageRing(JobMemory& memory, const BlockHandle& block)
@@ -62,14 +64,6 @@ MessageRing::MessageRing(JobMemory& memory, const BlockHandle& block)
   if (!is_ring) throw UsageError(fmt::format("the block at offset {} of job memory is no queue", block.offset));
   capacity_ = header_->capacity;
   has_words_ = header_->room_bytes <= kWordBytes;
-}
-
-/// Lines that the other side changed last take long to come: asked for early, several are on their way at a time.
-void MessageRing::prefetch(RingPosition at) const {
-  constexpr std::uint32_t kSlotsAhead = 16;
-  std::uint32_t index = at.index() + kSlotsAhead;
-  if (index >= capacity_) index = std::min(index - capacity_, capacity_ - 1);
-  __builtin_prefetch(slots_ + std::size_t{index} * sizeof(WordSlot), 1);
 }
 
 bool MessageRing::change(std::uint32_t index, SlotState from, SlotState to) {
@@ -99,23 +93,37 @@ MessageRing::Step MessageRing::step_to_put(RingPosition& at, SlotState seen) {
   return Step::kAgain;
 }
 
-RingResult MessageRing::try_put_word(std::uint64_t message) {
-  RingPosition at{header_->put.hint.load(std::memory_order_relaxed)};
-  if (is_closed()) return RingResult::kClosed;
+/// The next place where the slot is as wanted; kAgain: found. The positions of lone users are exact: they find theirs
+/// at once.
+MessageRing::Step MessageRing::find(RingSide& side, Access access, RingPosition& at) {
+  const bool puts = &side == &header_->put;
+  const std::uint64_t user = side.user.load(std::memory_order_acquire);
+  auto& position = access == Access::kSolo ? side.alone[RingUser::turn_of(user)] : side.hint;
+  at.value = position.load(std::memory_order_relaxed);
   for (;;) {
-    WordSlot& slot = word_slot(at.index());
-    const SlotState seen(slot.state.load(std::memory_order_seq_cst));
-    if (seen == SlotState(at.lap(), SlotPhase::kEmpty)) [[likely]] {
-      RETINUE_CRASH_POINT();
-      if (!fill(slot, seen, seen.with(SlotPhase::kFull), message)) continue;
-      RETINUE_CRASH_POINT();
-      const RingPosition next = at.next(capacity_);
-      header_->put.hint.store(next.value, std::memory_order_relaxed);
-      prefetch(next);
-      return RingResult::kDone;
-    }
-    const Step step = step_to_put(at, seen);
+    const SlotState seen(state_of(at.index()).load(std::memory_order_seq_cst));
+    if (seen == SlotState(at.lap(), puts ? SlotPhase::kEmpty : SlotPhase::kFull)) return Step::kAgain;
+    const Step step = puts ? step_to_put(at, seen) : step_to_take(at, seen);
+    if (step != Step::kAgain) return step;
+  }
+}
+
+RingResult MessageRing::try_put_word(std::uint64_t message) {
+  for (;;) {
+    const Access access = this->access(header_->put);
+    if (access == Access::kLater) return RingResult::kWait;
+    if (access == Access::kSolo && put_word_alone(message)) return RingResult::kDone;
+    if (is_closed()) return RingResult::kClosed;
+    RingPosition at;
+    const Step step = find(header_->put, access, at);
     if (step != Step::kAgain) return step == Step::kWait ? RingResult::kWait : RingResult::kClosed;
+    if (access == Access::kSolo) continue;  // It has become empty, or somebody takes the side.
+    const SlotState empty(at.lap(), SlotPhase::kEmpty);
+    RETINUE_CRASH_POINT();
+    if (!fill(word_slot(at.index()), empty, empty.with(SlotPhase::kFull), message)) continue;
+    RETINUE_CRASH_POINT();
+    header_->put.hint.store(at.next(capacity_).value, std::memory_order_relaxed);
+    return RingResult::kDone;
   }
 }
 
@@ -191,7 +199,7 @@ MessageRing::Step MessageRing::step_to_take(RingPosition& at, SlotState seen) {
   if (ahead < 0) return resolve(at.index(), seen) ? Step::kAgain : Step::kWait;
   switch (seen.phase()) {
     case SlotPhase::kEmpty:
-      if (!is_closed()) return Step::kWait;
+      if (!is_closed() || (has_words_ && !share(header_->put))) return Step::kWait;
       RETINUE_CRASH_POINT();
       change(at.index(), seen, seen.with(SlotPhase::kSealed));  // Else a late put was first, and counts.
       return Step::kAgain;
@@ -210,23 +218,23 @@ MessageRing::Step MessageRing::step_to_take(RingPosition& at, SlotState seen) {
 }
 
 RingResult MessageRing::try_take_word(std::uint64_t& message) {
-  RingPosition at{header_->get.hint.load(std::memory_order_relaxed)};
   for (;;) {
-    WordSlot& slot = word_slot(at.index());
-    const SlotState seen(slot.state.load(std::memory_order_seq_cst));
-    if (seen == SlotState(at.lap(), SlotPhase::kFull)) [[likely]] {
-      const std::uint64_t word = slot.word.load(std::memory_order_relaxed);
-      RETINUE_CRASH_POINT();
-      if (!change(at.index(), seen, seen.emptied())) continue;  // It has not changed since: the word was the message.
-      RETINUE_CRASH_POINT();
-      const RingPosition next = at.next(capacity_);
-      header_->get.hint.store(next.value, std::memory_order_relaxed);
-      prefetch(next);
-      message = word;
-      return RingResult::kDone;
-    }
-    const Step step = step_to_take(at, seen);
+    const Access access = this->access(header_->get);
+    if (access == Access::kLater) return RingResult::kWait;
+    if (access == Access::kSolo && take_word_alone(message)) return RingResult::kDone;
+    RingPosition at;
+    const Step step = find(header_->get, access, at);
     if (step != Step::kAgain) return step == Step::kWait ? RingResult::kWait : RingResult::kClosed;
+    if (access == Access::kSolo) continue;
+    const SlotState full(at.lap(), SlotPhase::kFull);
+    const std::uint64_t word = word_slot(at.index()).word.load(std::memory_order_relaxed);
+    RETINUE_CRASH_POINT();
+    if (!change(at.index(), full, full.emptied())) continue;
+    // The slot had not changed since: the word was the message.
+    RETINUE_CRASH_POINT();
+    header_->get.hint.store(at.next(capacity_).value, std::memory_order_relaxed);
+    message = word;
+    return RingResult::kDone;
   }
 }
 

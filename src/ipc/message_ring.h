@@ -7,6 +7,7 @@
 #include <span>
 
 #include "ipc/ring_layout.h"
+#include "ipc/ring_user.h"
 #include "retinue/ipc/block_handle.h"
 #include "retinue/ipc/job_memory.h"
 
@@ -57,6 +58,11 @@ class MessageRing {
   /// Without having it in hand: it is taken, or still there.
   RingResult try_take_word(std::uint64_t& message);
 
+  /// The same for a thread that is known to be alone on its side: false, and nothing has changed, in every other case.
+  /// Defined in ring_words.h.
+  bool put_word_alone(std::uint64_t message);
+  bool take_word_alone(std::uint64_t& message);
+
   /// For the other rings: at most room_bytes.
   RingResult try_put(std::span<const std::byte> message);
   /// A message in a block that this process holds once; the ring holds it then. Not kDone: it is the caller's still.
@@ -69,6 +75,9 @@ class MessageRing {
 
   /// Frees the slot. False if this process was taken for dead: the message may be another's by now.
   bool finish(const TakenSlot& taken);
+
+  /// To be called between "I am about to sleep" and the last look: lone users of a side make no barriers themselves.
+  void see_solo_users() const;
 
   /// No put succeeds after this; what is there can still be taken.
   void close();
@@ -89,14 +98,33 @@ class MessageRing {
 
  private:
   enum class Step { kAgain, kWait, kClosed };
+  enum class Access { kSolo, kShared, kLater };
+
+  /// Lines that the other side changed last take long to come: asked for early, several are on their way at a time.
+  void prefetch(RingPosition at) const {
+    constexpr std::uint32_t kSlotsAhead = 32;
+    const std::uint32_t index = at.index() + kSlotsAhead;
+    if (index < capacity_) __builtin_prefetch(&word_slot(index));
+  }
+  /// Whether this thread is the only one on that side of the ring.
+  Access access(RingSide& side) {
+    const std::uint64_t user = side.user.load(std::memory_order_acquire);
+    if ((user & ~RingUser::kTurns) == RingUser::self(memory_)) return Access::kSolo;
+    return user == RingUser::kEverybody ? Access::kShared : gain_access(side);
+  }
+  Access gain_access(RingSide& side);
+  Access change_user(RingSide& side, std::uint64_t next);
+  std::optional<RingPosition> settled_position(const RingSide& side, std::uint64_t user) const;
+  /// From now on the side belongs to all; false: not yet.
+  bool share(RingSide& side);
 
   WordSlot& word_slot(std::uint32_t index) const { return reinterpret_cast<WordSlot*>(slots_)[index]; }
   WideSlot& wide_slot(std::uint32_t index) const {
     return *reinterpret_cast<WideSlot*>(slots_ + std::size_t{index} * header_->slot_bytes);
   }
   std::atomic<std::uint64_t>& state_of(std::uint32_t index) const { return wide_slot(index).state; }
-  void prefetch(RingPosition at) const;
 
+  Step find(RingSide& side, Access access, RingPosition& at);
   Step step_to_put(RingPosition& at, SlotState seen);
   Step step_to_take(RingPosition& at, SlotState seen);
   RingPosition after_lap(RingPosition at, SlotState seen) const;

@@ -14,6 +14,7 @@ namespace {
 constexpr std::uint32_t kMostSpins = 2048;
 constexpr std::uint32_t kFewestSpins = 64;  // Enough to learn that it pays again.
 /// Between two looks: who looks all the time takes the line away from the one who is to write it.
+constexpr std::uint32_t kFewestPauses = 8;
 constexpr std::uint32_t kMostPauses = 32;
 
 std::uint32_t this_cpu() {
@@ -43,12 +44,13 @@ RingWaiter::~RingWaiter() {
 bool RingWaiter::spin(std::atomic<std::uint32_t>& budget) {
   std::uint32_t allowed = budget.load(std::memory_order_relaxed);
   if (allowed == 0) allowed = kMostSpins;  // Never tried before.
-  if (spun_ == 0 && bell_.cpu.load(std::memory_order_relaxed) == this_cpu()) return false;
+  const std::uint32_t other = spun_ == 0 ? bell_.cpu.load(std::memory_order_relaxed) : 0;
+  if (other != 0 && other == this_cpu()) return false;
   if (spun_ >= allowed) {
     budget.store(std::max(kFewestSpins, allowed / 2), std::memory_order_relaxed);
     return false;
   }
-  const std::uint32_t pauses = std::min(spun_ / 2 + 1, kMostPauses);
+  const std::uint32_t pauses = std::min(spun_ / 2 + kFewestPauses, kMostPauses);
   for (std::uint32_t i = 0; i < pauses; ++i) _mm_pause();
   spun_ += pauses;
   return true;

@@ -59,6 +59,9 @@ struct RingPosition {
     const std::uint32_t after = index() + 1;
     return after < capacity ? RingPosition{value + 1} : RingPosition{(lap() + 1) << kIndexBits};
   }
+  constexpr RingPosition before(std::uint32_t capacity) const {
+    return index() > 0 ? RingPosition{value - 1} : RingPosition{(lap() - 1) << kIndexBits | (capacity - 1)};
+  }
 };
 
 /// Where processes sleep until a slot changes.
@@ -68,9 +71,14 @@ struct alignas(64) RingBell {
   std::atomic<std::uint32_t> cpu;     ///< From which it was rung last, plus one.
 };
 
-/// A process's side of the ring.
+/// Where one puts, or takes.
 struct alignas(128) RingSide {
+  static constexpr std::uint32_t kMostUsers = 8;
+
   std::atomic<std::uint64_t> hint;  ///< RingPosition: all before it are claimed (put) or over (get).
+  std::atomic<std::uint64_t> user;  ///< RingUser.
+  /// RingPositions where each lone user goes on, or is: nobody else writes there once it has begun.
+  std::atomic<std::uint64_t> alone[kMostUsers];
 };
 
 struct RingHeader {

@@ -22,20 +22,26 @@ std::vector<std::string> current_environment() {
   return variables;
 }
 
-void replace_environment(const std::vector<std::string>& base, const std::map<std::string, std::string>& changes) {
-  static auto& kept = *new std::list<Storage>;
-  Storage& storage = kept.emplace_back();
-  storage.variables.reserve(base.size() + changes.size());
+std::vector<std::string> changed_environment(const std::vector<std::string>& base,
+                                             const std::map<std::string, std::string>& changes) {
+  std::vector<std::string> variables;
+  variables.reserve(base.size() + changes.size());
   for (const std::string& variable : base) {
     const auto equals = variable.find('=');
-    if (equals != std::string::npos && !changes.contains(variable.substr(0, equals)))
-      storage.variables.push_back(variable);
+    if (equals != std::string::npos && !changes.contains(variable.substr(0, equals))) variables.push_back(variable);
   }
   for (const auto& [name, value] : changes) {
-    std::string& variable = storage.variables.emplace_back(name);
+    std::string& variable = variables.emplace_back(name);
     variable += '=';
     variable += value;
   }
+  return variables;
+}
+
+void replace_environment(const std::vector<std::string>& base, const std::map<std::string, std::string>& changes) {
+  static auto& kept = *new std::list<Storage>;
+  Storage& storage = kept.emplace_back();
+  storage.variables = changed_environment(base, changes);
   for (std::string& variable : storage.variables) storage.pointers.push_back(variable.data());
   storage.pointers.push_back(nullptr);
   environ = storage.pointers.data();

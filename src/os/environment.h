@@ -9,6 +9,10 @@ namespace retinue {
 /// This process's environment, NAME=value each.
 std::vector<std::string> current_environment();
 
+/// `base` with `changes`, NAME=value each; what is no variable is left out.
+std::vector<std::string> changed_environment(const std::vector<std::string>& base,
+                                             const std::map<std::string, std::string>& changes);
+
 /// Makes `base` with `changes` this process's environment, all at once: setenv searches the whole of it for each name.
 /// Threads: only while no other thread reads the environment.
 void replace_environment(const std::vector<std::string>& base, const std::map<std::string, std::string>& changes);

@@ -62,8 +62,8 @@ bool KillCgroup::add(pid_t pid) const {
   return write_text(folder_ + "/cgroup.procs", std::to_string(pid));
 }
 
-void KillCgroup::leave() const {
-  write_text(parent_ + "/cgroup.procs", "0");
+bool KillCgroup::leave() const {
+  return write_text(parent_ + "/cgroup.procs", "0");
 }
 
 void KillCgroup::kill_and_remove(std::chrono::milliseconds patience) const {

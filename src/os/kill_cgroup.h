@@ -17,8 +17,8 @@ class KillCgroup {
 
   /// Moves a process into it, 0: the caller. What it forks from then on is in it too. Returns whether it is.
   bool add(pid_t pid) const;
-  /// Moves the caller out of it again.
-  void leave() const;
+  /// Moves the caller out of it again. Returns whether it is out.
+  bool leave() const;
   /// Kills all that is in it, and removes it. Blocking: until they are dead, at most `patience`.
   void kill_and_remove(std::chrono::milliseconds patience) const;
 

@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -54,6 +56,24 @@ pid_t* glibc_thread_id(void* robust_list_head) {
   return *address == own ? address : nullptr;
 }
 
+void reset_signal_handlers() {
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction action {};
+    if (sigaction(signal, nullptr, &action) != 0) continue;
+    if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) continue;
+    action.sa_handler = SIG_DFL;
+    action.sa_flags = 0;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+/// In the child of fork_to_execute().
+[[noreturn]] void run_to_execution(const std::function<void()>& body) {
+  reset_signal_handlers();
+  body();
+  _exit(127);
+}
+
 }  // namespace
 
 pid_t fork_unnoticed() {
@@ -74,6 +94,44 @@ pid_t fork_unnoticed() {
   if (pid == 0) syscall(SYS_set_robust_list, robust_list_head, robust_list_bytes);
   return static_cast<pid_t>(pid);
 }
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+
+pid_t fork_to_execute(const std::function<void()>& body, std::size_t) {
+  const pid_t pid = fork();
+  if (pid == 0) run_to_execution(body);
+  return pid;
+}
+
+#else
+
+pid_t fork_to_execute(const std::function<void()>& body, std::size_t stack_bytes) {
+  constexpr std::size_t kGuardBytes = 64 << 10;
+  const std::size_t bytes = stack_bytes + kGuardBytes;
+  void* const stack =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+  if (stack == MAP_FAILED) return -1;
+  mprotect(stack, kGuardBytes, PROT_NONE);
+  // A handler that ran in the child would run in our memory.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, &before);
+  char** const environment = environ;
+  const auto run = [](void* argument) -> int {
+    run_to_execution(*static_cast<const std::function<void()>*>(argument));
+  };
+  const pid_t pid = clone(run, static_cast<char*>(stack) + bytes, CLONE_VM | CLONE_VFORK | SIGCHLD,
+                          const_cast<std::function<void()>*>(&body));
+  const int error = errno;
+  environ = environment;
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  munmap(stack, bytes);
+  errno = error;
+  return pid;
+}
+
+#endif
 
 FileDescriptor open_pidfd(pid_t pid) {
   FileDescriptor fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,15 @@ namespace retinue {
 /// The child is a complete glibc process (thread id and robust list are set), but no atfork handlers run: call it only
 /// while the process has one thread. Returns 0 in the child. Errors: SystemError.
 pid_t fork_unnoticed();
+
+/// Starts a child that is to execute a program, as vfork does: until it does, or ends, it shares this process's memory,
+/// and the caller stands still. Nothing is copied, so that it costs the same however large this process is.
+///
+/// In the child `body` runs with signal handlers reset, and must not return. What it changes in memory stays changed
+/// here, except for `environ`; what it allocates and does not free before it executes is lost.
+/// Under a sanitizer, which knows one stack for a thread, it is a fork. Returns the pid; -1 and errno: there is none.
+/// Blocking: until the child has executed or ended.
+pid_t fork_to_execute(const std::function<void()>& body, std::size_t stack_bytes);
 
 FileDescriptor open_pidfd(pid_t pid);
 

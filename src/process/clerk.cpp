@@ -91,6 +91,12 @@ void read_own_reports(const RanksByFile& files) {
   }
 }
 
+/// Never freed: the process ends, which frees it faster.
+Symbolizer& symbolizer_of_the_clerk() {
+  static auto& symbolizer = *new Symbolizer;
+  return symbolizer;
+}
+
 void symbolize(CrashRecord& record, Symbolizer& symbolizer) {
   record.stack_phase.store(1, std::memory_order_relaxed);
   fault_point("clerk.work");
@@ -105,7 +111,7 @@ void symbolize_all(const std::vector<ClerkRank>& ranks) {
   // The likely root cause first: there may not be time for all.
   std::sort(records.begin(), records.end(),
             [](const CrashRecord* a, const CrashRecord* b) { return a->time_ns < b->time_ns; });
-  Symbolizer symbolizer;
+  Symbolizer& symbolizer = symbolizer_of_the_clerk();
   for (CrashRecord* record : records) symbolize(*record, symbolizer);
 }
 
@@ -163,8 +169,7 @@ pid_t start_clerk(const std::vector<ClerkRank>& ranks, const std::function<void(
 pid_t start_clerk_for_program(CrashRecord& record, const std::string& error_file) {
   const pid_t pid = fork_clerk();
   if (pid != 0) return std::max(pid, 0);
-  Symbolizer symbolizer;
-  symbolize(record, symbolizer);
+  symbolize(record, symbolizer_of_the_clerk());
   write_file(error_file, error_report_of(outcome_of_crash(record)));
   _exit(0);
 }

@@ -55,7 +55,8 @@ void GuardedContext::start(const RankBirth& birth) {
     slot.started_ns.store(monotonic_ns(), std::memory_order_relaxed);
     slot.state.store(ProcessState::kStarted, std::memory_order_release);
     fault_point("guardian.fork", slot.rank);
-    const pid_t pid = fork();
+    const bool is_fork = request_.kind == StartKind::kForkedFunction;
+    const pid_t pid = is_fork ? fork() : start_program(birth, request_, member.slot);
     if (pid == 0) be_born(birth, request_, member.slot, guardian);
     if (pid < 0) {
       note_unborn(member, std::string("forking the rank: ") + strerrordesc_np(errno));

@@ -12,6 +12,7 @@
 #include "os/fault_point.h"
 #include "os/futex.h"
 #include "os/process_calls.h"
+#include "process/libdw.h"
 
 namespace retinue {
 namespace {
@@ -144,6 +145,7 @@ void Guardian::wait_for_events() {
 void Guardian::make_forks_cheaper() {
   if (!heap_) heap_.emplace();
   heap_is_huge_ = !heap_->advance();
+  if (heap_is_huge_) libdw();  // Each clerk of such a program would load it anew.
 }
 
 }  // namespace retinue

@@ -1,7 +1,6 @@
 #include "process/live_stack.h"
 
 #include <dirent.h>
-#include <elfutils/libdwfl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -17,6 +16,7 @@
 #include "os/clock.h"
 #include "os/fault_point.h"
 #include "os/process_look.h"
+#include "process/libdw.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -30,15 +30,19 @@ int find_no_debuginfo(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*
   return -1;
 }
 
+int find_elf(Dwfl_Module* module, void** user_data, const char* name, Dwarf_Addr base, char** found_name, Elf** elf) {
+  return libdw().dwfl_linux_proc_find_elf(module, user_data, name, base, found_name, elf);
+}
+
 const Dwfl_Callbacks kCallbacks = {
-    .find_elf = dwfl_linux_proc_find_elf,
+    .find_elf = find_elf,
     .find_debuginfo = find_no_debuginfo,
     .section_address = nullptr,
     .debuginfo_path = nullptr,
 };
 
 struct EndDwfl {
-  void operator()(Dwfl* dwfl) const { dwfl_end(dwfl); }
+  void operator()(Dwfl* dwfl) const { libdw().dwfl_end(dwfl); }
 };
 
 std::string first_line(const std::string& path) {
@@ -131,11 +135,11 @@ class HeldThread {
 };
 
 ThreadStack::Frame frame_at(Dwfl* dwfl, Dwarf_Addr address) {
-  Dwfl_Module* module = dwfl_addrmodule(dwfl, address);
+  Dwfl_Module* module = libdw().dwfl_addrmodule(dwfl, address);
   GElf_Addr bias = 0;
-  if (module == nullptr || dwfl_module_getelf(module, &bias) == nullptr) return {{}, address};
+  if (module == nullptr || libdw().dwfl_module_getelf(module, &bias) == nullptr) return {{}, address};
   const char* path = nullptr;
-  const char* name = dwfl_module_info(module, nullptr, nullptr, nullptr, nullptr, nullptr, &path, nullptr);
+  const char* name = libdw().dwfl_module_info(module, nullptr, nullptr, nullptr, nullptr, nullptr, &path, nullptr);
   const char* known = path != nullptr ? path : name;
   return {known != nullptr ? known : "", address - bias};
 }
@@ -149,7 +153,7 @@ int add_frame(Dwfl_Frame* state, void* argument) {
   const auto& unwinding = *static_cast<Unwinding*>(argument);
   Dwarf_Addr address = 0;
   bool is_activation = false;
-  if (!dwfl_frame_pc(state, &address, &is_activation)) return DWARF_CB_ABORT;
+  if (!libdw().dwfl_frame_pc(state, &address, &is_activation)) return DWARF_CB_ABORT;
   // A return address may already be the next line's, or the next function's.
   unwinding.frames->push_back(frame_at(unwinding.dwfl, is_activation ? address : address - 1));
   return unwinding.frames->size() < kMaxFrames ? DWARF_CB_OK : DWARF_CB_ABORT;
@@ -163,8 +167,8 @@ ThreadStack capture(Dwfl* dwfl, pid_t pid, pid_t thread, Deadline deadline) {
   if (held.is_stopped()) {
     fault_point("stacks.held");
     Unwinding unwinding{dwfl, &stack.frames};
-    dwfl_getthread_frames(dwfl, thread, add_frame, &unwinding);
-    if (stack.frames.empty()) stack.problem = fmt::format("its stack cannot be read: {}", dwfl_errmsg(-1));
+    libdw().dwfl_getthread_frames(dwfl, thread, add_frame, &unwinding);
+    if (stack.frames.empty()) stack.problem = fmt::format("its stack cannot be read: {}", libdw().dwfl_errmsg(-1));
   } else if (held.has_ended()) {
     stack.problem = "it has ended";
   } else {
@@ -182,15 +186,16 @@ std::vector<ThreadStack> capture_stacks(pid_t pid, Deadline deadline) {
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   sigprocmask(SIG_BLOCK, &child, nullptr);
-  const std::unique_ptr<Dwfl, EndDwfl> dwfl(dwfl_begin(&kCallbacks));
-  if (!dwfl) throw Error(fmt::format("libdw cannot be used: {}", dwfl_errmsg(-1)));
-  if (const int unreadable = dwfl_linux_proc_report(dwfl.get(), pid); unreadable > 0)
+  if (!libdw().problem.empty()) throw Error("stacks are read with libdw, which cannot be loaded: " + libdw().problem);
+  const std::unique_ptr<Dwfl, EndDwfl> dwfl(libdw().dwfl_begin(&kCallbacks));
+  if (!dwfl) throw Error(fmt::format("libdw cannot be used: {}", libdw().dwfl_errmsg(-1)));
+  if (const int unreadable = libdw().dwfl_linux_proc_report(dwfl.get(), pid); unreadable > 0)
     throw SystemError(fmt::format("reading what pid {} has mapped", pid), unreadable);
-  dwfl_report_end(dwfl.get(), nullptr, nullptr);
+  libdw().dwfl_report_end(dwfl.get(), nullptr, nullptr);
   constexpr bool kWeStopThreads = true;
-  const int error = dwfl_linux_proc_attach(dwfl.get(), pid, kWeStopThreads);
+  const int error = libdw().dwfl_linux_proc_attach(dwfl.get(), pid, kWeStopThreads);
   if (error > 0) throw SystemError(fmt::format("looking at the threads of pid {}", pid), error);
-  if (error < 0) throw Error(fmt::format("looking at the threads of pid {}: {}", pid, dwfl_errmsg(-1)));
+  if (error < 0) throw Error(fmt::format("looking at the threads of pid {}: {}", pid, libdw().dwfl_errmsg(-1)));
   std::vector<ThreadStack> stacks;
   for (const pid_t thread : threads_of(pid)) stacks.push_back(capture(dwfl.get(), pid, thread, deadline));
   if (stacks.empty()) throw SystemError(fmt::format("looking at pid {}: it has ended", pid), ESRCH);

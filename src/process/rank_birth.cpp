@@ -67,33 +67,83 @@ std::string advice_on(int error, const std::string& file) {
   return access(file.c_str(), F_OK) == 0 ? ": the interpreter that its first line names is not there" : "";
 }
 
-[[noreturn]] void execute(const RankBirth& birth, const Command& command, std::uint32_t slot, BootstrapRole role) {
-  const std::string bootstrap = bootstrap_value(*birth.memory, inheritable(birth.memory->memfd()),
-                                                inheritable(birth.control_send_fd), slot, role);
-  setenv(kBootstrapVariable, bootstrap.c_str(), 1);
-  std::vector<char*> arguments;
-  for (const std::string& argument : command.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  execvp(command.file.c_str(), arguments.data());
-  const int error = errno;
-  const std::string message = SystemError(fmt::format("executing '{}'", command.file), error).what();
-  record_failure(process_slot(*birth.memory, slot).crash, "retinue::SystemError",
-                 (message + advice_on(error, command.file)).c_str());
-  _exit(error == ENOENT || error == ENOTDIR ? kNotFound : kNotExecutable);
+/// Returns the exit code.
+int note_failed_execution(CrashRecord& record, const std::string& file, int error) {
+  const std::string message = SystemError(fmt::format("executing '{}'", file), error).what();
+  record_failure(record, "retinue::SystemError", (message + advice_on(error, file)).c_str());
+  return error == ENOENT || error == ENOTDIR ? kNotFound : kNotExecutable;
 }
 
-void leave_guardian_behind(const RankBirth& birth, pid_t guardian) {
+/// What a program is executed with; made before the fork, so that nothing of it is lost in the child.
+class Execution {
+ public:
+  Execution(const Command& command, std::vector<std::string> environment)
+      : command_(command), variables_(std::move(environment)) {
+    const std::string ours = std::string(kBootstrapVariable) + "=";
+    std::erase_if(variables_, [&](const std::string& variable) { return variable.starts_with(ours); });
+    variables_.push_back(ours);
+    for (const std::string& argument : command_.arguments) arguments_.push_back(const_cast<char*>(argument.c_str()));
+    arguments_.push_back(nullptr);
+    for (std::string& variable : variables_) environment_.push_back(variable.data());
+    environment_.push_back(nullptr);
+  }
+
+  /// What execvp() puts on it grows with the number of arguments.
+  std::size_t stack_bytes() const { return (std::size_t{256} << 10) + 2 * sizeof(char*) * arguments_.size(); }
+
+  /// In the child. Errors: SystemError, before it is tried.
+  [[noreturn]] void run(const RankBirth& birth, std::uint32_t slot, BootstrapRole role) {
+    variables_.back() += bootstrap_value(*birth.memory, inheritable(birth.memory->memfd()),
+                                         inheritable(birth.control_send_fd), slot, role);
+    environment_[variables_.size() - 1] = variables_.back().data();
+    environ = environment_.data();  // Whose PATH it is that execvp() looks into.
+    execvp(command_.file.c_str(), arguments_.data());
+    _exit(note_failed_execution(process_slot(*birth.memory, slot).crash, command_.file, errno));
+  }
+
+ private:
+  const Command& command_;
+  std::vector<std::string> variables_;
+  std::vector<char*> arguments_;
+  std::vector<char*> environment_;
+};
+
+void leave_guardian_behind(const RankBirth& birth, const ProcessSlot& slot, pid_t guardian) {
   die_with_parent(guardian);
   setpgid(0, 0);
   request_default_slice();
-  birth.memory->set_lock_patience(JobMemory::kLockPatience);  // The guardian has less.
   prctl(PR_SET_NAME, birth.process_name.c_str());
   for (const int fd : birth.guardian_fds) close(fd);
+  fault_point("rank.born", slot.rank);
 }
 
 void place(const RankRequest& rank) {
   if (!rank.cpus.empty()) set_allowed_cpus(rank.cpus);
   if (rank.memory_node >= 0) bind_memory(rank.memory_node);
+}
+
+/// Takes on what the rank is given from outside, all but its environment.
+void settle(const RankBirth& birth, const StartRequest& request, const ProcessSlot& slot) {
+  take_standard_descriptors(birth);
+  const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
+  if (rank.has_no_input) close_input();
+  request.surroundings.enter();
+  place(rank);
+  direct_streams(request.logs, slot.local_rank);
+  reset_signals(birth.signal_mask);
+}
+
+/// What goes wrong in `body` is the rank's failure.
+template <class Body>
+[[noreturn]] void end_in_failure(ProcessSlot& slot, Body body) {
+  try {
+    body(slot);
+  } catch (const SystemError& error) {
+    record_failure(slot.crash, "retinue::SystemError", error.what());
+  } catch (const std::exception& error) {
+    record_failure(slot.crash, "retinue::Error", error.what());
+  }
+  _exit(kNotFound);
 }
 
 }  // namespace
@@ -139,28 +189,34 @@ void record_failure(CrashRecord& record, const char* type, const char* message) 
 }
 
 void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t slot_index, pid_t guardian) {
-  ProcessSlot& slot = process_slot(*birth.memory, slot_index);
-  try {
-    leave_guardian_behind(birth, guardian);
-    fault_point("rank.born", slot.rank);
-    take_standard_descriptors(birth);
-    const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
-    if (rank.has_no_input) close_input();
-    request.surroundings.apply(rank_environment(*birth.memory, slot, request));
-    place(rank);
+  end_in_failure(process_slot(*birth.memory, slot_index), [&](ProcessSlot& slot) {
+    leave_guardian_behind(birth, slot, guardian);
+    birth.memory->set_lock_patience(JobMemory::kLockPatience);  // The guardian has less.
+    replace_environment(request.surroundings.environment, rank_environment(*birth.memory, slot, request));
     unsetenv(kBootstrapVariable);
-    direct_streams(request.logs, slot.local_rank);
-    reset_signals(birth.signal_mask);
-    if (request.kind == StartKind::kForkedFunction) birth.rank_main(slot_index, request);
-    if (request.kind == StartKind::kExecutedFunction)
-      execute(birth, request.command, slot_index, BootstrapRole::kFunctionRank);
-    execute(birth, rank.command, slot_index, BootstrapRole::kProgramRank);
-  } catch (const SystemError& error) {
-    record_failure(slot.crash, "retinue::SystemError", error.what());
-  } catch (const std::exception& error) {
-    record_failure(slot.crash, "retinue::Error", error.what());
-  }
-  _exit(kNotFound);
+    settle(birth, request, slot);
+    birth.rank_main(slot_index, request);
+  });
+}
+
+pid_t start_program(const RankBirth& birth, const StartRequest& request, std::uint32_t slot_index) {
+  const pid_t guardian = getpid();
+  ProcessSlot& slot = process_slot(*birth.memory, slot_index);
+  const bool is_function = request.kind == StartKind::kExecutedFunction;
+  const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
+  Execution execution(
+      is_function ? request.command : rank.command,
+      changed_environment(request.surroundings.environment, rank_environment(*birth.memory, slot, request)));
+  // In our memory: nothing in there changes what is the guardian's.
+  return fork_to_execute(
+      [&] {
+        end_in_failure(slot, [&](ProcessSlot&) {
+          leave_guardian_behind(birth, slot, guardian);
+          settle(birth, request, slot);
+          execution.run(birth, slot_index, is_function ? BootstrapRole::kFunctionRank : BootstrapRole::kProgramRank);
+        });
+      },
+      execution.stack_bytes());
 }
 
 }  // namespace retinue

@@ -45,9 +45,13 @@ void settle_forked_rank(const JobMemory& memory, const ProcessSlot& slot, const 
 
 std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot, BootstrapRole role);
 
-/// In the child: becomes the rank of `slot`. Does not return: runs the rank's function or executes its program; what
-/// goes wrong before that is written into the slot's crash record.
+/// In a fork of the guardian: becomes the rank of `slot` and runs its function. Does not return; what goes wrong before
+/// that is written into the slot's crash record.
 [[noreturn]] void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t slot, pid_t guardian);
+
+/// The guardian's side of a rank that is executed: returns its pid when it has been, or when what went wrong is in the
+/// slot's crash record; -1 and errno where there is no child. Errors: std::bad_alloc.
+pid_t start_program(const RankBirth& birth, const StartRequest& request, std::uint32_t slot);
 
 /// Writes `message` as the slot's failure, unless it has one.
 void record_failure(CrashRecord& record, const char* type, const char* message);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <map>
 #include <optional>
 
 #include "os/file_descriptor.h"
@@ -20,6 +21,13 @@
 
 namespace retinue {
 namespace {
+
+void expect_all(const std::vector<ThreadStack>& stacks, Symbolizer& symbolizer) {
+  std::map<std::string, std::vector<std::uint64_t>> offsets;
+  for (const ThreadStack& stack : stacks)
+    for (const ThreadStack::Frame& frame : stack.frames) offsets[frame.path].push_back(frame.offset);
+  for (const auto& [path, list] : offsets) symbolizer.expect(path, list);
+}
 
 std::string text_of(const ThreadStack& stack, Symbolizer& symbolizer) {
   std::string text = fmt::format("thread {} ({})\n", stack.thread, stack.name);
@@ -49,7 +57,9 @@ bool write_all(int fd, const void* data, std::size_t bytes) {
     std::string text;
     bool holds_one = false;
     try {
-      for (const ThreadStack& stack : capture_stacks(pids[index], Deadline::after(patience / 2))) {
+      const std::vector<ThreadStack> stacks = capture_stacks(pids[index], Deadline::after(patience / 2));
+      expect_all(stacks, symbolizer);
+      for (const ThreadStack& stack : stacks) {
         text += text_of(stack, symbolizer);
         holds_one |= stack.is_held;
       }

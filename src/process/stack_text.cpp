@@ -135,9 +135,16 @@ namespace {
 
 using Lines = std::vector<StackLine>;
 
+bool is_plumbing(const StackLine& line) {
+  return is_among(line, kPlumbing);
+}
+
+bool is_raising(const StackLine& line) {
+  return is_unnamed_runtime(line) || is_among(line, kRaising);
+}
+
 /// Where what is not the user's begins, from `first` outwards.
 Lines::iterator end_of_users(Lines& lines, Lines::iterator first) {
-  const auto is_plumbing = [](const StackLine& line) { return is_among(line, kPlumbing); };
   const auto is_glue = [](const StackLine& line) {
     return is_unnamed_runtime(line) || is_among(line, kGlue) || line.file.find("/include/c++/") != std::string::npos;
   };
@@ -149,8 +156,14 @@ Lines::iterator end_of_users(Lines& lines, Lines::iterator first) {
 
 }  // namespace
 
+LineRange users_range(const std::vector<StackLine>& lines) {
+  const auto first = std::ranges::find_if_not(lines, is_raising);
+  const auto last = std::find_if(first, lines.end(), is_plumbing);
+  const auto index = [&](auto at) { return static_cast<std::size_t>(at - lines.begin()); };
+  return {index(first), std::min(index(last) + 1, lines.size())};
+}
+
 std::vector<StackLine> trim_stack(std::vector<StackLine> lines) {
-  const auto is_raising = [](const StackLine& line) { return is_unnamed_runtime(line) || is_among(line, kRaising); };
   const auto first = std::find_if_not(lines.begin(), lines.end(), is_raising);
   const auto last = end_of_users(lines, first);
   // A stack of nothing but plumbing is Retinue's own failure: then all of it is news.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,6 +16,14 @@ struct StackLine {
   std::uint64_t offset = 0;   ///< In `object`, or the address itself where there is none.
   std::uint64_t skipped = 0;  ///< Not 0: this line stands for so many frames that were not kept.
 };
+
+/// Which of `lines`, one for each frame and with functions only, trim_stack() may leave something of: of the last one
+/// what was inlined into it.
+struct LineRange {
+  std::size_t first = 0;
+  std::size_t end = 0;
+};
+LineRange users_range(const std::vector<StackLine>& lines);
 
 /// Takes away what is not the user's: how the C++ runtime throws and terminates from the front, and from the back all
 /// from Retinue's first own frame outwards, or what the C library does before main and before a thread's function.

@@ -54,8 +54,7 @@ Surroundings Surroundings::of_this_process() {
   return now;
 }
 
-void Surroundings::apply(const std::map<std::string, std::string>& changes) const {
-  replace_environment(environment, changes);
+void Surroundings::enter() const {
   if (chdir(directory.c_str()) != 0) throw SystemError("entering the caller's directory " + directory, errno);
   ::umask(umask);
   for (std::size_t which = 0; which < limits.size(); ++which) {

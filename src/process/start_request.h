@@ -27,8 +27,8 @@ struct Surroundings {
   std::vector<int> cpus;                                        ///< CPU numbers that it may run on.
 
   static Surroundings of_this_process();
-  /// Makes this process's surroundings these, its environment with `changes`. Errors: SystemError.
-  void apply(const std::map<std::string, std::string>& changes) const;
+  /// Makes all but the environment this process's own. Errors: SystemError.
+  void enter() const;
 
   template <class Archive>
   void serialize(Archive& archive) {

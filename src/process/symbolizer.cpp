@@ -31,6 +31,15 @@ void append_found(const std::string& path, std::uint64_t offset, const std::vect
   }
 }
 
+std::size_t frame_count_of(const CrashRecord& record) {
+  // The record comes from a process that was falling apart.
+  return std::min<std::size_t>(record.frame_count, CrashRecord::kMaxFrames);
+}
+
+bool has_object(const CrashRecord& record, const CrashRecord::Frame& frame) {
+  return frame.object < std::min<std::size_t>(record.object_count, CrashRecord::kMaxObjects);
+}
+
 /// `names_at(path, offset)` gives what stands there.
 template <class NamesAt>
 void append_frame(const CrashRecord& record, const CrashRecord::Frame& frame, NamesAt names_at,
@@ -39,7 +48,7 @@ void append_frame(const CrashRecord& record, const CrashRecord::Frame& frame, Na
     lines.push_back({.function = {}, .file = {}, .line = 0, .object = {}, .offset = 0, .skipped = frame.offset});
     return;
   }
-  if (frame.object >= std::min<std::size_t>(record.object_count, CrashRecord::kMaxObjects)) {
+  if (!has_object(record, frame)) {
     append_found({}, frame.offset, {}, lines);
     return;
   }
@@ -47,32 +56,73 @@ void append_frame(const CrashRecord& record, const CrashRecord::Frame& frame, Na
   append_found(path, frame.offset, names_at(path, frame.offset), lines);
 }
 
-template <class NamesAt>
-std::string text_of(const CrashRecord& record, NamesAt names_at) noexcept {
-  try {
-    std::vector<StackLine> lines;
-    // The record comes from a process that was falling apart.
-    const std::size_t count = std::min<std::size_t>(record.frame_count, CrashRecord::kMaxFrames);
-    for (std::size_t i = 0; i < count; ++i) append_frame(record, record.frames[i], names_at, lines);
-    return stack_text(trim_stack(std::move(lines)));
-  } catch (...) {
-    return {};
-  }
+std::vector<SourceFrame> function_alone(const std::string& function) {
+  if (function.empty()) return {};
+  return {{.function = function, .file = {}, .line = 0, .is_inlined = false}};
 }
 
 }  // namespace
 
+Symbolizer::Object& Symbolizer::object_at(const std::string& path) {
+  const auto object = objects_.find(path);
+  return object != objects_.end() ? object->second
+                                  : objects_.try_emplace(path, Object{ObjectSymbols(path), {}}).first->second;
+}
+
 const std::vector<SourceFrame>& Symbolizer::names_at(const std::string& path, std::uint64_t offset) {
-  auto object = objects_.find(path);
-  if (object == objects_.end()) object = objects_.try_emplace(path, Object{ObjectSymbols(path), {}}).first;
-  auto known = object->second.known.find(offset);
-  if (known == object->second.known.end())
-    known = object->second.known.emplace(offset, object->second.symbols.at(offset)).first;
+  Object& object = object_at(path);
+  auto known = object.known.find(offset);
+  if (known == object.known.end()) known = object.known.emplace(offset, object.symbols.at(offset)).first;
   return known->second;
 }
 
+void Symbolizer::expect(const std::string& path, const std::vector<std::uint64_t>& offsets) {
+  if (path.starts_with('/')) object_at(path).symbols.look_up(offsets);
+}
+
+void Symbolizer::expect_all(const CrashRecord& record) {
+  std::map<std::uint32_t, std::vector<std::uint64_t>> offsets;
+  for (std::size_t i = 0; i < frame_count_of(record); ++i)
+    if (has_object(record, record.frames[i])) offsets[record.frames[i].object].push_back(record.frames[i].offset);
+  for (const auto& [object, list] : offsets) object_at(path_of(record.objects[object])).symbols.look_up(list);
+}
+
+/// A line for each frame.
+std::vector<StackLine> Symbolizer::functions_of(const CrashRecord& record) {
+  std::vector<StackLine> lines;
+  const auto function_at = [this](const std::string& path, std::uint64_t offset) {
+    return function_alone(object_at(path).symbols.function_at(offset));
+  };
+  for (std::size_t i = 0; i < frame_count_of(record); ++i) append_frame(record, record.frames[i], function_at, lines);
+  return lines;
+}
+
+/// Of the frames outside of `named` only the functions.
+std::vector<StackLine> Symbolizer::lines_of(const CrashRecord& record, LineRange named) {
+  std::vector<StackLine> lines;
+  for (std::size_t i = 0; i < frame_count_of(record); ++i) {
+    const bool is_named = i >= named.first && i < named.end;
+    const auto names = [&](const std::string& path, std::uint64_t offset) {
+      return is_named ? names_at(path, offset) : function_alone(object_at(path).symbols.function_at(offset));
+    };
+    append_frame(record, record.frames[i], names, lines);
+  }
+  return lines;
+}
+
 std::string Symbolizer::symbolize(const CrashRecord& record) noexcept {
-  return text_of(record, [this](const std::string& path, std::uint64_t offset) { return names_at(path, offset); });
+  try {
+    expect_all(record);
+    // Debug information costs most by far, that of the C library above all: it is read for what will be shown.
+    const LineRange named = users_range(functions_of(record));
+    std::vector<StackLine> lines = lines_of(record, named);
+    const std::size_t count = lines.size();
+    lines = trim_stack(std::move(lines));
+    if (lines.size() == count) lines = trim_stack(lines_of(record, {0, frame_count_of(record)}));
+    return stack_text(lines);
+  } catch (...) {
+    return {};
+  }
 }
 
 void Symbolizer::append_lines(const std::string& path, std::uint64_t offset, std::vector<StackLine>& lines) {
@@ -80,7 +130,14 @@ void Symbolizer::append_lines(const std::string& path, std::uint64_t offset, std
 }
 
 std::string stack_without_names(const CrashRecord& record) noexcept {
-  return text_of(record, [](const std::string&, std::uint64_t) { return std::vector<SourceFrame>{}; });
+  try {
+    const auto nothing = [](const std::string&, std::uint64_t) { return std::vector<SourceFrame>{}; };
+    std::vector<StackLine> lines;
+    for (std::size_t i = 0; i < frame_count_of(record); ++i) append_frame(record, record.frames[i], nothing, lines);
+    return stack_text(trim_stack(std::move(lines)));
+  } catch (...) {
+    return {};
+  }
 }
 
 }  // namespace retinue

@@ -15,7 +15,8 @@ namespace retinue {
 /// the same place cost no more than one.
 ///
 /// Runs in another process than the one that crashed, and reads the objects' files there.
-/// Cost: a walk through an object's symbol table for every new address, 17 ms for LibTorch's.
+/// Cost: for a record a walk through the symbol table of each of its objects, 3 ms for LibTorch's, and some 0.2 ms for
+/// each new source file with debug information. What is not the user's costs its name only.
 class Symbolizer {
  public:
   /// The record's stack as text, one frame per line: `#3 train(retinue::RankContext&, int) at train.cpp:88
@@ -26,6 +27,9 @@ class Symbolizer {
   /// left out.
   std::string symbolize(const CrashRecord& record) noexcept;
 
+  /// Tells of addresses that will be asked for: looking for their functions all at once costs no more than one.
+  void expect(const std::string& path, const std::vector<std::uint64_t>& offsets);
+
   /// Appends what stands at `offset` of the object in `path`: a line, or several where functions were inlined.
   void append_lines(const std::string& path, std::uint64_t offset, std::vector<StackLine>& lines);
 
@@ -35,7 +39,11 @@ class Symbolizer {
     std::map<std::uint64_t, std::vector<SourceFrame>> known;  ///< By offset.
   };
 
+  Object& object_at(const std::string& path);
   const std::vector<SourceFrame>& names_at(const std::string& path, std::uint64_t offset);
+  void expect_all(const CrashRecord& record);
+  std::vector<StackLine> lines_of(const CrashRecord& record, LineRange named);
+  std::vector<StackLine> functions_of(const CrashRecord& record);
 
   std::map<std::string, Object> objects_;
 };

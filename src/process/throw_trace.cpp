@@ -52,14 +52,10 @@ Set& set_of(const void* object) {
   return sets[(hash >> 32) % kSets];
 }
 
+/// nullptr: the C++ runtime is linked statically, and its own __cxa_throw is called instead of ours.
 ThrowFunction find_next_throw() {
   if (ThrowFunction known = next_throw.load(std::memory_order_relaxed)) return known;
   const auto found = reinterpret_cast<ThrowFunction>(dlsym(RTLD_NEXT, "__cxa_throw"));
-  if (found == nullptr) {
-    std::fputs("retinue: the C++ runtime's __cxa_throw is not in a shared library: link libstdc++ dynamically\n",
-               stderr);
-    std::abort();
-  }
   next_throw.store(found, std::memory_order_relaxed);
   return found;
 }
@@ -90,7 +86,7 @@ void remember_throw(const void* object, const std::type_info* type, std::uintptr
 
 void enable_throw_trace() {
   prepare_stack_capture();
-  find_next_throw();
+  if (find_next_throw() == nullptr) return;
   enabled.store(true, std::memory_order_relaxed);
 }
 
@@ -114,10 +110,17 @@ bool find_throw_trace(const std::exception_ptr& exception, ThrowTrace& trace) {
 
 }  // namespace retinue
 
-extern "C" [[gnu::visibility("default")]] void __cxa_throw(void* object, std::type_info* type, void (*destroy)(void*)) {
+// Weak: where the C++ runtime is linked statically, its own goes first, and exceptions have no stack.
+extern "C" [[gnu::weak, gnu::visibility("default")]] void __cxa_throw(void* object, std::type_info* type,
+                                                                      void (*destroy)(void*)) {
   if (retinue::enabled.load(std::memory_order_relaxed)) {
     retinue::remember_throw(object, type, reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)));
   }
-  retinue::find_next_throw()(object, type, destroy);
+  const retinue::ThrowFunction next = retinue::find_next_throw();
+  if (next == nullptr) {
+    std::fputs("retinue: the C++ runtime's __cxa_throw is nowhere to be found: link libstdc++\n", stderr);
+    std::abort();
+  }
+  next(object, type, destroy);
   __builtin_unreachable();
 }

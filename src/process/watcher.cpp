@@ -102,10 +102,7 @@ void Watcher::add(pid_t pid) const {
 }
 
 void Watcher::end() {
-  if (cgroup_) {
-    cgroup_->leave();
-    cgroup_->kill_and_remove(kKillTime);
-  }
+  if (cgroup_ && cgroup_->leave()) cgroup_->kill_and_remove(kKillTime);
   if (pid_ == 0) return;
   kill(pid_, SIGKILL);
   waitpid(pid_, nullptr, __WALL);

@@ -138,6 +138,17 @@ TEST_F(RunJob, WrongUseIsCodeTwo) {
   EXPECT_TRUE(contains(shell_run("$RETINUE run --help").output, "retinue run -n 1 ./learner : -n 3 ./actor"));
 }
 
+TEST_F(RunJob, BindsRanksWhereADryRunSays) {
+  const std::string command = "$RETINUE run --numa-binding exclusive";
+  const std::string shown = shell_run(command + " --dry-run true").output;
+  const auto at = shown.find(", on CPUs ");
+  ASSERT_NE(at, std::string::npos) << shown;
+  const std::string cpus = shown.substr(at + 10, shown.find('\n', at) - at - 10);
+  EXPECT_EQ(shell_run(command + " grep Cpus_allowed_list /proc/self/status").output,
+            "Cpus_allowed_list:\t" + cpus + "\n");
+  EXPECT_TRUE(contains(shell_run("$RETINUE run -n 1000 --numa-binding exclusive true").output, "start fewer ranks"));
+}
+
 TEST_F(RunJob, CompletesFlagsInBash) {
   if (shell_run("bash -c true").status != 0) GTEST_SKIP() << "bash is missing";
   const auto completed = [](const std::string& words, int at) {

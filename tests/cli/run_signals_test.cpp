@@ -1,36 +1,26 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include <chrono>
 #include <csignal>
-#include <fstream>
 #include <string>
-#include <thread>
 
 #include "cli/shell_run.h"
+#include "os/process_look.h"
 #include "support/started_program.h"
+#include "support/wait_until.h"
 
 using retinue::test::shell_run;
 using retinue::test::StartedProgram;
+using retinue::test::wait_until;
 
 namespace {
 
-/// A process's state as /proc tells it: 'S', 'T', ...; 0 when there is none.
-char state_of(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const auto name_end = text.rfind(')');
-  return name_end == std::string::npos ? '\0' : text.at(name_end + 2);
-}
-
 /// Waits until the process is stopped, or is not.
 bool comes_to(int pid, bool stopped) {
-  for (int tries = 0; tries < 10000; ++tries) {
-    if ((state_of(pid) == 'T') == stopped) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
+  return wait_until([&] {
+    const auto look = retinue::look_at_process(pid);
+    return look && (look->state == 'T') == stopped;
+  });
 }
 
 constexpr const char* kLoop = "while :; do sleep 0.01; done";

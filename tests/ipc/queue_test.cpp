@@ -289,7 +289,7 @@ T end_message() {
 /// Rank 0 to producers-1 produce, the others consume; every message must arrive once.
 template <class T>
 void run_crew(const std::function<void(int, const std::function<void(int)>&)>& in_parallel, const Crew& crew) {
-  const std::uint64_t count = retinue::test::is_sanitized() ? 2'000 : 20'000;
+  const std::uint64_t count = retinue::test::is_sanitized() ? 1'000 : 5'000;
   Queue<T> queue(crew.options);
   Queue<std::uint64_t> counts({.capacity = 256});
   in_parallel(crew.producers + crew.consumers, [&](int rank) {

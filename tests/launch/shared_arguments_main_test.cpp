@@ -1,9 +1,12 @@
 // Job memory as arguments and return values: the same memory on both sides, and given back when all let go.
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -14,6 +17,7 @@
 #include "retinue/ipc/condition.h"
 #include "retinue/ipc/event.h"
 #include "retinue/ipc/lock.h"
+#include "retinue/ipc/queue.h"
 #include "retinue/ipc/semaphore.h"
 #include "retinue/ipc/shared_block.h"
 #include "retinue/ipc/shared_value.h"
@@ -142,6 +146,74 @@ TEST_P(EachStartMethod, SynchronisesRanks) {
     ASSERT_TRUE(lock.acquire(20s));
     EXPECT_TRUE(lock.owner_died());
     lock.release();
+  }
+  EXPECT_EQ(allocated(), before);
+}
+
+using Row = std::vector<std::uint64_t>;
+
+void double_rows(int /*rank*/, retinue::Queue<Row> in, retinue::Queue<Row> out, retinue::Queue<int> ends) {
+  try {
+    for (;;) {
+      Row row = in.get();
+      for (std::uint64_t& value : row) value *= 2;
+      out.put(row);
+    }
+  } catch (const retinue::Closed&) {
+    ends.put(1);  // The last thing before its end.
+  }
+}
+
+TEST_P(EachStartMethod, AQueueArrivesAsTheSameQueue) {
+  const std::size_t before = allocated();
+  {
+    retinue::Queue<Row> in({.capacity = 4, .message_bytes = 64});
+    retinue::Queue<Row> out({.capacity = 64, .message_bytes = 64});
+    retinue::Queue<int> ends({.capacity = 4});
+    retinue::ProcessContext ranks =
+        retinue::spawn<double_rows>({.nprocs = 2, .start_method = GetParam(), .join = false}, in, out, ends);
+    std::uint64_t put = 0;
+    for (std::size_t count : {1, 3, 2000, 5, 8, 1000, 2}) {
+      ASSERT_TRUE(in.put(Row(count, count), std::chrono::seconds(30)));
+      put += 2 * count * count;
+    }
+    in.close();
+    ranks.join();
+    std::uint64_t got = 0;
+    for (int i = 0; i < 7; ++i) {
+      const std::optional<Row> row = out.try_get();  // Its sender is gone.
+      ASSERT_TRUE(row.has_value());
+      for (const std::uint64_t value : *row) got += value;
+    }
+    EXPECT_EQ(got, put);
+    EXPECT_EQ(ends.size(), 2u);
+  }
+  EXPECT_EQ(allocated(), before);
+}
+
+void take_two_and_die(int rank, retinue::Queue<int> queue) {
+  queue.get();
+  queue.get();
+  if (rank == 0) raise(SIGKILL);
+}
+
+TEST_P(EachStartMethod, WhatAKilledRankHadInHandComesAgain) {
+  const std::size_t before = allocated();
+  {
+    retinue::Queue<int> queue(
+        {.capacity = 4, .on_consumer_death = retinue::OnConsumerDeath::kRedeliver, .joinable = true});
+    for (int i = 1; i <= 3; ++i) queue.put(i);
+    EXPECT_THROW(retinue::spawn<take_two_and_die>({.nprocs = 1, .start_method = GetParam()}, queue),
+                 retinue::ProcessExitedException);
+    std::set<int> got;
+    for (int i = 0; i < 3; ++i) {
+      const std::optional<int> value = queue.get(std::chrono::seconds(30));
+      ASSERT_TRUE(value.has_value());
+      got.insert(*value);
+      queue.task_done();
+    }
+    EXPECT_EQ(got, (std::set<int>{1, 2, 3}));
+    EXPECT_TRUE(queue.join(std::chrono::seconds(30)));
   }
   EXPECT_EQ(allocated(), before);
 }

@@ -80,6 +80,57 @@ TEST(ChildrenOfSelf, ListsChildren) {
   EXPECT_TRUE(retinue::children_of_self().empty());
 }
 
+int status_of(pid_t pid) {
+  int status = -1;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+  return status;
+}
+
+constexpr std::size_t kChildStack = std::size_t{256} << 10;
+
+TEST(ForkToExecute, LeavesTheCallersEnvironment) {
+  char** const before = environ;
+  const pid_t pid = retinue::fork_to_execute(
+      [] {
+        char variable[] = "RETINUE_TEST_CODE=7";
+        char* environment[] = {variable, nullptr};
+        environ = environment;
+        execl("/bin/sh", "sh", "-c", "exit $RETINUE_TEST_CODE", nullptr);
+      },
+      kChildStack);
+  ASSERT_GT(pid, 0);
+  EXPECT_EQ(environ, before);
+  const int status = status_of(pid);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
+TEST(ForkToExecute, EndsAChildThatCannotExecute) {
+  const int status = status_of(retinue::fork_to_execute([] { execl("/no/such/program", "", nullptr); }, kChildStack));
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 127);
+}
+
+volatile std::sig_atomic_t handled = 0;
+
+/// The child is in the caller's memory: nothing of the caller's may run there.
+TEST(ForkToExecute, RunsNoHandlerOfTheCaller) {
+  const auto before = std::signal(SIGUSR1, [](int) { handled = 1; });
+  const pid_t pid = retinue::fork_to_execute(
+      [] {
+        sigset_t none;
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, nullptr);
+        kill(getpid(), SIGUSR1);
+      },
+      kChildStack);
+  const int status = status_of(pid);
+  std::signal(SIGUSR1, before);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGUSR1);
+  EXPECT_EQ(handled, 0);
+}
+
 /// Not being able to look is no empty list.
 TEST(ChildrenOfSelf, NeedsADescriptor) {
   rlimit limit{};

@@ -58,6 +58,17 @@ TEST(StackText, KeepsAStackThatIsNothingButPlumbing) {
   EXPECT_TRUE(trim_stack({}).empty());
 }
 
+TEST(StackText, KnowsByFunctionsWhichFramesMayBeShown) {
+  const LineRange range =
+      users_range({named("__cxa_throw"), named("train()"), named("void retinue::detail::entry_thunk<&train>(int)"),
+                   named("main"), named("", "libc.so.6")});
+  EXPECT_EQ(range.first, 1u);
+  EXPECT_EQ(range.end, 3u);  // What is inlined into the thunk is the user's.
+  const LineRange all = users_range({named("train()"), named("main")});
+  EXPECT_EQ(all.first, 0u);
+  EXPECT_EQ(all.end, 2u);
+}
+
 TEST(StackText, SaysWhatIsKnownOfAFrame) {
   StackLine full = named("train(int)");
   full.file = "/project/src/train.cpp";

@@ -1,12 +1,18 @@
 #include "process/symbolizer.h"
 
+#include <dlfcn.h>
 #include <gnu/libc-version.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "process/crash_child.h"
 #include "process/stack_capture.h"
@@ -72,6 +78,56 @@ TEST(Symbolizer, ShowsInlinedFunctionsAsFramesOfTheirOwn) {
   EXPECT_TRUE(contains(line_of_stack(stack, 0), "throw_inlined"));
   EXPECT_TRUE(contains(line_of_stack(stack, 1), "call_inlined"));
   EXPECT_TRUE(contains(line_of_stack(stack, 1), "at symbolizer_test.cpp:")) << stack;
+}
+
+[[gnu::noinline]] void one_of_two() {
+  asm volatile("nop");
+}
+[[gnu::noinline]] void other_of_two() {
+  asm volatile("nop" ::: "memory");
+}
+
+/// Where the function lies in this program's file.
+std::uint64_t offset_of(void (*function)()) {
+  Dl_info info{};
+  dladdr(reinterpret_cast<const void*>(function), &info);
+  return reinterpret_cast<std::uintptr_t>(function) - reinterpret_cast<std::uintptr_t>(info.dli_fbase);
+}
+
+TEST(SymbolTable, FindsManyAddressesInTheirOrder) {
+  SymbolTable table("/proc/self/exe");
+  const std::vector<std::uint64_t> addresses = {offset_of(&other_of_two), 0, offset_of(&one_of_two),
+                                                offset_of(&other_of_two) + 1, ~std::uint64_t{0}};
+  const std::vector<std::string> names = table.names_at(addresses);
+  ASSERT_EQ(names.size(), addresses.size());
+  EXPECT_TRUE(contains(names[0], "other_of_two"));
+  EXPECT_EQ(names[1], "");
+  EXPECT_TRUE(contains(names[2], "one_of_two"));
+  EXPECT_EQ(names[3], names[0]);
+  EXPECT_EQ(names[4], "");
+}
+
+TEST(SymbolTable, FindsWhatAStrippedLibraryExports) {
+  Dl_info info{};
+  ASSERT_NE(dladdr(reinterpret_cast<const void*>(&gnu_get_libc_version), &info), 0);
+  const auto offset =
+      reinterpret_cast<std::uintptr_t>(&gnu_get_libc_version) - reinterpret_cast<std::uintptr_t>(info.dli_fbase);
+  EXPECT_TRUE(contains(SymbolTable(info.dli_fname).names_at(std::vector{offset})[0], "gnu_get_libc_version"));
+}
+
+TEST(SymbolTable, IsEmptyWhereTheFileIsCutOff) {
+  std::ifstream program("/proc/self/exe", std::ios::binary);
+  const std::string whole((std::istreambuf_iterator<char>(program)), std::istreambuf_iterator<char>());
+  std::string path = testing::TempDir() + "cut_off_XXXXXX";
+  const int fd = mkstemp(path.data());
+  ASSERT_GE(fd, 0);
+  const std::vector<std::uint64_t> address = {offset_of(&one_of_two)};
+  for (const std::size_t bytes : {std::size_t{3}, std::size_t{64}, whole.size() / 2, whole.size() - 100}) {
+    std::ofstream(path, std::ios::binary).write(whole.data(), static_cast<std::streamsize>(bytes));
+    EXPECT_EQ(SymbolTable(path).names_at(address)[0], "") << bytes;
+  }
+  close(fd);
+  unlink(path.c_str());
 }
 
 }  // namespace

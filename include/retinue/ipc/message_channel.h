@@ -59,6 +59,9 @@ class MessageChannel {
 
   const SharedBlock& block() const noexcept;
 
+  bool put_word(std::uint64_t word, Time timeout);
+  /// Only where this thread is known to be the only one that takes, and a word is there: else false.
+  bool take_word_at_once(std::uint64_t& word);
   /// Returns how many were put in time.
   std::size_t put_words(std::span<const std::uint64_t> words, Time timeout);
   /// Waits for the first, and takes what else is there; returns how many. Not for joinable queues.

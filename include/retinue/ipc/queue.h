@@ -47,8 +47,7 @@ class Queue {
   bool put(const T& value, Time timeout) {
     detail::MessageChannel& channel = this->channel();
     if constexpr (detail::kIsWord<T>) {
-      const std::uint64_t word = detail::word_of(value);
-      return channel.put_words({&word, 1}, timeout) == 1;
+      return channel.put_word(detail::word_of(value), timeout);
     } else if constexpr (detail::kIsPlain<T> || detail::kIsPlainRow<T>) {
       return channel.put(detail::plain_bytes(value), {}, timeout);
     } else {
@@ -64,10 +63,11 @@ class Queue {
   std::optional<T> get(Time timeout) {
     detail::MessageChannel& channel = this->channel();
     if constexpr (detail::kIsWord<T>) {
+      std::uint64_t word = 0;
+      if (channel.take_word_at_once(word)) return of_word(word);
       if (!channel.is_joinable()) {
-        std::uint64_t word = 0;
         if (channel.take_words({&word, 1}, timeout) == 0) return std::nullopt;
-        return detail::value_of_bytes<T>(std::as_bytes(std::span(&word, 1)));
+        return of_word(word);
       }
     }
     detail::TakenMessage taken;
@@ -152,6 +152,8 @@ class Queue {
     if (channel_ == nullptr) throw UsageError("this Queue is none: make it with options, or assign one to it");
     return *channel_;
   }
+
+  static T of_word(std::uint64_t word) { return detail::value_of_bytes<T>(std::as_bytes(std::span(&word, 1))); }
 
   /// Errors end what was in hand too.
   static T value_of(detail::MessageChannel& channel, const detail::TakenMessage& taken) {

@@ -1,0 +1,75 @@
+// Work through queues: the program puts numbers, ranks square them, and one of the ranks dies at it.
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "retinue/ipc/queue.h"
+#include "retinue/launch/process.h"
+#include "retinue/launch/spawn.h"
+
+namespace {
+
+// [worker]
+struct Square {
+  std::uint64_t number;
+  std::uint64_t square;
+};
+
+constexpr std::uint64_t kNone = 1000;
+
+void work(int, std::uint64_t deadly, retinue::Queue<std::uint64_t> numbers, retinue::Queue<Square> squares) {
+  try {
+    for (;;) {
+      const std::uint64_t number = numbers.get();
+      if (number == deadly) raise(SIGKILL);  // With a number in hand.
+      squares.put({number, number * number});
+      numbers.task_done();
+    }
+  } catch (const retinue::Closed&) {
+    // All numbers are done.
+  }
+}
+// [/worker]
+
+void tell(retinue::Queue<std::string> lines) {
+  lines.put("it is there");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  retinue::Runtime runtime(argc, argv);
+
+  // [pool]
+  retinue::Queue<std::uint64_t> numbers(
+      {.capacity = 16, .on_consumer_death = retinue::OnConsumerDeath::kRedeliver, .joinable = true});
+  retinue::Queue<Square> squares({.capacity = 64});
+  for (std::uint64_t number = 0; number < 10; ++number) numbers.put(number);
+
+  // Two calls, so that the death of one rank does not end the other.
+  auto first = retinue::spawn<work>({.nprocs = 1, .join = false}, 3, numbers, squares);
+  first.wait();  // It died with 3 in hand.
+  auto second = retinue::spawn<work>({.nprocs = 1, .join = false}, kNone, numbers, squares);
+  numbers.join();   // Until every number is done.
+  numbers.close();  // The rank's get() throws Closed.
+  second.wait();
+  // [/pool]
+
+  std::set<std::uint64_t> seen;
+  while (const auto square = squares.try_get())
+    if (square->square == square->number * square->number) seen.insert(square->number);
+  fmt::print("squares: {} of 10, lost: {}\n", seen.size(), numbers.lost());
+
+  // [sender]
+  retinue::Queue<std::string> lines({.capacity = 4});
+  retinue::Process<tell> sender(lines);
+  sender.start();
+  sender.join();  // The sender is gone; what it put is not.
+  fmt::print("{}\n", lines.get());
+  // [/sender]
+  return seen.size() == 10 ? 0 : 1;
+}

@@ -1,0 +1,19 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "support/started_program.h"
+
+namespace {
+
+TEST(HogwildExample, TrainsOneModelWithoutLocksAndShowsTheSynchronousCurveBesideIt) {
+  retinue::test::StartedProgram program("hogwild", {"--sync", "20"});
+  const std::string output = program.read_all();
+  EXPECT_EQ(program.wait_for_all(), 0) << output;
+  EXPECT_NE(output.find("loss      hogwild  in rounds\n"), std::string::npos) << output;
+  EXPECT_NE(output.find("\n100 % "), std::string::npos) << output;
+  EXPECT_NE(output.find("hogwild: in rounds of 20 batches: accuracy=0."), std::string::npos) << output;
+  EXPECT_NE(output.find("hogwild: ok accuracy=0."), std::string::npos) << output;
+}
+
+}  // namespace
