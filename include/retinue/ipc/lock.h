@@ -70,7 +70,7 @@ class BasicLock {
   BasicLock() = default;
   explicit BasicLock(SharedBlock block) : block_(std::move(block)) {}
 
-  SharedBlock block_;
+  const SharedBlock& block() const noexcept { return block_; }
 
  private:
   friend class Condition;
@@ -82,6 +82,8 @@ class BasicLock {
   /// For Condition: gives up all levels of an RLock, and takes as many again.
   std::uint32_t give_up();
   void take_again(std::uint32_t depth);
+
+  SharedBlock block_;
 };
 
 /// A lock that a thread can take once, as Python's multiprocessing.Lock, but that only its holder can release: what one
@@ -96,7 +98,7 @@ class Lock : public BasicLock {
 
   template <class Archive>
   void save(Archive& archive) const {
-    archive(block_);
+    archive(block());
   }
   template <class Archive>
   void load(Archive& archive) {
@@ -120,7 +122,7 @@ class RLock : public BasicLock {
   static RLock create(const std::shared_ptr<JobMemory>& memory);
   template <class Archive>
   void save(Archive& archive) const {
-    archive(block_);
+    archive(block());
   }
   template <class Archive>
   void load(Archive& archive) {
