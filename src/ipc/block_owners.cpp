@@ -44,7 +44,16 @@ std::uint32_t& JobMemory::holds_of(std::uint32_t index, std::uint32_t generation
   return holds.count;
 }
 
+void JobMemory::check_process(const char* operation) const {
+  if (owner_pid_ == 0 || is_of_this_process()) return;
+  throw UsageError(fmt::format(
+      "JobMemory::{}: this process was forked by fork(), not by Retinue, and is no process of the job: what it held "
+      "would never be given back; start it by spawn with StartMethod::kFork, or by Process",
+      operation));
+}
+
 void JobMemory::retain(const BlockHandle& handle) {
+  check_process("retain");
   const std::uint64_t bit = owner_bit(own_slot());
   const std::lock_guard counting(holds_mutex_);
   const LockedBlocks blocks(*this);
@@ -115,12 +124,17 @@ void JobMemory::carry(const BlockHandle& handle, std::span<const BlockHandle> ca
   for (const BlockHandle& other : carried) ++blocks.table().descriptors[other.index].references;
 }
 
+/// Without the table's lock: what a block carries is written before it is handed on, and never changes.
 std::span<const BlockHandle> JobMemory::carried_by(const BlockHandle& handle) const {
-  const LockedBlocks blocks(*this);
-  return {at<BlockHandle>(handle.offset), blocks.alive(handle, "carried_by").carried_count};
+  const BlockDescriptor* const block = handle.index < kMaxBlocks ? &header().blocks.descriptors[handle.index] : nullptr;
+  if (block == nullptr || block->used.load(std::memory_order_acquire) == 0 || block->generation != handle.generation)
+    throw UsageError(
+        fmt::format("JobMemory::carried_by: block {} at offset {} is not alive", handle.index, handle.offset));
+  return {at<BlockHandle>(handle.offset), block->carried_count};
 }
 
 void JobMemory::hand_over(const BlockHandle& handle, const BlockHandle& holder) {
+  check_process("hand_over");
   const std::uint64_t bit = owner_bit(own_slot());
   const std::lock_guard counting(holds_mutex_);
   const LockedBlocks blocks(*this);

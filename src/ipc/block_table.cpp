@@ -108,6 +108,7 @@ std::uint32_t find_descriptor(const JobMemory& memory) {
 }  // namespace
 
 BlockHandle JobMemory::allocate(std::size_t bytes) {
+  check_process("allocate");
   const std::uint64_t bit = owner_bit(own_slot());
   const std::lock_guard counting(holds_mutex_);
   const LockedBlocks blocks(*this);

@@ -23,6 +23,7 @@ struct BlockDescriptor {
   std::uint32_t carried_count;  ///< BlockHandles at the block's start: what it carries.
   std::uint32_t holder;         ///< Index + 1 of the block that holds this one; 0: none.
   std::uint32_t held_count;     ///< Blocks that this one holds.
+  std::uint32_t next_unowned;   ///< Index + 1 of the next one to be freed, while that goes on; 0: none.
   std::atomic<std::uint64_t> owners[kOwnerWords];
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "retinue/base/error.h"
 
@@ -52,24 +51,33 @@ const BlockHandle* LockedBlocks::carried(const BlockDescriptor& block) const {
   return memory_.at<BlockHandle>(table().data_offset + block.first_page * table().page_bytes);
 }
 
+/// A list through the descriptors: nothing here may fail for want of memory.
 void LockedBlocks::free_if_unowned(std::uint32_t index) const {
-  std::vector<std::uint32_t> unowned = {index};
-  while (!unowned.empty()) {
-    const std::uint32_t next = unowned.back();
-    unowned.pop_back();
+  if (!is_used(table().descriptors[index]) || has_owner(table().descriptors[index])) return;
+  table().descriptors[index].next_unowned = 0;
+  std::uint32_t unowned = index + 1;
+  const auto free_later = [&](std::uint32_t other) {
+    if (has_owner(table().descriptors[other])) return;
+    table().descriptors[other].next_unowned = unowned;
+    unowned = other + 1;
+  };
+  while (unowned != 0) {
+    const std::uint32_t next = unowned - 1;
     BlockDescriptor& block = table().descriptors[next];
-    if (!is_used(block) || has_owner(block)) continue;
+    unowned = block.next_unowned;
     block.used.store(0, std::memory_order_relaxed);
     for (std::uint32_t i = 0; i < block.carried_count; ++i) {
-      BlockDescriptor* const other = find(carried(block)[i]);
+      const BlockHandle handle = carried(block)[i];
+      BlockDescriptor* const other = find(handle);
       if (other == nullptr || other->references == 0) continue;
-      if (--other->references == 0) unowned.push_back(carried(block)[i].index);
+      --other->references;
+      free_later(handle.index);
     }
     for (std::uint32_t i = 0; block.held_count != 0 && i < table().descriptor_end; ++i) {
       if (table().descriptors[i].holder != next + 1) continue;
       table().descriptors[i].holder = 0;
       --block.held_count;
-      unowned.push_back(i);
+      free_later(i);
     }
     mark_pages(block, 0);
     table().lowest_free_page = std::min(table().lowest_free_page, block.first_page);

@@ -98,6 +98,8 @@ MessageRing::Step MessageRing::step_to_put(RingPosition& at, SlotState seen) {
 MessageRing::Step MessageRing::find(RingSide& side, Access access, RingPosition& at) {
   const bool puts = &side == &header_->put;
   const std::uint64_t user = side.user.load(std::memory_order_acquire);
+  // The side may be another's by now, or everybody's.
+  if (access == Access::kSolo && (user & ~RingUser::kTurns) != RingUser::self(memory_)) return Step::kAgain;
   auto& position = access == Access::kSolo ? side.alone[RingUser::turn_of(user)] : side.hint;
   at.value = position.load(std::memory_order_relaxed);
   for (;;) {
@@ -204,7 +206,7 @@ MessageRing::Step MessageRing::step_to_take(RingPosition& at, SlotState seen) {
       change(at.index(), seen, seen.with(SlotPhase::kSealed));  // Else a late put was first, and counts.
       return Step::kAgain;
     case SlotPhase::kSealed:
-      return Step::kClosed;
+      return settle_the_dead() ? Step::kWait : Step::kClosed;
     case SlotPhase::kWriting:
       return resolve(at.index(), seen) ? Step::kAgain : Step::kWait;
     case SlotPhase::kTaken:
@@ -212,7 +214,9 @@ MessageRing::Step MessageRing::step_to_take(RingPosition& at, SlotState seen) {
       at = at.next(capacity_);
       return Step::kAgain;
     case SlotPhase::kFull:
-      break;  // A writer was quicker than this look.
+      // To be delivered again: take_from_behind() has those. Else a writer was quicker than this look.
+      if (seen.owner() != 0) at = at.next(capacity_);
+      break;
   }
   return Step::kAgain;
 }
@@ -248,7 +252,7 @@ bool MessageRing::take_at(std::uint32_t index, SlotState seen, TakenSlot& taken)
 }
 
 RingResult MessageRing::try_take(TakenSlot& taken) {
-  if (header_->behind.load(std::memory_order_seq_cst) != 0 && take_from_behind(taken)) return RingResult::kDone;
+  if (is_any_behind() && take_from_behind(taken)) return RingResult::kDone;
   RingPosition at{header_->get.hint.load(std::memory_order_relaxed)};
   for (;;) {
     const SlotState seen(state_of(at.index()).load(std::memory_order_seq_cst));
@@ -284,7 +288,11 @@ bool MessageRing::finish(const TakenSlot& taken) {
   if (!has_words_ && wide_slot(taken.index).bytes == WideSlot::kInParcel) {
     wide_slot(taken.index).bytes = WideSlot::kParcelDone;  // From here on nobody gets it again.
     RETINUE_CRASH_POINT();
-    drop_parcel(taken.index, in_hand);
+    try {
+      drop_parcel(taken.index, in_hand);
+    } catch (const Error&) {
+      // It goes with the queue; the slot must not wait for that.
+    }
   }
   RETINUE_CRASH_POINT();
   const bool is_mine = change(taken.index, in_hand, in_hand.emptied());

@@ -133,6 +133,10 @@ class MessageRing {
   bool take_from_behind(TakenSlot& taken);
   bool take_at(std::uint32_t index, SlotState seen, TakenSlot& taken);
 
+  bool is_any_behind() const { return (header_->behind.load(std::memory_order_seq_cst) & 1) != 0; }
+  bool settle_the_dead();
+  std::optional<std::uint64_t> sum_if_finished() const;
+
   bool resolve(std::uint32_t index, SlotState seen);
   bool resolve_taken(std::uint32_t index, SlotState seen);
   void drop_parcel(std::uint32_t index, SlotState seen);

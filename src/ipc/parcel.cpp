@@ -14,7 +14,12 @@ BlockHandle store_parcel(JobMemory& memory, std::initializer_list<std::string_vi
   const BlockHandle parcel = memory.allocate(bytes);
   char* to = memory.at<char>(parcel.offset) + carried.size() * sizeof(BlockHandle);
   for (const std::string_view piece : pieces) to = std::copy(piece.begin(), piece.end(), to);
-  memory.carry(parcel, carried);
+  try {
+    memory.carry(parcel, carried);
+  } catch (...) {
+    memory.release(parcel);
+    throw;
+  }
   return parcel;
 }
 

@@ -18,6 +18,10 @@ enum class SlotPhase : std::uint64_t {
   kSealed = 5,     ///< The queue was closed before this position: nothing comes any more.
 };
 
+/// In place of a full slot's owner: its message was in the hand of a process that died, and the get hint may be past
+/// it.
+constexpr std::uint32_t kRedelivered = 1;
+
 /// A slot's state word. The lap says which pass over the ring it belongs to, so that a word never comes back.
 class SlotState {
  public:
@@ -96,7 +100,7 @@ struct RingHeader {
   alignas(128) RingBell not_empty;
   alignas(128) RingBell done;
   alignas(128) std::atomic<std::uint64_t> lost;  ///< Messages that died with who had them in hand.
-  std::atomic<std::uint64_t> behind;  ///< Counts messages that became full again before the get hint; 0: none.
+  std::atomic<std::uint64_t> behind;             ///< Odd: some kRedelivered message may be there; grows with each.
 
   static constexpr std::uint64_t kMagic = 0x474e495245554552ull;
 };

@@ -48,9 +48,10 @@ bool MessageRing::resolve_taken(std::uint32_t index, SlotState seen) {
   if (header_->redelivers != 0 && !is_done) {
     RETINUE_CRASH_POINT();
     // Before the message is there: to look for it in vain costs little.
-    header_->behind.fetch_add(1, std::memory_order_seq_cst);
+    std::uint64_t count = header_->behind.load(std::memory_order_seq_cst);
+    while (!header_->behind.compare_exchange_weak(count, (count + 2) | 1, std::memory_order_seq_cst)) continue;
     RETINUE_CRASH_POINT();
-    change(index, seen, seen.with(SlotPhase::kFull));
+    change(index, seen, seen.with(SlotPhase::kFull, kRedelivered));
     return true;
   }
   if (!has_words_) drop_parcel(index, seen);
@@ -59,23 +60,34 @@ bool MessageRing::resolve_taken(std::uint32_t index, SlotState seen) {
   return true;
 }
 
-/// A message that was taken before, by a process that died with it: the hint has passed it.
+/// A message that was taken before, by a process that died with it: the hint may have passed it.
 bool MessageRing::take_from_behind(TakenSlot& taken) {
   const std::uint64_t count = header_->behind.load(std::memory_order_seq_cst);
-  const RingPosition hint{header_->get.hint.load(std::memory_order_relaxed)};
   bool is_any = false;
   for (std::uint32_t index = 0; index < capacity_; ++index) {
     const SlotState seen(state_of(index).load(std::memory_order_seq_cst));
-    if (seen.phase() != SlotPhase::kFull) continue;
-    const std::int64_t ahead = seen.laps_ahead_of(hint.lap());
-    if (ahead > 0 || (ahead == 0 && index >= hint.index())) continue;
+    // Somebody may be about to make it full again, having counted it.
+    if (seen.phase() == SlotPhase::kTaken && owner_is_reaped(memory_, seen.owner())) is_any = true;
+    if (seen.phase() != SlotPhase::kFull || seen.owner() != kRedelivered) continue;
     is_any = true;
     if (take_at(index, seen, taken)) return true;
   }
-  // Only where no further one came meanwhile.
+  // Only where no further one was counted meanwhile.
   std::uint64_t expected = count;
-  if (!is_any) header_->behind.compare_exchange_strong(expected, 0, std::memory_order_seq_cst);
+  if (!is_any) header_->behind.compare_exchange_strong(expected, count & ~std::uint64_t{1}, std::memory_order_seq_cst);
   return false;
+}
+
+/// At the end of a closed queue: whether a dead process still had a message in hand, which comes again or is lost.
+bool MessageRing::settle_the_dead() {
+  bool is_any = is_any_behind();
+  for (std::uint32_t index = 0; index < capacity_; ++index) {
+    const SlotState seen(state_of(index).load(std::memory_order_seq_cst));
+    if (seen.phase() != SlotPhase::kTaken || !owner_is_gone(memory_, seen.owner())) continue;
+    resolve(index, seen);
+    is_any = true;
+  }
+  return is_any;
 }
 
 bool MessageRing::sweep(std::uint32_t first, std::uint32_t count) {
@@ -89,8 +101,7 @@ bool MessageRing::sweep(std::uint32_t first, std::uint32_t count) {
 
 bool MessageRing::has_message() const {
   const RingPosition at{header_->get.hint.load(std::memory_order_relaxed)};
-  return SlotState(state_of(at.index()).load(std::memory_order_seq_cst)).phase() == SlotPhase::kFull ||
-         header_->behind.load(std::memory_order_seq_cst) != 0;
+  return SlotState(state_of(at.index()).load(std::memory_order_seq_cst)).phase() == SlotPhase::kFull || is_any_behind();
 }
 
 bool MessageRing::has_room() const {
@@ -113,12 +124,29 @@ bool MessageRing::is_full() const {
   return true;
 }
 
-bool MessageRing::is_finished() const {
+/// The sum of all state words, if no slot has a message that is not done.
+std::optional<std::uint64_t> MessageRing::sum_if_finished() const {
+  std::uint64_t sum = 0;
   for (std::uint32_t index = 0; index < capacity_; ++index) {
-    const SlotPhase phase = SlotState(state_of(index).load(std::memory_order_seq_cst)).phase();
-    if (phase != SlotPhase::kEmpty && phase != SlotPhase::kSealed && phase != SlotPhase::kAbandoned) return false;
+    const SlotState seen(state_of(index).load(std::memory_order_seq_cst));
+    const SlotPhase phase = seen.phase();
+    if (phase != SlotPhase::kEmpty && phase != SlotPhase::kSealed && phase != SlotPhase::kAbandoned)
+      return std::nullopt;
+    sum += seen.word();
   }
-  return true;
+  return sum;
+}
+
+/// Who has a message in hand may put another one into a slot that was looked at already. Words only grow: two equal
+/// sums mean that nothing happened between.
+bool MessageRing::is_finished() const {
+  std::optional<std::uint64_t> sum = sum_if_finished();
+  while (sum) {
+    const std::optional<std::uint64_t> again = sum_if_finished();
+    if (again == sum) return true;
+    sum = again;
+  }
+  return false;
 }
 
 }  // namespace retinue

@@ -1,5 +1,6 @@
 #include "ipc/ring_user.h"
 
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,6 +22,13 @@ thread_local constinit RingUser::Known RingUser::known;
 
 void RingUser::know(const JobMemory& memory) {
   static std::atomic<std::uint32_t> count{0};
+  // A fork is another one.
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { known = {}; });
+  if (!memory.is_of_this_process()) {
+    known = {&memory, memory.own_slot(),
+             kEverybody};  // Forked without Retinue's knowledge: it shares its parent's slot.
+    return;
+  }
   const std::uint64_t number = count.fetch_add(1, std::memory_order_relaxed) % 0x7fffffffu + 1;
   const bool is_main = syscall(SYS_gettid) == getpid();
   known = {&memory, memory.own_slot(), number << kThreadShift | (is_main ? kIsMain : 0) | own_owner(memory)};

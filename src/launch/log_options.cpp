@@ -199,20 +199,25 @@ void PreparedLogs::make_files() {
       if (errno == EEXIST) refuse_directory(request_.directory, "is being used by another start at the same time");
       throw SystemError("making " + folder, errno);
     }
+    ++folders_made_;
     for (const std::uint32_t bit : {kStdoutBit, kStderrBit}) make_file(request_.file_of(rank, bit));
   }
-  for (const std::uint32_t bit : {kStdoutBit, kStderrBit}) make_file(request_.copy_file_of(bit));
+  for (const std::uint32_t bit : {kStdoutBit, kStderrBit}) {
+    make_file(request_.copy_file_of(bit));
+    copies_made_ |= bit;
+  }
 }
 
 void PreparedLogs::remove_files() noexcept {
   if (request_.directory.empty()) return;
-  for (int rank = 0; rank < static_cast<int>(request_.ranks.size()); ++rank) {
+  for (int rank = 0; rank < folders_made_; ++rank) {
     for (const std::uint32_t bit : {kStdoutBit, kStderrBit})
       if (const std::string path = request_.file_of(rank, bit); !path.empty()) unlink(path.c_str());
-    if (rmdir(request_.rank_directory(rank).c_str()) != 0) break;  // Later ones were not made.
+    rmdir(request_.rank_directory(rank).c_str());
   }
   for (const std::uint32_t bit : {kStdoutBit, kStderrBit})
-    if (const std::string path = request_.copy_file_of(bit); !path.empty()) unlink(path.c_str());
+    if (const std::string path = request_.copy_file_of(bit); !path.empty() && (copies_made_ & bit) != 0)
+      unlink(path.c_str());
   if (request_.is_temporary) rmdir(request_.directory.c_str());
 }
 

@@ -26,6 +26,10 @@ class PreparedLogs {
   void make_files();
   void remove_files() noexcept;
 
+  // What was made here, and so may be removed: another start may use the same folder.
+  int folders_made_ = 0;
+  std::uint32_t copies_made_ = 0;
+
   LogRequest request_;
   bool is_kept_ = false;
 };

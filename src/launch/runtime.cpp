@@ -155,6 +155,7 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
   } catch (...) {
     kill(guardian, SIGKILL);
     waitpid(guardian, nullptr, __WALL);
+    guardian = 0;
     throw;
   }
   fault_point("program.runtime");

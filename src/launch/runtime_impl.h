@@ -28,6 +28,7 @@ class Runtime::Impl {
 
   /// In the program, when the guardian is dead: ends what the job's ranks left behind. Errors: SystemError.
   void sweep() {
+    if (!spare_descriptors) return sweep_job(*memory);
     spare_descriptors->lend([this] { sweep_job(*memory); });
   }
 

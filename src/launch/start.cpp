@@ -164,7 +164,12 @@ pid_t fork_closure(const Runtime::Impl& runtime, std::uint32_t index, std::uint3
   const ContextRecord& record = context_record(*runtime.memory, index);
   ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
   const pid_t parent = getpid();
-  runtime.memory->retain_holds_for(record.slots[rank]);
+  try {
+    runtime.memory->retain_holds_for(record.slots[rank]);
+  } catch (const Error&) {
+    send_to_guardian(runtime, {ControlKind::kAdopt, index, rank, 0});
+    return 0;
+  }
   const pid_t pid = fork();
   if (pid == 0) {
     die_with_parent(parent);

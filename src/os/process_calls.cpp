@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -105,6 +106,22 @@ pid_t fork_to_execute(const std::function<void()>& body, std::size_t) {
 
 #else
 
+namespace {
+
+/// The caller stands still until the child has executed: a folder or a file on a file system that does not answer must
+/// not keep it for ever. Executing ends the timer.
+void end_if_stuck() {
+  sigevent event{};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGKILL;
+  itimerspec limit{};
+  limit.it_value.tv_sec = 30;
+  timer_t timer{};
+  if (timer_create(CLOCK_MONOTONIC, &event, &timer) == 0) timer_settime(timer, 0, &limit, nullptr);
+}
+
+}  // namespace
+
 pid_t fork_to_execute(const std::function<void()>& body, std::size_t stack_bytes) {
   constexpr std::size_t kGuardBytes = 64 << 10;
   const std::size_t bytes = stack_bytes + kGuardBytes;
@@ -119,6 +136,7 @@ pid_t fork_to_execute(const std::function<void()>& body, std::size_t stack_bytes
   sigprocmask(SIG_BLOCK, &all, &before);
   char** const environment = environ;
   const auto run = [](void* argument) -> int {
+    end_if_stuck();
     run_to_execution(*static_cast<const std::function<void()>*>(argument));
   };
   const pid_t pid = clone(run, static_cast<char*>(stack) + bytes, CLONE_VM | CLONE_VFORK | SIGCHLD,

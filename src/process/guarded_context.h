@@ -100,6 +100,8 @@ class GuardedContext {
     FileStamp error_file_before;
     int ladder_signal = 0;  ///< The last that the ladder sent it.
     std::optional<Clock::time_point> exit_by;
+    std::chrono::nanoseconds cpu_seen{0};  ///< That it had used when `exit_by` was set.
+    int extensions = 0;                    ///< Of `exit_by`.
     bool ended = false;
   };
 
@@ -116,6 +118,7 @@ class GuardedContext {
   /// SIGKILL did not end it in time: the job goes on without it.
   void abandon(Member& member);
   Clock::duration time_to_exit() const;
+  bool extend_exit(Member& member, Clock::time_point now) const;
   /// Makes failures of ranks that returned, but do not exit.
   void stop_lingering(Clock::time_point now);
   bool leaves_time() const { return phase_ == Phase::kRunning || phase_ == Phase::kTerminating; }

@@ -34,6 +34,7 @@ void Guardian::reap() {
     rusage usage{};
     if (wait4(pid, &status, __WALL, &usage) != pid) continue;
     if (program_report_.owns(pid)) program_report_.on_exit();
+    watcher_.on_exit(pid);
     for (const auto& context : contexts_) {
       if (!context->owns(pid)) continue;
       context->on_exit(pid, status, use_of(usage));

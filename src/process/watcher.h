@@ -24,6 +24,10 @@ class Watcher {
   /// A rank that somebody else forked.
   void add(pid_t pid) const;
   bool owns(pid_t pid) const { return pid != 0 && pid == pid_; }
+  /// It was reaped: its pid may be another's soon.
+  void on_exit(pid_t pid) {
+    if (pid == pid_) pid_ = 0;
+  }
   /// The guardian has left nothing behind and ends: so does the watcher.
   void end();
 

@@ -35,7 +35,6 @@ class KnownStorages {
   void remember(const SharedBlock& block, const c10::Storage& storage) {
     const std::lock_guard lock(mutex_);
     Known& known = storages_[block.data()];
-    if (known.generation == block.handle().generation && known.storage.use_count() != 0) return;
     known = {block.handle().generation, storage.getWeakStorageImpl()};
     if (storages_.size() >= next_sweep_) sweep();
   }
@@ -43,8 +42,10 @@ class KnownStorages {
   c10::Storage find_or_make(const SharedBlock& block, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     Known& known = storages_[block.data()];
+    // Who has the storage may have given it other memory since.
     if (known.generation == block.handle().generation)
-      if (auto storage = known.storage.lock()) return c10::Storage(std::move(storage));
+      if (auto storage = known.storage.lock(); storage && storage->data() == block.data() && storage->nbytes() >= bytes)
+        return c10::Storage(std::move(storage));
     c10::Storage made(c10::Storage::use_byte_size_t(), bytes, data_of(block), /*allocator=*/nullptr,
                       /*resizable=*/false);
     known = {block.handle().generation, made.getWeakStorageImpl()};
@@ -85,11 +86,12 @@ void share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>
   if (storage.device_type() != c10::kCPU)
     throw UsageError(c10::str("sharing a tensor: it is on ", storage.device().str(),
                               "; job memory holds CPU tensors: move it with tensor.cpu()"));
-  if (is_shared(storage.data_ptr()) || storage.nbytes() == 0) return;
-  c10::DataPtr shared = allocate_shared(memory, storage.nbytes());
-  std::memcpy(shared.get(), storage.data(), storage.nbytes());
+  if (storage.nbytes() == 0) return;
   c10::StorageImpl* const own = storage.unsafeGetStorageImpl();
   own->set_resizable(false);  // It would grow out of its block, and others would not see it.
+  if (is_shared(storage.data_ptr())) return;
+  c10::DataPtr shared = allocate_shared(memory, storage.nbytes());
+  std::memcpy(shared.get(), storage.data(), storage.nbytes());
   own->set_data_ptr_noswap(std::move(shared));
 }
 

@@ -106,6 +106,8 @@ class JobMemory {
   void set_lock_patience(std::chrono::nanoseconds patience) noexcept { lock_patience_ = patience; }
   std::chrono::nanoseconds lock_patience() const noexcept { return lock_patience_; }
   static constexpr std::uint32_t kNoSlot = 0xffffffffu;
+  /// False in a process that was forked without Retinue's knowledge: the slot is its parent's.
+  bool is_of_this_process() const noexcept;
 
  private:
   JobMemory(int memfd, std::byte* base, std::size_t capacity);
@@ -116,7 +118,7 @@ class JobMemory {
     std::uint32_t count = 0;
   };
   std::uint32_t& holds_of(std::uint32_t index, std::uint32_t generation);
-  bool is_of_this_process() const noexcept;
+  void check_process(const char* operation) const;
 
   int memfd_;
   std::byte* base_;
