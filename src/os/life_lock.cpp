@@ -1,5 +1,6 @@
 #include "os/life_lock.h"
 
+#include <cerrno>
 #include <cstring>
 
 #include "retinue/base/error.h"
@@ -17,12 +18,24 @@ void LifeLock::reset() {
 }
 
 void LifeLock::take() {
-  const int error = pthread_mutex_lock(&mutex_);
+  // Who waits for the owner's end may have come before the owner, and left a bit in a lock that nobody holds.
+  bool is_awaited = false;
+  int error = 0;
+  while ((error = pthread_mutex_trylock(&mutex_)) == EBUSY) {
+    std::uint32_t seen = kWaiters;
+    if (word().compare_exchange_strong(seen, 0, std::memory_order_acq_rel)) {
+      is_awaited = true;
+    } else if ((seen & ~kWaiters) != 0) {
+      error = pthread_mutex_lock(&mutex_);  // It has an owner.
+      break;
+    }
+  }
   if (error == EOWNERDEAD) {
     pthread_mutex_consistent(&mutex_);
   } else if (error != 0) {
     throw SystemError("taking a process's life lock", error);
   }
+  if (is_awaited) word().fetch_or(kWaiters, std::memory_order_acq_rel);
 }
 
 std::atomic<std::uint32_t>& LifeLock::word() const noexcept {

@@ -131,6 +131,16 @@ TEST(ForkToExecute, RunsNoHandlerOfTheCaller) {
   EXPECT_EQ(handled, 0);
 }
 
+/// As a program that fails before its guardian has come so far.
+TEST(LifeLock, IsTakenAlsoWhereSomebodyWaitsForItsOwnersEndAlready) {
+  static retinue::LifeLock life;  // In the thread's robust list to its end.
+  life.reset();
+  life.word().fetch_or(retinue::LifeLock::kWaiters);
+  life.take();
+  EXPECT_EQ(life.word().load() & ~retinue::LifeLock::kWaiters, static_cast<std::uint32_t>(gettid()));
+  EXPECT_NE(life.word().load() & retinue::LifeLock::kWaiters, 0u) << "the kernel would wake nobody";
+}
+
 /// Not being able to look is no empty list.
 TEST(ChildrenOfSelf, NeedsADescriptor) {
 #ifdef __SANITIZE_ADDRESS__
