@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "build_facts.h"
 #include "retinue/base/deadline.h"
 
 namespace retinue::bench {
@@ -50,9 +51,8 @@ bool wait_readable(int channel, const Deadline& deadline) {
 
 std::string peer_python() {
   if (const char* named = std::getenv("RETINUE_PEER_PYTHON"); named != nullptr && *named != '\0') return named;
-  for (const char* python : {RETINUE_SOURCE_DIR "/.retinue/venv-peer-torch/bin/python3", RETINUE_TORCH_PYTHON}) {
+  for (const std::string& python : {source_folder() + "/.retinue/venv-peer-torch/bin/python3", build_python()})
     if (fs::exists(python)) return python;
-  }
   return "";
 }
 
@@ -87,7 +87,7 @@ void Peer::start() {
 }
 
 void Peer::start_process(const std::string& python, int rank) {
-  const std::string script = RETINUE_SOURCE_DIR "/bench/peers/" + script_;
+  const std::string script = source_folder() + "/bench/peers/" + script_;
   std::vector<std::string> variables = environment_of(rank, processes_, folder_);
   std::vector<char*> environment;
   for (std::string& variable : variables) environment.push_back(variable.data());
