@@ -82,9 +82,20 @@ void enter_process_slot(JobMemory& memory, std::uint32_t index) {
 }
 
 void free_process_slot(JobMemory& memory, std::uint32_t index) {
+  ProcessSlot& slot = process_slot(memory, index);
+  std::atomic_ref(slot.context).store(ProcessSlot::kNoContext, std::memory_order_release);
+  // An abandoned process may still write to what it held: the guardian frees it when that has ended at last.
+  if (slot.abandoned_in != 0) return;
   memory.release_all(index);
-  process_slot(memory, index).context = ProcessSlot::kNoContext;
-  process_slot(memory, index).state.store(ProcessState::kFree, std::memory_order_release);
+  slot.state.store(ProcessState::kFree, std::memory_order_release);
+}
+
+bool free_abandoned_slot(JobMemory& memory, std::uint32_t index) {
+  ProcessSlot& slot = process_slot(memory, index);
+  if (std::atomic_ref(slot.context).load(std::memory_order_acquire) != ProcessSlot::kNoContext) return false;
+  slot.abandoned_in = 0;
+  free_process_slot(memory, index);
+  return true;
 }
 
 }  // namespace retinue
