@@ -52,9 +52,8 @@ int main(int argc, char** argv) try {
   // Before the Runtime, which cannot be made on a machine that is ill enough.
   if (argc == 2 && command == "doctor") return retinue::doctor_command();
   mallopt(M_ARENA_MAX, 1);  // Threads here allocate next to nothing: an arena would be 128 MiB to map and unmap.
-  // What looks at jobs is none itself.
   std::optional<retinue::Runtime> runtime;
-  if (!retinue::is_job_command(command)) runtime.emplace(argc, argv);
+  if (command == "run") runtime.emplace(argc, argv);
   CLI::App app("Starts and looks after programs of several processes.", "retinue");
   app.set_version_flag("--version", RETINUE_VERSION);
   app.require_subcommand(1);
