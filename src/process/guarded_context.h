@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <bitset>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -97,6 +98,7 @@ class GuardedContext {
   void hand_over_abandoned(std::vector<AbandonedRank>& to);
 
   bool has_member(std::uint32_t process_slot_index) const;
+  std::bitset<kMaxProcesses> member_slots() const;
   StartKind kind() const { return request_.kind; }
   std::uint32_t index() const { return index_; }
   std::uint32_t parent_slot() const { return record().parent_slot; }

@@ -104,6 +104,12 @@ void GuardedContext::tell_failure(std::chrono::milliseconds patience) const {
   }
 }
 
+std::bitset<kMaxProcesses> GuardedContext::member_slots() const {
+  std::bitset<kMaxProcesses> slots;
+  for (const Member& member : members_) slots.set(member.slot);
+  return slots;
+}
+
 void GuardedContext::publish_end() {
   // The sentinel first: who hears of the end finds it readable. Others may hold a copy by accident, so that its closing
   // alone would not do.

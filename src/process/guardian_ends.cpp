@@ -47,7 +47,10 @@ void Guardian::reap() {
 void Guardian::end_contexts() {
   stop_contexts_of_dead_parents();
   for (const auto& context : contexts_) context->hand_over_abandoned(abandoned_);
-  const bool last = std::all_of(contexts_.begin(), contexts_.end(), [](const auto& each) { return each->is_done(); });
+  const auto is_done = [](const auto& each) { return each->is_done(); };
+  // What ranks that are dead now had sent is here: what they reserved beyond that was never sent.
+  if (std::any_of(contexts_.begin(), contexts_.end(), is_done)) receive_requests();
+  const bool last = std::all_of(contexts_.begin(), contexts_.end(), is_done);
   // Orphans cannot be told apart by context; while another one runs they may be its own.
   if (last && !contexts_.empty()) sweep_orphans();
   // A context whose ranks started others ends after those.
@@ -56,10 +59,13 @@ void Guardian::end_contexts() {
              return context->has_member(other->parent_slot());
            });
   };
+  is_end_held_ = false;
   for (;;) {
     const auto found = std::find_if(contexts_.begin(), contexts_.end(), is_finished);
     if (found == contexts_.end()) break;
     const std::uint32_t index = (*found)->index();
+    is_end_held_ = !free_starts_of_members(**found);
+    if (is_end_held_) break;
     (*found)->publish_end();
     contexts_.erase(found);
     if (claim_abandoned(context_record(*setup_.memory, index))) unfreed_.push_back(index);
@@ -91,6 +97,22 @@ void Guardian::free_abandoned_ranks() {
       return false;  // Somebody stopped holds the table of blocks: at another event.
     }
   });
+}
+
+/// What they had reserved for others, or not freed. False: not yet, another process is in the block table.
+bool Guardian::free_starts_of_members(const GuardedContext& context) {
+  const std::bitset<kMaxProcesses> members = context.member_slots();
+  const auto is_theirs = [&](std::uint32_t index) {
+    return members.test(context_record(*setup_.memory, index).parent_slot);
+  };
+  free_ended_contexts();
+  if (std::any_of(unfreed_.begin(), unfreed_.end(), is_theirs)) return false;
+  try {
+    free_starts_of(*setup_.memory, members);
+  } catch (const TimeoutError&) {
+    return false;
+  }
+  return true;
 }
 
 void Guardian::stop_contexts_of_dead_parents() {
