@@ -198,7 +198,7 @@ void Barrier::Impl::sleep(const Place& place, JobDeadline deadline) {
     if (waiters_.at(place.index) != place.word) return;
     throw_if_job_ends(*memory_, "waiting at a barrier");
     // One that died while it let the others go does not wait any more, but has the lock.
-    if (!waiters_.has_dead_waiter() && !state_.mutex.is_left_by_the_dead()) continue;
+    if (!waiters_.has_dead_waiter() && !state_.mutex.is_orphaned()) continue;
     const Locked locked(*this);
     check_living();
   }
