@@ -34,8 +34,10 @@ std::string commit() {
   return name;
 }
 
-std::string cell(const std::optional<double>& value, int digits) {
-  return value ? fmt::format("{:.{}f}", *value, digits) : "-";
+/// Small figures with more digits.
+std::string cell(const std::optional<double>& value) {
+  if (!value) return "-";
+  return fmt::format("{:.{}f}", *value, *value >= 100 ? 1 : *value >= 10 ? 2 : *value >= 0.1 ? 3 : 4);
 }
 
 nlohmann::json to_json(const Row& row) {
@@ -63,12 +65,12 @@ std::string machine_line() {
 }
 
 std::string table(const std::vector<Row>& rows) {
-  std::string text = fmt::format("{:<11}{:<18}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}\n", "case", "variant",
+  std::string text = fmt::format("{:<11}{:<22}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}\n", "case", "variant",
                                  "ranks", "bytes", "ours us", "p99 us", "peer", "peer us", "ratio");
   for (const Row& row : rows) {
-    text += fmt::format("{:<11}{:<18}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}{}\n", row.case_name, row.variant,
-                        row.ranks, row.bytes, cell(row.ours_us, 2), cell(row.p99_us, 2), row.peer, cell(row.peer_us, 1),
-                        cell(row.ratio, 1), row.skipped.empty() ? "" : "  skipped: " + row.skipped);
+    text += fmt::format("{:<11}{:<22}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}{}\n", row.case_name, row.variant,
+                        row.ranks, row.bytes, cell(row.ours_us), cell(row.p99_us), row.peer, cell(row.peer_us),
+                        cell(row.ratio), row.skipped.empty() ? "" : "  skipped: " + row.skipped);
   }
   return text;
 }

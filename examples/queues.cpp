@@ -6,8 +6,10 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "retinue/ipc/queue.h"
+#include "retinue/ipc/simple_queue.h"
 #include "retinue/launch/process.h"
 #include "retinue/launch/spawn.h"
 
@@ -37,6 +39,10 @@ void work(int, std::uint64_t deadly, retinue::Queue<std::uint64_t> numbers, reti
 
 void tell(retinue::Queue<std::string> lines) {
   lines.put("it is there");
+}
+
+void measure(retinue::SimpleQueue<std::vector<float>> steps) {
+  for (int i = 0; i < 1000; ++i) steps.put(std::vector<float>(100, static_cast<float>(i)));
 }
 
 }  // namespace
@@ -71,5 +77,15 @@ int main(int argc, char** argv) {
   sender.join();  // The sender is gone; what it put is not.
   fmt::print("{}\n", lines.get());
   // [/sender]
+
+  // [simple]
+  auto steps = retinue::SimpleQueue<std::vector<float>>::create();
+  retinue::Process<measure> meter(steps);
+  meter.start();
+  meter.join();  // It has put a thousand rows, and is gone.
+  std::size_t rows = 0;
+  for (; !steps.empty(); ++rows) steps.get();
+  // [/simple]
+  fmt::print("rows: {}\n", rows);
   return seen.size() == 10 ? 0 : 1;
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "ipc/crash_point.h"
 #include "ipc/locked_blocks.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
@@ -57,7 +58,9 @@ void JobMemory::retain(const BlockHandle& handle) {
   const std::uint64_t bit = owner_bit(own_slot());
   const std::lock_guard counting(holds_mutex_);
   const LockedBlocks blocks(*this);
+  RETINUE_CRASH_POINT();
   blocks.alive(handle, "retain").owners[own_slot() / 64].fetch_or(bit, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
   ++holds_of(handle.index, handle.generation);
 }
 
@@ -69,7 +72,9 @@ void JobMemory::release(const BlockHandle& handle) {
   BlockDescriptor& block = blocks.alive(handle, "release");
   std::uint32_t& holds = holds_of(handle.index, handle.generation);
   if (holds > 0 && --holds > 0) return;
+  RETINUE_CRASH_POINT();
   block.owners[own_slot() / 64].fetch_and(~bit, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
   blocks.free_if_unowned(handle.index);
 }
 
@@ -77,12 +82,14 @@ void JobMemory::retain(const BlockHandle& handle, std::uint32_t process_slot) {
   const std::uint64_t bit = owner_bit(process_slot);
   const LockedBlocks blocks(*this);
   blocks.alive(handle, "retain").owners[process_slot / 64].fetch_or(bit, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
 }
 
 void JobMemory::release(const BlockHandle& handle, std::uint32_t process_slot) {
   const std::uint64_t bit = owner_bit(process_slot);
   const LockedBlocks blocks(*this);
   blocks.alive(handle, "release").owners[process_slot / 64].fetch_and(~bit, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
   blocks.free_if_unowned(handle.index);
 }
 
@@ -93,6 +100,7 @@ void JobMemory::release_all(std::uint32_t process_slot) {
     BlockDescriptor& block = blocks.table().descriptors[i];
     if (block.used.load(std::memory_order_relaxed) == 0) continue;
     const std::uint64_t before = block.owners[process_slot / 64].fetch_and(~bit, std::memory_order_relaxed);
+    RETINUE_CRASH_POINT();
     if ((before & bit) != 0) blocks.free_if_unowned(i);
   }
 }
@@ -105,8 +113,9 @@ void JobMemory::retain_holds_for(std::uint32_t process_slot) {
   const LockedBlocks blocks(*this);
   for (std::size_t index = 0; index < holds_.size(); ++index) {
     BlockDescriptor& block = blocks.table().descriptors[index];
-    if (holds_[index].count != 0 && block.generation == holds_[index].generation)
-      block.owners[process_slot / 64].fetch_or(bit, std::memory_order_relaxed);
+    if (holds_[index].count == 0 || block.generation != holds_[index].generation) continue;
+    block.owners[process_slot / 64].fetch_or(bit, std::memory_order_relaxed);
+    RETINUE_CRASH_POINT();
   }
 }
 
@@ -120,8 +129,14 @@ void JobMemory::carry(const BlockHandle& handle, std::span<const BlockHandle> ca
                     handle.index, handle.bytes, block.carried_count, carried.size()));
   for (const BlockHandle& other : carried) blocks.alive(other, "carry");
   std::memcpy(at(handle.offset), carried.data(), carried.size_bytes());
+  std::atomic_signal_fence(std::memory_order_release);  // Who is killed here must not carry what is not written yet.
+  RETINUE_CRASH_POINT();
   block.carried_count = static_cast<std::uint32_t>(carried.size());
-  for (const BlockHandle& other : carried) ++blocks.table().descriptors[other.index].references;
+  for (const BlockHandle& other : carried) {
+    RETINUE_CRASH_POINT();
+    ++blocks.table().descriptors[other.index].references;
+  }
+  RETINUE_CRASH_POINT();
 }
 
 /// Without the table's lock: what a block carries is written before it is handed on, and never changes.
@@ -143,18 +158,25 @@ void JobMemory::hand_over(const BlockHandle& handle, const BlockHandle& holder) 
   if (block.holder != 0)
     throw UsageError(
         fmt::format("JobMemory::hand_over: block {} is held by block {} already", handle.index, block.holder - 1));
+  RETINUE_CRASH_POINT();
   block.holder = holder.index + 1;
+  RETINUE_CRASH_POINT();
   ++to.held_count;
   std::uint32_t& holds = holds_of(handle.index, handle.generation);
+  RETINUE_CRASH_POINT();
   if (holds == 0 || --holds == 0) block.owners[own_slot() / 64].fetch_and(~bit, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
 }
 
 bool JobMemory::take_from_holder(const BlockHandle& handle, const BlockHandle& holder) {
   const LockedBlocks blocks(*this);
   BlockDescriptor* const block = blocks.find(handle);
   if (block == nullptr || block->holder != holder.index + 1) return false;
+  RETINUE_CRASH_POINT();
   block->holder = 0;
+  RETINUE_CRASH_POINT();
   --blocks.table().descriptors[holder.index].held_count;
+  RETINUE_CRASH_POINT();
   blocks.free_if_unowned(handle.index);
   return true;
 }

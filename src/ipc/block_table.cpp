@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ipc/crash_point.h"
 #include "ipc/job_layout.h"
 #include "ipc/locked_blocks.h"
 #include "os/memory.h"
@@ -107,6 +108,7 @@ void commit(const JobMemory& memory, std::uint64_t end) {
       throw SharedMemoryExhausted(
           fmt::format("job memory: the kernel refused {} MiB more (errno {}); largest holders: {}", bytes >> 20, error,
                       largest_holders(memory)));
+    RETINUE_CRASH_POINT();
     table.committed_pages = last;
   }
 }
@@ -137,6 +139,7 @@ BlockHandle JobMemory::allocate(std::size_t bytes) {
   const std::uint32_t index = find_descriptor(*this);
   commit(*this, first + pages);
   BlockDescriptor& block = table.descriptors[index];
+  RETINUE_CRASH_POINT();
   block.first_page = first;
   block.pages = pages;
   block.bytes = bytes;
@@ -144,11 +147,15 @@ BlockHandle JobMemory::allocate(std::size_t bytes) {
   block.references = block.carried_count = block.holder = block.held_count = 0;
   for (auto& word : block.owners) word.store(0, std::memory_order_relaxed);
   block.owners[own_slot() / 64].store(bit, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
   table.end_page = std::max(table.end_page, first + pages);
   table.descriptor_end = std::max(table.descriptor_end, index + 1);
   holds_of(index, block.generation) = 1;
+  RETINUE_CRASH_POINT();
   block.used.store(1, std::memory_order_release);
+  RETINUE_CRASH_POINT();
   blocks.mark_pages(block, index + 1);
+  RETINUE_CRASH_POINT();
   if (first == table.lowest_free_page) table.lowest_free_page = first + pages;
   table.lowest_free_descriptor = index + 1;
   return {block.generation, index, table.data_offset + first * table.page_bytes, bytes};

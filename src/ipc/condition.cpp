@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ipc/crash_point.h"
 #include "ipc/job_clock.h"
 #include "ipc/job_end.h"
 #include "ipc/ring_bell.h"
@@ -54,6 +55,7 @@ bool Condition::wait(Time timeout) {
   const std::uint32_t index = waiters.enter("waiting for a condition");
   const WaitPlace mine = waiters.at(index);
   const std::uint32_t depth = base_lock().give_up();
+  RETINUE_CRASH_POINT();
   try {
     while (waiters.at(index) == mine && !deadline.passed()) {
       waiters.sleep(index, mine, deadline.left(kRingLookUp));
@@ -61,11 +63,13 @@ bool Condition::wait(Time timeout) {
       throw_if_job_ends(*memory, "waiting for a condition");
       waiters.pass_on_wakeups_of_the_dead();
     }
+    RETINUE_CRASH_POINT();
     base_lock().take_again(depth);
   } catch (...) {
     waiters.leave(index, mine);
     throw;
   }
+  RETINUE_CRASH_POINT();
   const bool is_notified = waiters.at(index) != mine;
   waiters.leave(index, mine);
   return is_notified;

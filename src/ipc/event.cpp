@@ -1,5 +1,6 @@
 #include "retinue/ipc/event.h"
 
+#include "ipc/crash_point.h"
 #include "ipc/sync_layout.h"
 #include "ipc/sync_wait.h"
 
@@ -36,7 +37,9 @@ EventState& Event::state() const {
 
 void Event::set() {
   EventState& state = this->state();
+  RETINUE_CRASH_POINT();
   change(state, true);
+  RETINUE_CRASH_POINT();
   // Also where it was set: whoever set it may have been killed before this.
   if (state.bell.parked.load(std::memory_order_seq_cst) != 0) ring_all_parked(state.bell);
 }

@@ -15,7 +15,7 @@ namespace retinue {
 
 constexpr std::uint64_t kJobMagic = 0x31455554494e4552ull;  // "RETINUE1", shortened to eight bytes.
 /// Changes with every change of the layout; a process built against another one is refused.
-constexpr std::uint32_t kJobLayoutVersion = 5;
+constexpr std::uint32_t kJobLayoutVersion = 6;
 
 constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
 constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.
@@ -28,6 +28,7 @@ struct ContextRecord {
   enum State : std::uint32_t { kFree = 0, kReserved = 1, kRunning = 2, kEnded = 3 };
 
   std::atomic<std::uint32_t> state;
+  std::atomic<std::uint32_t> reserved_by;  ///< As that of a process slot.
   std::atomic<std::uint32_t> changed;  ///< Futex: bumped by the guardian with every change of a member or of `state`.
   std::uint32_t id;                    ///< Unique in the job: contexts are reused, ids are not.
   std::uint32_t nprocs;
@@ -56,6 +57,9 @@ struct JobHeader {
   std::atomic<std::uint64_t> clock;       ///< Deadlines go by it; see job_clock.h. Written by the guardian.
   std::atomic<std::uint32_t> name_bytes;  ///< Valid bytes of `name`; see job_name.h.
   char name[128];
+  /// Records, and slots, from here on were never used: who looks at all leaves those alone, which then cost no memory.
+  std::atomic<std::uint32_t> context_end;
+  std::atomic<std::uint32_t> process_end;
   ContextRecord contexts[kMaxContexts];
   BlockTable blocks;
   alignas(4096) ProcessSlot processes[kMaxProcesses];

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "ipc/crash_point.h"
 #include "ipc/job_clock.h"
 #include "ipc/job_end.h"
 #include "ipc/ring_bell.h"
@@ -124,10 +125,14 @@ bool BasicLock::wait(LockState& state, Time timeout) {
 }
 
 void BasicLock::note_taken(LockState& state, bool from_the_dead) {
+  RETINUE_CRASH_POINT();
   state.cpu.store(this_cpu(), std::memory_order_relaxed);
   state.depth = 1;
+  RETINUE_CRASH_POINT();
   state.owner_died = from_the_dead || state.death_to_tell != 0 ? 1 : 0;
+  RETINUE_CRASH_POINT();
   state.death_to_tell = 0;
+  RETINUE_CRASH_POINT();
   new (state.keep) SharedBlock(block_);
 }
 
@@ -135,8 +140,11 @@ void BasicLock::give_back(LockState& state) {
   auto* const keep = std::launder(reinterpret_cast<SharedBlock*>(state.keep));
   const SharedBlock until_unlocked = std::move(*keep);
   keep->~SharedBlock();
+  RETINUE_CRASH_POINT();
   state.owner_died = 0;
+  RETINUE_CRASH_POINT();
   state.mutex.unlock();
+  RETINUE_CRASH_POINT();
 }
 
 void BasicLock::release() {
@@ -165,7 +173,9 @@ bool BasicLock::is_held_here() const {
   const Result result = state.mutex.try_lock(Time(0));
   if (result == Result::kHeldByCaller) return true;
   if (result == Result::kBusy) return false;
+  RETINUE_CRASH_POINT();
   if (result == Result::kOwnerDied) state.death_to_tell = 1;
+  RETINUE_CRASH_POINT();
   state.mutex.unlock();
   return false;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ipc/crash_point.h"
 #include "ipc/sync_layout.h"
 #include "ipc/sync_wait.h"
 
@@ -37,6 +38,7 @@ bool Semaphore::acquire(Time timeout) {
     return false;
   };
   if (!wait_at_bell(*memory, state.bell, state.spin_budget, timeout, "waiting for a semaphore", attempt)) return false;
+  RETINUE_CRASH_POINT();
   // The ring that came may have been for several.
   if (state.value.load(std::memory_order_seq_cst) != 0) ring(state.bell);
   return true;
@@ -51,6 +53,7 @@ void Semaphore::release(std::uint32_t count) {
           fmt::format("Semaphore::release: {} + {} would be more than {}: it was released more often than acquired",
                       value, count, state.most));
   } while (!state.value.compare_exchange_weak(value, value + count, std::memory_order_seq_cst));
+  RETINUE_CRASH_POINT();
   if (count != 0) ring(state.bell);
 }
 

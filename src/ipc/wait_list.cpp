@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "ipc/crash_point.h"
 #include "ipc/ring_owner.h"
 #include "os/futex.h"
 #include "retinue/base/error.h"
@@ -36,7 +37,9 @@ std::uint32_t WaitList::enter(const char* waiting) {
   if (index == WaitListState::kPlaces)
     throw SystemError(fmt::format("{}: {} threads wait already, more it cannot hold", waiting, index), EAGAIN);
   const WaitPlace mine(own_owner(memory_), state_.next_ticket++, Phase::kWaiting);
+  RETINUE_CRASH_POINT();
   state_.places[index].store(mine.word(), std::memory_order_release);
+  RETINUE_CRASH_POINT();
   if (index >= state_.used.load(std::memory_order_relaxed)) state_.used.store(index + 1, std::memory_order_release);
   return index;
 }
@@ -44,6 +47,14 @@ std::uint32_t WaitList::enter(const char* waiting) {
 void WaitList::leave(std::uint32_t index, WaitPlace mine) {
   WaitPlace now = at(index);
   while (now.is_same_as(mine) && now.phase() != Phase::kFree && !change(index, now, Phase::kFree)) now = at(index);
+}
+
+void WaitList::forsake(std::uint32_t index, WaitPlace mine) {
+  constexpr std::uint32_t kOtherIncarnation = 1u << kOwnerSlotBits;  // Than the one that has the slot.
+  const WaitPlace gone(mine.owner() ^ kOtherIncarnation, mine.ticket(), Phase::kWaiting);
+  std::uint64_t expected = mine.word();
+  if (!state_.places[index].compare_exchange_strong(expected, gone.word(), std::memory_order_acq_rel))
+    leave(index, mine);
 }
 
 void WaitList::sleep(std::uint32_t index, WaitPlace mine, std::chrono::nanoseconds longest) const {
@@ -54,6 +65,7 @@ bool WaitList::change(std::uint32_t index, WaitPlace from, Phase to) {
   std::uint64_t expected = from.word();
   if (!state_.places[index].compare_exchange_strong(expected, from.with(to).word(), std::memory_order_acq_rel))
     return false;
+  RETINUE_CRASH_POINT();
   if (from.phase() == Phase::kWaiting) futex_wake_all(futex_of(state_.places[index]));
   return true;
 }
@@ -96,7 +108,9 @@ void WaitList::pass_on_wakeups_of_the_dead() {
     std::uint64_t expected = place.word();
     const WaitPlace passing(own_owner(memory_), place.ticket(), Phase::kSpecial);
     if (!state_.places[i].compare_exchange_strong(expected, passing.word(), std::memory_order_acq_rel)) continue;
+    RETINUE_CRASH_POINT();
     wake_oldest();
+    RETINUE_CRASH_POINT();
     change(i, passing, Phase::kFree);
   }
 }

@@ -224,6 +224,7 @@ void GuardedContext::abandon(Member& member) {
   const auto look = look_at_process(member.pid);
   process_slot(*memory_, member.slot).abandoned_in = look ? look->state : '?';
   note_end(member, SIGKILL, {});
+  has_abandoned_ = true;
 }
 
 void GuardedContext::kill_all(Clock::time_point now) {

@@ -28,6 +28,13 @@ void GuardedContext::after_end() {
   if (logs_) finish_logs();
 }
 
+void GuardedContext::hand_over_abandoned(std::vector<AbandonedRank>& to) {
+  if (!std::exchange(has_abandoned_, false)) return;
+  for (Member& member : members_)
+    if (member.pid != 0 && process_slot(*memory_, member.slot).abandoned_in != 0)
+      to.push_back({member.slot, std::exchange(member.pid, 0), std::move(member.pidfd)});
+}
+
 bool GuardedContext::has_failed() const {
   return std::any_of(members_.begin(), members_.end(), [this](const Member& member) {
     return is_failure(outcome_of(process_slot(*memory_, member.slot)));
@@ -95,6 +102,12 @@ void GuardedContext::tell_failure(std::chrono::milliseconds patience) const {
     pollfd entry{console.fd(), POLLOUT, 0};
     ready = console.is_pending() ? poll(&entry, 1, static_cast<int>(patience.count())) : 0;
   }
+}
+
+std::bitset<kMaxProcesses> GuardedContext::member_slots() const {
+  std::bitset<kMaxProcesses> slots;
+  for (const Member& member : members_) slots.set(member.slot);
+  return slots;
 }
 
 void GuardedContext::publish_end() {

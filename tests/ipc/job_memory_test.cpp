@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "ipc/context_table.h"
 #include "ipc/job_layout.h"
 #include "os/file_descriptor.h"
 #include "os/memory.h"
@@ -137,6 +138,23 @@ TEST_F(JobMemoryTest, WhatADeadProcessHeldComesBack) {
   EXPECT_FALSE(retinue::process_slot(*memory_, slot).is_alive());
   retinue::free_process_slot(*memory_, slot);
   EXPECT_EQ(memory_->allocated_bytes(), 0u);
+}
+
+TEST_F(JobMemoryTest, WhatAnAbandonedProcessHeldStaysUntilItHasEnded) {
+  const std::uint32_t context = retinue::reserve_context(*memory_, 1);
+  const std::uint32_t slot = retinue::context_record(*memory_, context).slots[0];
+  in_child(slot, [&] { memory_->allocate(100'000); });
+  retinue::process_slot(*memory_, slot).abandoned_in = 'D';
+  EXPECT_FALSE(retinue::free_abandoned_slot(*memory_, slot)) << "its report may still be read";
+  retinue::free_context(*memory_, context);
+  EXPECT_GT(memory_->allocated_bytes(), 0u);
+  const std::uint32_t other = retinue::reserve_process_slots(*memory_, 1)[0];
+  EXPECT_NE(other, slot);
+  retinue::free_process_slot(*memory_, other);
+  EXPECT_TRUE(retinue::free_abandoned_slot(*memory_, slot));
+  EXPECT_EQ(memory_->allocated_bytes(), 0u);
+  EXPECT_EQ(retinue::reserve_process_slots(*memory_, 1)[0], slot);
+  retinue::free_process_slot(*memory_, slot);
 }
 
 TEST_F(JobMemoryTest, AProcessKilledInsideTheTableIsRepaired) {
