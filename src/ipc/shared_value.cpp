@@ -38,7 +38,7 @@ std::byte* LockedValues::data() const {
 
 void LockedValues::check(std::uint64_t type) const {
   if (!block_) return;
-  check_sync_block(block_, SyncKind::kRLock, kLockBytes);
+  check_sync_block(block_, SyncKind::kRLock);
   if (reinterpret_cast<const SyncHeader*>(block_.data())->type != type)
     throw UsageError("a Value or Array arrived as one of another type: give both sides the same");
 }
