@@ -15,12 +15,13 @@ namespace retinue {
 
 constexpr std::uint64_t kJobMagic = 0x31455554494e4552ull;  // "RETINUE1", shortened to eight bytes.
 /// Changes with every change of the layout; a process built against another one is refused.
-constexpr std::uint32_t kJobLayoutVersion = 5;
+constexpr std::uint32_t kJobLayoutVersion = 6;
 
 constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
 constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.
 
 constexpr std::uint32_t kMaxContexts = 512;
+constexpr std::uint32_t kMaxPollers = 1024;
 constexpr std::size_t kGroupRegistryBytes = std::size_t{1} << 20;
 
 /// One call of spawn or start_processes: the ranks that were started together.
@@ -37,6 +38,15 @@ struct ContextRecord {
   std::int64_t stop_ms;                  ///< Its grace and stop policy, and after it those of who started it.
   BlockHandle request;                   ///< The encoded start request.
   std::uint32_t slots[kMaxProcesses];    ///< By rank.
+};
+
+/// Who waits in poll() for something in job memory; see poller.h.
+struct PollerEntry {
+  std::atomic<std::uint32_t> owner;  ///< As owner_of() says, with kTaken; 0: free.
+  std::atomic<std::uint32_t> waits;  ///< Grows; odd: it wants a byte.
+  std::atomic<std::uint64_t> name;   ///< Of its socket: five characters, after the zero that begins it.
+
+  static constexpr std::uint32_t kTaken = std::uint32_t{1} << 31;
 };
 
 struct JobHeader {
@@ -57,6 +67,8 @@ struct JobHeader {
   std::atomic<std::uint32_t> name_bytes;  ///< Valid bytes of `name`; see job_name.h.
   char name[128];
   ContextRecord contexts[kMaxContexts];
+  std::atomic<std::uint32_t> poller_end;  ///< Entries from here on were never used.
+  PollerEntry pollers[kMaxPollers];
   BlockTable blocks;
   alignas(4096) ProcessSlot processes[kMaxProcesses];
   /// Zeroed; laid out by the collective room, which finds the boards of groups here.
