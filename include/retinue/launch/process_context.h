@@ -60,6 +60,8 @@ class ProcessContext {
 
   class Impl;
   explicit ProcessContext(std::unique_ptr<Impl> impl);
+  /// For the launch room only.
+  Impl& impl() const noexcept { return *impl_; }
 
  private:
   Impl& impl(const char* function) const;
