@@ -70,7 +70,8 @@ std::vector<int> Pool::Impl::pids() {
   const Lock lock(mutex_);
   tend();
   std::vector<int> pids;
-  for (const Worker& worker : workers_) pids.push_back(worker.context.pids().front());
+  for (const Worker& worker : workers_)
+    if (const int pid = pid_of(worker); pid != 0) pids.push_back(pid);
   return pids;
 }
 

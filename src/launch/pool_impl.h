@@ -50,6 +50,8 @@ class Pool::Impl final : public detail::TaskDesk {
   std::uint32_t free_number() const;
   StartOptions start_options(std::uint32_t number) const;
   const ContextRecord& record_of(const Worker& worker) const;
+  /// 0: it is not forked yet.
+  int pid_of(const Worker& worker) const;
   void look_for_guardian();
   void look_at(Worker& worker);
   void settle(const Worker& worker, RankOutcome end);

@@ -72,13 +72,18 @@ void Pool::Impl::add_watched(std::vector<FutexWait>& words) {
   }
 }
 
+int Pool::Impl::pid_of(const Worker& worker) const {
+  if (worker.pid != 0) return worker.pid;
+  return process_slot(*memory_, worker.owner % kMaxProcesses).pid.load(std::memory_order_acquire);
+}
+
 RankOutcome Pool::Impl::runner_of(std::uint32_t owner) const {
   RankOutcome runner;
   const auto found =
       std::find_if(workers_.begin(), workers_.end(), [&](const Worker& each) { return each.owner == owner; });
   if (found == workers_.end()) return runner;
   runner.rank = runner.local_rank = static_cast<int>(found->number);
-  runner.pid = found->pid != 0 ? found->pid : process_slot(*memory_, owner % kMaxProcesses).pid.load();
+  runner.pid = pid_of(*found);
   return runner;
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "launch/main_with_runtime.h"
+#include "launch/pool_fixture.h"
 #include "retinue/ipc/event.h"
 #include "retinue/ipc/lock.h"
 #include "retinue/ipc/queue.h"
@@ -43,36 +44,16 @@ using retinue::Semaphore;
 using retinue::SharedBlock;
 using retinue::StartMethod;
 using retinue::Value;
+using retinue::test::allocated;
 using retinue::test::EachStartMethod;
+using retinue::test::kLong;
+using retinue::test::numbers;
+using retinue::test::PoolTest;
+using retinue::test::square;
 using retinue::test::usage_error_of;
 
 namespace {
 
-constexpr auto kLong = 60s;
-
-std::size_t allocated() {
-  return JobMemory::current()->allocated_bytes();
-}
-
-/// What pools make must be gone with them.
-class PoolTest : public testing::Test {
- protected:
-  void SetUp() override { before_ = allocated(); }
-  void TearDown() override { EXPECT_EQ(allocated(), before_); }
-
- private:
-  std::size_t before_ = 0;
-};
-
-std::vector<int> numbers(int count) {
-  std::vector<int> all(static_cast<std::size_t>(count));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
-int square(int number) {
-  return number * number;
-}
 std::string join_texts(const std::string& first, const std::vector<int>& rest) {
   std::string text = first;
   for (const int each : rest) text += fmt::format(",{}", each);
@@ -139,65 +120,7 @@ TEST_P(EachStartMethod, SharesMemory) {
   EXPECT_EQ(allocated(), before);
 }
 
-/// Dies the first time, where told so by a word that outlives it.
-int die_once(int number, const SharedBlock& block) {
-  auto& times = *reinterpret_cast<std::atomic<int>*>(block.data());
-  if (number == 5 && times.fetch_add(1) == 0) raise(SIGKILL);
-  return number;
-}
-
-TEST_P(EachStartMethod, ReplacesAWorkerThatWasKilled) {
-  const std::size_t before = allocated();
-  {
-    const SharedBlock block = SharedBlock::allocate(8);
-    new (block.data()) std::atomic<int>(0);
-    std::vector<std::tuple<int, SharedBlock>> items;
-    for (int i = 0; i < 10; ++i) items.emplace_back(i, block);
-    Pool pool({.processes = 1, .start_method = GetParam()});
-    const auto lost = pool.map_async<die_once>(items, {.chunk_size = 1});
-    try {
-      lost.get(kLong);
-      FAIL() << "nothing was lost";
-    } catch (const ProcessExitedException& error) {
-      EXPECT_EQ(error.signal(), SIGKILL);
-      EXPECT_GT(error.pid(), 0);
-      EXPECT_NE(std::string(error.what()).find("lost item 5 of Pool::map: worker 0 (pid "), std::string::npos)
-          << error.what();
-    }
-    EXPECT_EQ(pool.map<die_once>(items, {.chunk_size = 3}).size(), 10u);
-    EXPECT_EQ(pool.pids().size(), 1u);
-  }
-  EXPECT_EQ(allocated(), before);
-}
-
 INSTANTIATE_TEST_SUITE_P(Pool, EachStartMethod, retinue::test::all_start_methods(), retinue::test::start_method_name);
-
-TEST_F(PoolTest, RetriesWhatAKilledWorkerHadInHand) {
-  const SharedBlock block = SharedBlock::allocate(8);
-  new (block.data()) std::atomic<int>(0);
-  std::vector<std::tuple<int, SharedBlock>> items;
-  for (int i = 0; i < 10; ++i) items.emplace_back(i, block);
-  Pool pool({.processes = 2, .retries = 1});
-  EXPECT_EQ(pool.map<die_once>(items), numbers(10));
-  EXPECT_EQ(*reinterpret_cast<const int*>(block.data()), 2);
-  pool.close();
-  pool.join();
-}
-
-int always_die(int code) {
-  _exit(code);
-}
-
-TEST_F(PoolTest, StopsRetrying) {
-  Pool pool({.processes = 1, .retries = 2});
-  try {
-    pool.apply<always_die>(9);
-    FAIL() << "it returned";
-  } catch (const ProcessExitedException& error) {
-    EXPECT_EQ(error.exit_code(), 9);
-  }
-  EXPECT_EQ(pool.apply<square>(3), 9);
-}
 
 TEST_F(PoolTest, MapsAHundredThousandEmptyTasks) {
   Pool pool({.processes = 2});
@@ -346,159 +269,6 @@ TEST_F(PoolTest, FuturesOutliveIt) {
   }
   EXPECT_EQ(done.get().size(), 100'000u);
   EXPECT_THROW(never.get(), Closed);
-}
-
-int own_pid() {
-  return getpid();
-}
-
-TEST_F(PoolTest, ReplacesWorkersAfterSoManyCalls) {
-  Pool pool({.processes = 1, .max_tasks_per_child = 2});
-  std::map<int, int> calls;
-  for (int i = 0; i < 6; ++i) ++calls[pool.apply<own_pid>()];
-  EXPECT_EQ(calls.size(), 3u);
-  for (const auto& [pid, count] : calls) EXPECT_EQ(count, 2) << pid;
-  EXPECT_EQ(pool.map<square>(numbers(9)).size(), 9u);
-}
-
-int pid_after(Semaphore arrived, Event go) {
-  arrived.release();
-  if (!go.wait(20s)) throw std::runtime_error("nobody said go");
-  return getpid();
-}
-
-/// How many workers run tasks at a time.
-std::size_t count_workers(Pool& pool, int tasks) {
-  Semaphore arrived(0);
-  Event go = Event::create();
-  std::vector<Future<int>> pending;
-  for (int i = 0; i < tasks; ++i) pending.push_back(pool.apply_async<pid_after>(arrived, go));
-  for (int i = 0; i < tasks; ++i)
-    if (!arrived.acquire(20s)) return 0;
-  go.set();
-  std::set<int> pids;
-  for (const Future<int>& each : pending) pids.insert(each.get(kLong));
-  return pids.size();
-}
-
-TEST_F(PoolTest, IsResized) {
-  Pool pool({.processes = 1});
-  EXPECT_EQ(count_workers(pool, 1), 1u);
-  pool.resize(3);
-  EXPECT_EQ(pool.size(), 3);
-  EXPECT_EQ(count_workers(pool, 3), 3u);
-  pool.resize(1);
-  EXPECT_EQ(pool.size(), 1);
-  // The surplus ends; whoever waits sees to it.
-  Event event = Event::create();
-  const auto pending = pool.apply_async<wait_for>(1, event);
-  const auto end = std::chrono::steady_clock::now() + kLong;
-  while (pool.pids().size() > 1 && std::chrono::steady_clock::now() < end) pending.wait(1ms);
-  EXPECT_EQ(pool.pids().size(), 1u);
-  event.set();
-  EXPECT_EQ(pending.get(kLong), 1);
-  EXPECT_NE(usage_error_of([&] { pool.resize(0); }).find("must be 1 to"), std::string::npos);
-}
-
-int given = 0;
-void set_given(int value, const SharedBlock& count) {
-  given = value;
-  reinterpret_cast<std::atomic<int>*>(count.data())->fetch_add(1);
-}
-int get_given(int factor) {
-  return given * factor;
-}
-
-TEST_F(PoolTest, InitializesEachWorker) {
-  const SharedBlock count = SharedBlock::allocate(8);
-  new (count.data()) std::atomic<int>(0);
-  Pool pool({.processes = 2, .initializer = retinue::initializer<set_given>(21, count)});
-  EXPECT_EQ(pool.map<get_given>({1, 2, 3}), (std::vector<int>{21, 42, 63}));
-  pool.close();
-  pool.join();
-  EXPECT_EQ(*reinterpret_cast<const int*>(count.data()), 2);
-}
-
-void fail_to_begin(int how) {
-  if (how == 0) throw std::runtime_error("no such model");
-  raise(SIGKILL);
-}
-
-TEST_F(PoolTest, ReportsAnInitializerThatThrows) {
-  Pool pool({.processes = 2, .initializer = retinue::initializer<fail_to_begin>(0)});
-  try {
-    pool.map<square>(numbers(10));
-    FAIL() << "it worked";
-  } catch (const ProcessRaisedException& error) {
-    EXPECT_NE(std::string(error.what()).find("no such model"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("initializer"), std::string::npos) << error.what();
-  }
-  EXPECT_THROW(pool.apply<square>(1), ProcessRaisedException);
-  EXPECT_TRUE(pool.join(kLong));
-}
-
-TEST_F(PoolTest, ReportsAnInitializerThatCrashes) {
-  Pool pool({.processes = 1, .initializer = retinue::initializer<fail_to_begin>(1)});
-  try {
-    pool.apply<square>(1);
-    FAIL() << "it worked";
-  } catch (const ProcessExitedException& error) {
-    EXPECT_EQ(error.signal(), SIGKILL);
-  }
-}
-
-TEST_F(PoolTest, IsTerminated) {
-  Pool pool({.processes = 2});
-  const auto pending =
-      pool.map_async<wait_for>(std::vector<std::tuple<int, Event>>(10, {1, Event::create()}), {.chunk_size = 1});
-  pool.terminate();
-  EXPECT_THROW(pending.get(kLong), Closed);
-  EXPECT_TRUE(pool.join(kLong));
-  EXPECT_THROW(pool.apply<square>(1), Closed);
-}
-
-void ignore_term(Event ready) {
-  std::signal(SIGTERM, SIG_IGN);
-  ready.set();
-  for (;;) pause();  // Until SIGKILL.
-}
-
-TEST_F(PoolTest, EndsAWorkerThatIgnoresSigterm) {
-  Event ready = Event::create();
-  {
-    Pool pool({.processes = 1, .stop = {.terminate_wait = 20ms}});
-    pool.apply_async<ignore_term>(ready);
-    ASSERT_TRUE(ready.wait(20s));
-  }
-}
-
-std::string make_pool() {
-  return usage_error_of([] { Pool pool({.processes = 1}); });
-}
-int sum_in_a_pool(int count) {
-  Pool pool({.processes = 2});
-  const std::vector<int> squares = pool.map<square>(numbers(count));
-  return std::accumulate(squares.begin(), squares.end(), 0);
-}
-
-TEST_F(PoolTest, IsRefusedInDaemonicWorkers) {
-  Pool pool({.processes = 1});
-  EXPECT_NE(pool.apply<make_pool>().find("daemonic processes are not allowed to have children"), std::string::npos);
-  Pool other({.processes = 2, .daemon = false});
-  EXPECT_EQ(other.map<sum_in_a_pool>({3, 4}), (std::vector<int>{5, 14}));
-}
-
-TEST_F(PoolTest, IsOfUseInItsOwnProcessOnly) {
-  Pool pool({.processes = 1});
-  EXPECT_EQ(pool.apply<square>(2), 4);
-  const pid_t child = fork();
-  if (child == 0) {
-    const std::string error = usage_error_of([&] { pool.apply<square>(1); });
-    _exit(error.find("was forked") == std::string::npos ? 1 : 0);
-  }
-  int status = -1;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
 }
 
 }  // namespace
