@@ -143,8 +143,9 @@ void JobMemory::carry(const BlockHandle& handle, std::span<const BlockHandle> ca
 
 /// Without the table's lock: what a block carries is written before it is handed on, and never changes.
 std::span<const BlockHandle> JobMemory::carried_by(const BlockHandle& handle) const {
-  const BlockDescriptor* const block = handle.index < kMaxBlocks ? &header().blocks.descriptors[handle.index] : nullptr;
-  if (block == nullptr || block->used.load(std::memory_order_acquire) == 0 || block->generation != handle.generation)
+  const BlockTable& table = header().blocks;
+  const BlockDescriptor* const block = handle.index < kMaxBlocks ? &table.descriptors[handle.index] : nullptr;
+  if (block == nullptr || block->used.load(std::memory_order_acquire) == 0 || !is_handle_of(table, *block, handle))
     throw UsageError(
         fmt::format("JobMemory::carried_by: block {} at offset {} is not alive", handle.index, handle.offset));
   return {at<BlockHandle>(handle.offset), block->carried_count};

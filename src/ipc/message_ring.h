@@ -135,6 +135,10 @@ class MessageRing {
   bool take_from_behind(TakenSlot& taken);
   bool take_at(std::uint32_t index, SlotState seen, TakenSlot& taken);
 
+  bool is_side_whole(const RingSide& side) const;
+  /// Slots that one looks at before one waits. Where others are that much quicker it is no use to go on; and laps that
+  /// somebody wrote over may lead round for ever.
+  std::uint64_t longest_walk() const { return 1000 + std::uint64_t{16} * capacity_; }
   bool is_any_behind() const { return (header_->behind.load(std::memory_order_seq_cst) & 1) != 0; }
   bool settle_the_dead();
   std::optional<std::uint64_t> sum_if_finished() const;

@@ -60,4 +60,8 @@ void throw_no_sync_object(const char* object) {
   throw UsageError(fmt::format("this {} is none: make it with an argument, or assign one to it", object));
 }
 
+void throw_short_sync_block(const char* object) {
+  throw UsageError(fmt::format("the block of this {} is too short for it: job memory was overwritten", object));
+}
+
 }  // namespace retinue

@@ -61,10 +61,13 @@ void check_sync_block(const SharedBlock& block, SyncKind kind);
 
 [[noreturn]] void throw_no_sync_object(const char* object);
 
-/// `object` names the class for the message. Errors: UsageError where nothing is held.
+[[noreturn]] void throw_short_sync_block(const char* object);
+
+/// `object` names the class for the message. Errors: UsageError where nothing is held, or too little.
 template <class State>
 State& sync_state(const SharedBlock& block, const char* object) {
   if (!block) throw_no_sync_object(object);
+  if (block.bytes() < sizeof(State)) throw_short_sync_block(object);
   return *reinterpret_cast<State*>(block.data());
 }
 
