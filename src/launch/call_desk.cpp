@@ -55,11 +55,8 @@ void CallDesk::add_watched(std::vector<FutexWait>& words) {
   words.push_back({&changed, changed.load(std::memory_order_acquire)});
 }
 
-RankOutcome CallDesk::runner_of(std::uint32_t) const {
-  RankOutcome runner;
-  runner.rank = runner.local_rank = rank_;
-  if (is_attached_) runner.pid = process_slot(*memory_, slot_).pid.load(std::memory_order_acquire);
-  return runner;
+std::pair<int, int> CallDesk::runner_of(std::uint32_t) const {
+  return {rank_, is_attached_ ? process_slot(*memory_, slot_).pid.load(std::memory_order_acquire) : 0};
 }
 
 void CallDesk::tend() {

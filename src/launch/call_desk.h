@@ -24,7 +24,7 @@ class CallDesk final : public detail::TaskDesk {
  private:
   void tend() override;
   void add_watched(std::vector<FutexWait>& words) override;
-  RankOutcome runner_of(std::uint32_t owner) const override;
+  std::pair<int, int> runner_of(std::uint32_t owner) const override;
   void settle(const RankOutcome& end);
 
   std::uint32_t context_;

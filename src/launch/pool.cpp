@@ -91,7 +91,11 @@ void Pool::Impl::terminate() {
   if (state_ == State::kEnding) return;
   state_ = State::kEnding;
   refusal_ = closed("it was terminated");
-  collect();
+  try {
+    collect();
+  } catch (const Error&) {
+    // Without a guardian there is nothing more to come.
+  }
   fail_all(refusal_);
   stop_workers();
 }
@@ -103,7 +107,7 @@ bool Pool::Impl::join(Time timeout) {
     if (state_ == State::kOpen)
       throw UsageError("Pool::join: the pool takes tasks: close() it first, or terminate() it");
   }
-  return wait([this] { return workers_.empty(); }, timeout);
+  return wait([this] { return workers_.empty() ? std::size_t{0} : 1; }, timeout);
 }
 
 void Pool::Impl::end() noexcept {

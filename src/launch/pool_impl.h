@@ -44,7 +44,7 @@ class Pool::Impl final : public detail::TaskDesk {
 
   void tend() override;
   void add_watched(std::vector<FutexWait>& words) override;
-  RankOutcome runner_of(std::uint32_t owner) const override;
+  std::pair<int, int> runner_of(std::uint32_t owner) const override;
 
   void start_worker();
   std::uint32_t free_number() const;

@@ -77,14 +77,11 @@ int Pool::Impl::pid_of(const Worker& worker) const {
   return process_slot(*memory_, worker.owner % kMaxProcesses).pid.load(std::memory_order_acquire);
 }
 
-RankOutcome Pool::Impl::runner_of(std::uint32_t owner) const {
-  RankOutcome runner;
+std::pair<int, int> Pool::Impl::runner_of(std::uint32_t owner) const {
   const auto found =
       std::find_if(workers_.begin(), workers_.end(), [&](const Worker& each) { return each.owner == owner; });
-  if (found == workers_.end()) return runner;
-  runner.rank = runner.local_rank = static_cast<int>(found->number);
-  runner.pid = pid_of(*found);
-  return runner;
+  if (found == workers_.end()) return {};
+  return {static_cast<int>(found->number), pid_of(*found)};
 }
 
 void Pool::Impl::look_for_guardian() {
@@ -121,14 +118,14 @@ void Pool::Impl::settle(const Worker& worker, RankOutcome end) {
   end.rank = end.local_rank = static_cast<int>(worker.number);
   settle_tasks_of(worker.owner, end);
   const bool has_begun = board_.header().ready[worker.number].load(std::memory_order_acquire) != 0;
-  if (has_begun || !is_failure(end) || state_ == State::kEnding) return;
+  if (has_begun || state_ == State::kEnding) return;
   // What throws will throw again. What was killed may have been met by chance.
   if (end.end == RankEnd::kRaised || ++failed_starts_ >= kMostFailedStarts) fail(worker, end);
 }
 
 void Pool::Impl::fail(const Worker& worker, const RankOutcome& end) {
   const std::string text =
-      fmt::format("the pool's initializer failed: worker {} (pid {}) did not come to its first task\n{}", worker.number,
+      fmt::format("the pool failed: worker {} (pid {}) did not get past its start and initializer\n{}", worker.number,
                   end.pid, failure_text({&end, 1}));
   refusal_ = end.end == RankEnd::kRaised ? std::make_exception_ptr(ProcessRaisedException(text, {end}, 0))
                                          : std::make_exception_ptr(ProcessExitedException(text, {end}, 0));
@@ -160,7 +157,9 @@ void Pool::Impl::replace_workers() {
     while (workers_.size() < target) start_worker();
   } catch (const Error&) {
     // The others go on; the next look tries again.
-    if (workers_.empty()) fail_all(std::current_exception());
+    if (!workers_.empty()) return;
+    fail_all(std::current_exception());
+    drop_names();
   }
 }
 

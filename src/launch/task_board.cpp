@@ -7,6 +7,8 @@
 
 #include "ipc/channel_impl.h"
 #include "ipc/parcel.h"
+#include "ipc/ring_bell.h"
+#include "ipc/ring_words.h"
 #include "os/memory.h"
 #include "retinue/base/error.h"
 
@@ -33,7 +35,8 @@ TaskBoard::TaskBoard(const std::shared_ptr<JobMemory>& memory, SharedBlock block
       handle_(block_.handle()),
       records_(reinterpret_cast<TaskRecord*>(block_.data() + kFirstRecord)),
       tasks_(std::move(tasks)),
-      done_(std::move(done)) {}
+      done_(std::move(done)),
+      done_ring_(*memory_, done_->block().handle()) {}
 
 TaskBoard TaskBoard::create(const std::shared_ptr<JobMemory>& memory, std::uint32_t record_count) {
   const std::size_t bytes = kFirstRecord + record_count * sizeof(TaskRecord);
@@ -58,6 +61,16 @@ TaskBoard::TaskBoard(const TaskBoardBlocks& blocks)
   const bool is_board = block_.bytes() > kFirstRecord && header().magic == TaskBoardHeader::kMagic &&
                         (block_.bytes() - kFirstRecord) / sizeof(TaskRecord) >= header().record_count;
   if (!is_board) throw UsageError("the block that is to have a pool's tasks has something else");
+}
+
+/// Counts after it has put, and looks at the sleepers after it has counted; who is about to sleep does the opposite,
+/// all of it sequentially consistently. So one of them sees the other.
+void TaskBoard::note_done(TaskName name) const {
+  if (done_ring_.try_put_word(name.word()) != RingResult::kDone)  // Somebody else is at it, or died at it.
+    done_->put_word(name.word(), std::chrono::nanoseconds::max());
+  const std::uint64_t count = header().done_count.fetch_add(1, std::memory_order_seq_cst) + 1;
+  if (done_bell().parked.load(std::memory_order_seq_cst) == 0) return;
+  if (count >= header().wake_at.load(std::memory_order_seq_cst)) ring_all_parked(done_bell());
 }
 
 TaskBoardBlocks TaskBoard::blocks() const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "ipc/message_ring.h"
 #include "retinue/ipc/archive.h"
 #include "retinue/ipc/message_channel.h"
 #include "retinue/launch/entry.h"
@@ -90,6 +91,9 @@ struct TaskBoardHeader {
 
   std::uint64_t magic;
   std::uint32_t record_count;
+  /// Tasks that were ever done, and how many there must be before it is worth to wake those who sleep.
+  alignas(128) std::atomic<std::uint64_t> done_count;
+  alignas(128) std::atomic<std::uint64_t> wake_at;
   std::atomic<std::uint32_t> to_leave;             ///< So many workers are to end, whichever are free first.
   std::atomic<std::uint32_t> ready[kMostWorkers];  ///< 1: its initializer has returned.
   BlockHandle functions[kMostFunctions];           ///< Parcels with an EntryKey each.
@@ -108,6 +112,11 @@ class TaskBoard {
   TaskRecord& record(std::uint32_t index) const { return records_[index]; }
   detail::MessageChannel& tasks() const { return *tasks_; }
   detail::MessageChannel& done() const { return *done_; }
+  /// Where those sleep who wait for tasks to be done.
+  RingBell& done_bell() const { return done_ring_.header().not_empty; }
+  bool has_done() const { return done_ring_.has_message(); }
+  /// Tells that the task is done.
+  void note_done(TaskName name) const;
 
   /// Puts arguments into a record, or into a parcel that the board holds then. Errors: SharedMemoryExhausted.
   void store_arguments(TaskRecord& record, const detail::Encoded& arguments) const;
@@ -131,6 +140,7 @@ class TaskBoard {
   TaskRecord* records_;
   std::shared_ptr<detail::MessageChannel> tasks_;
   std::shared_ptr<detail::MessageChannel> done_;
+  mutable MessageRing done_ring_;  ///< The same.
 };
 
 }  // namespace retinue

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <utility>
 
 #include "ipc/parcel.h"
@@ -25,11 +26,7 @@ constexpr std::chrono::milliseconds kFrequentLookUp{20};
 }  // namespace
 
 TaskDesk::TaskDesk(const std::shared_ptr<JobMemory>& memory, std::uint32_t records)
-    : memory_(memory),
-      board_(TaskBoard::create(memory, records)),
-      owner_(getpid()),
-      done_ring_(*memory, board_.done().block().handle()),
-      tasks_(records) {
+    : memory_(memory), board_(TaskBoard::create(memory, records)), owner_(getpid()), tasks_(records) {
   for (std::uint32_t index = records; index > 0; --index) free_.push_back(index - 1);
 }
 
@@ -60,8 +57,9 @@ TaskPtr TaskDesk::give(const TaskFunction& function, Encoded arguments, const Ta
   Lock lock(mutex_);
   if (collect()) wake_waiters();
   tend();
-  const auto is_possible = [this] { return refusal_ != nullptr || !free_.empty(); };
-  if (!is_possible()) wait_locked(lock, is_possible, TaskTime::max());
+  if (refusal_ == nullptr && free_.empty())
+    wait_locked(
+        lock, [this] { return missing_room(); }, TaskTime::max());
   if (refusal_ != nullptr) std::rethrow_exception(refusal_);
   auto task = std::make_shared<Task>();
   task->label = label;
@@ -70,6 +68,13 @@ TaskPtr TaskDesk::give(const TaskFunction& function, Encoded arguments, const Ta
   start(task, arguments);
   if (retries_ > 0) task->arguments = std::move(arguments);
   return task;
+}
+
+/// Who found it full waits until a quarter is free, instead of being woken for each.
+std::size_t TaskDesk::missing_room() const {
+  const std::size_t wanted = std::max<std::size_t>(tasks_.size() / 4, 1);
+  if (refusal_ != nullptr || free_.size() >= wanted) return 0;
+  return std::min(wanted - free_.size(), under_way_);
 }
 
 void TaskDesk::start(const TaskPtr& task, const Encoded& arguments) {
@@ -99,15 +104,19 @@ bool TaskDesk::collect() {
 bool TaskDesk::take_in(TaskName name) {
   if (name.index >= tasks_.size()) return false;
   const TaskState state(board_.record(name.index).state.load(std::memory_order_acquire));
-  if (state.generation() != name.generation || !state.is_done() || tasks_[name.index] == nullptr) return false;
+  if (state.generation() != name.generation || !state.is_done()) return false;
   take_in(name.index, state);
   return true;
 }
 
 void TaskDesk::take_in(std::uint32_t index, TaskState state) {
+  if (tasks_[index] == nullptr) {  // It has failed already.
+    let_go(index, state.generation());
+    return;
+  }
   TaskRecord& record = board_.record(index);
   Task& task = *tasks_[index];
-  task.runner = runner_of(state.owner());
+  std::tie(task.runner, task.pid) = runner_of(state.owner());
   try {
     if (record.bytes == TaskRecord::kInParcel) {
       task.parcel = SharedBlock::hold(memory_, record.result);
@@ -140,21 +149,24 @@ TaskPtr TaskDesk::let_go(std::uint32_t index, std::uint32_t generation) {
   }
   record.state.store(TaskState(generation + 1, Phase::kFree).word(), std::memory_order_release);
   free_.push_back(index);
-  --under_way_;
+  if (tasks_[index] != nullptr) --under_way_;
   return std::exchange(tasks_[index], nullptr);
 }
 
 void TaskDesk::settle_tasks_of(std::uint32_t owner, const RankOutcome& end) {
   for (std::uint32_t index = 0; index < tasks_.size(); ++index) {
-    if (tasks_[index] == nullptr) continue;
     const TaskState state(board_.record(index).state.load(std::memory_order_acquire));
-    if (state.owner() != owner) continue;
+    if (state.phase() == Phase::kFree || state.owner() != owner) continue;
     if (state.is_done()) take_in(index, state);
     if (state.phase() == Phase::kTaken) lose(index, state, end);
   }
 }
 
 void TaskDesk::lose(std::uint32_t index, TaskState state, const RankOutcome& end) {
+  if (tasks_[index] == nullptr) {
+    let_go(index, state.generation());
+    return;
+  }
   Task& task = *tasks_[index];
   if (task.retries_left > 0) {
     --task.retries_left;
@@ -167,38 +179,52 @@ void TaskDesk::lose(std::uint32_t index, TaskState state, const RankOutcome& end
     }
     return;
   }
-  task.runner = end;
   task.failure = lost_failure(task, end, names());
   finish(index, state.generation());
 }
 
 void TaskDesk::fail_all(const std::exception_ptr& failure) {
-  for (TaskPtr& task : tasks_) {
+  for (std::uint32_t index = 0; index < tasks_.size(); ++index) {
+    const TaskPtr task = tasks_[index];
     if (task == nullptr) continue;
     task->failure = failure;
+    std::atomic<std::uint64_t>& word = board_.record(index).state;
+    std::uint64_t seen = word.load(std::memory_order_acquire);
+    const TaskState state(seen);
+    const TaskState withdrawn(state.generation(), Phase::kTaken);
+    // What runs, or has run, keeps its record until that is over.
+    if (state.phase() == Phase::kQueued && word.compare_exchange_strong(seen, withdrawn.word())) {
+      let_go(index, state.generation());
+    } else {
+      tasks_[index] = nullptr;
+      --under_way_;
+    }
     task->is_done.store(true, std::memory_order_release);
-    task = nullptr;  // The record stays its worker's.
   }
-  under_way_ = 0;
   wake_waiters();
 }
 
-void TaskDesk::wake_waiters() {
-  if (sleepers_ > 0) ring_all_parked(done_ring_.header().not_empty);
+void TaskDesk::drop_names() {
+  TakenMessage taken;
+  while (board_.tasks().take(taken, TaskTime(0))) board_.tasks().finish(taken);
 }
 
-bool TaskDesk::wait(const std::function<bool()>& is_enough, TaskTime timeout) {
+void TaskDesk::wake_waiters() {
+  if (sleepers_ > 0) ring_all_parked(board_.done_bell());
+}
+
+bool TaskDesk::wait(const Missing& missing, TaskTime timeout) {
   check_process();
   Lock lock(mutex_);
-  return wait_locked(lock, is_enough, timeout);
+  return wait_locked(lock, missing, timeout);
 }
 
 /// False when it is time to sleep.
 bool TaskDesk::spin(Lock& lock) {
-  RingWaiter waiter(done_ring_.header().not_empty);
+  RingWaiter waiter(board_.done_bell());
   lock.unlock();
   bool has_result = false;
-  while (!has_result && waiter.spin(spin_budget_)) has_result = done_ring_.has_message();
+  while (!has_result && waiter.spin(spin_budget_)) has_result = board_.has_done();
   if (has_result) RingWaiter::note_success(spin_budget_);
   lock.lock();
   return has_result;
@@ -214,23 +240,32 @@ void TaskDesk::sleep(Lock& lock, std::vector<FutexWait>& watched, const JobDeadl
   --sleepers_;
 }
 
-bool TaskDesk::wait_locked(Lock& lock, const std::function<bool()>& is_enough, TaskTime timeout) {
-  RingBell& bell = done_ring_.header().not_empty;
+/// Says when to be woken; false where that is now. Pairs with TaskBoard::note_done().
+bool TaskDesk::is_worth_sleeping(std::uint64_t done_before, std::size_t missing) {
+  std::atomic<std::uint64_t>& wake_at = board_.header().wake_at;
+  std::uint64_t when = done_before + missing;
+  if (sleepers_ > 0) when = std::min(when, wake_at.load(std::memory_order_relaxed));
+  wake_at.store(when, std::memory_order_seq_cst);
+  return board_.header().done_count.load(std::memory_order_seq_cst) < when;
+}
+
+bool TaskDesk::wait_locked(Lock& lock, const Missing& missing, TaskTime timeout) {
+  constexpr std::size_t kFew = 8;  // More than that are not worth spinning for.
+  RingBell& bell = board_.done_bell();
   const JobDeadline deadline = JobDeadline::after(memory_->header(), timeout);
   std::vector<FutexWait> watched;
   for (bool is_sleepy = false;;) {
     watched = {{&bell.rung, bell.rung.load(std::memory_order_seq_cst)}};
-    if (is_sleepy) {
-      bell.parked.exchange(1, std::memory_order_seq_cst);
-      done_ring_.see_solo_users();
-    }
+    const std::uint64_t done = board_.header().done_count.load(std::memory_order_seq_cst);
+    if (is_sleepy) bell.parked.exchange(1, std::memory_order_seq_cst);
     add_watched(watched);  // Before the look at what they stand for.
     if (collect()) wake_waiters();
     tend();
-    if (is_enough()) return true;
+    const std::size_t count = missing();
+    if (count == 0) return true;
     if (deadline.passed()) return false;
-    if (is_sleepy) sleep(lock, watched, deadline);
-    is_sleepy = !spin(lock);
+    if (is_sleepy && is_worth_sleeping(done, count)) sleep(lock, watched, deadline);
+    is_sleepy = count > kFew || !spin(lock);
   }
 }
 

@@ -10,10 +10,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ipc/job_clock.h"
-#include "ipc/message_ring.h"
 #include "launch/task_board.h"
 #include "os/futex.h"
 #include "retinue/launch/task_desk.h"
@@ -27,7 +27,8 @@ struct Task {
   Encoded arguments;  ///< Kept where it may have to be started again.
   int retries_left = 0;
   std::atomic<bool> is_done = false;  ///< What follows is written before, and no more.
-  RankOutcome runner;                 ///< Who ran it: rank and pid.
+  int runner = 0;                     ///< Who ran it: worker or rank.
+  int pid = 0;
   std::string result;
   SharedBlock parcel;  ///< In which the result lies if it is not in `result`.
   std::exception_ptr failure;
@@ -54,8 +55,10 @@ class TaskDesk : public std::enable_shared_from_this<TaskDesk> {
   TaskDesk& operator=(const TaskDesk&) = delete;
 
   TaskPtr give(const TaskFunction& function, Encoded arguments, const TaskLabel& label);
-  /// Blocking: until `is_enough()`, which is called with the lock held. False: not in time.
-  bool wait(const std::function<bool()>& is_enough, TaskTime timeout);
+  /// How many more tasks must be done at least; 0: it is enough. Called with the lock held.
+  using Missing = std::function<std::size_t()>;
+  /// Blocking: until nothing is missing. False: not in time.
+  bool wait(const Missing& missing, TaskTime timeout);
   virtual std::size_t processes() = 0;
   virtual std::size_t most_calls() const { return 0; }
   virtual RunnerNames names() const = 0;
@@ -67,15 +70,18 @@ class TaskDesk : public std::enable_shared_from_this<TaskDesk> {
   virtual void tend() = 0;
   /// Words whose change is worth a look.
   virtual void add_watched(std::vector<FutexWait>& words) = 0;
-  virtual RankOutcome runner_of(std::uint32_t owner) const = 0;
+  /// Number and pid.
+  virtual std::pair<int, int> runner_of(std::uint32_t owner) const = 0;
 
-  bool wait_locked(Lock& lock, const std::function<bool()>& is_enough, TaskTime timeout);
+  bool wait_locked(Lock& lock, const Missing& missing, TaskTime timeout);
   /// Takes in what is done. True if it was anything.
   bool collect();
   /// Of a process that is gone: takes in what it did; what it had in hand is started again, or has this failure.
   void settle_tasks_of(std::uint32_t owner, const RankOutcome& end);
-  /// All that is not done fails.
+  /// All that is not done fails, and does not begin any more.
   void fail_all(const std::exception_ptr& failure);
+  /// Where nobody is there who would: takes the names of withdrawn tasks out of the queue.
+  void drop_names();
   /// Tasks that are neither done nor failed.
   std::size_t under_way() const { return under_way_; }
   /// Errors: UsageError in a fork of the process that made it.
@@ -97,11 +103,12 @@ class TaskDesk : public std::enable_shared_from_this<TaskDesk> {
   void lose(std::uint32_t index, TaskState state, const RankOutcome& end);
   void finish(std::uint32_t index, std::uint32_t generation);
   TaskPtr let_go(std::uint32_t index, std::uint32_t generation);
+  std::size_t missing_room() const;
   bool spin(Lock& lock);
   void sleep(Lock& lock, std::vector<FutexWait>& watched, const JobDeadline& deadline);
+  bool is_worth_sleeping(std::uint64_t done_before, std::size_t missing);
 
   pid_t owner_;
-  MessageRing done_ring_;  ///< That of the board's done(), for its bell.
   std::atomic<std::uint32_t> spin_budget_ = 0;
   std::vector<TaskPtr> tasks_;       ///< By record.
   std::vector<std::uint32_t> free_;  ///< Records.

@@ -44,7 +44,9 @@ std::string name_of(const TaskLabel& label) {
 
 std::exception_ptr raised_failure(const Task& task, std::size_t item, const TaskReport& report,
                                   const RunnerNames& names) {
-  RankOutcome outcome = task.runner;
+  RankOutcome outcome;
+  outcome.rank = outcome.local_rank = task.runner;
+  outcome.pid = task.pid;
   outcome.end = RankEnd::kRaised;
   outcome.type = report.type;
   outcome.message = report.message;
@@ -83,22 +85,22 @@ std::size_t tasks_ahead(TaskDesk& desk) {
 }
 
 bool wait_for_all(TaskDesk& desk, std::span<const TaskPtr> tasks, TaskTime timeout) {
-  std::size_t first = 0;  // All before it are done.
-  const auto are_done = [&] {
-    while (first < tasks.size() && is_done(tasks[first])) ++first;
-    return first == tasks.size();
+  auto first = tasks.begin();  // All before it are done.
+  const auto missing = [&] {
+    first = std::find_if_not(first, tasks.end(), is_done);
+    return static_cast<std::size_t>(tasks.end() - first - std::count_if(first, tasks.end(), is_done));
   };
-  return are_done() || desk.wait(are_done, timeout);
+  return missing() == 0 || desk.wait(missing, timeout);
 }
 
 std::size_t wait_for_any(TaskDesk& desk, std::span<const TaskPtr> tasks, TaskTime timeout) {
-  std::size_t found = tasks.size();
-  const auto is_any = [&] {
-    found = static_cast<std::size_t>(std::find_if(tasks.begin(), tasks.end(), is_done) - tasks.begin());
-    return found < tasks.size();
+  auto found = tasks.end();
+  const auto missing = [&]() -> std::size_t {
+    found = std::find_if(tasks.begin(), tasks.end(), is_done);
+    return found == tasks.end() ? 1 : 0;
   };
-  if (!is_any()) desk.wait(is_any, timeout);
-  return found;
+  if (missing() != 0) desk.wait(missing, timeout);
+  return static_cast<std::size_t>(found - tasks.begin());
 }
 
 std::string_view result_of(const Task& task) {

@@ -91,7 +91,7 @@ void TaskServer::run(TaskName name) {
     leave_report(record, detail::report_current_exception());
   }
   record.state.store(TaskState(name.generation, phase, self_).word(), std::memory_order_release);
-  board_.done().put_word(name.word(), std::chrono::nanoseconds::max());
+  board_.note_done(name);
 }
 
 ServeEnd TaskServer::serve(const ServeOptions& options) {

@@ -14,6 +14,7 @@
 
 #include "launch/main_with_runtime.h"
 #include "retinue/ipc/queue.h"
+#include "retinue/launch/pool.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/shared_tensor.h"
 #include "retinue/torch/state_dict.h"
@@ -228,6 +229,27 @@ TEST_P(EachStartMethod, AKilledRanksTensorsComeBack) {
                retinue::ProcessExitedException);
   EXPECT_EQ(queue.get().sum().item<float>(), 21) << "sent before its death";
   EXPECT_EQ(allocated(), before);
+}
+
+Tensor add_one(const Tensor& given) {
+  const torch::NoGradGuard no_grad;
+  given.add_(1);
+  return given;
+}
+Tensor make_ones(int count) {
+  return torch::ones({count});
+}
+
+TEST_P(EachStartMethod, APoolTakesAndGivesTensorsAsTheSameMemory) {
+  const Tensor shared = retinue::shared_zeros({1000});
+  retinue::Pool pool({.processes = 2, .start_method = GetParam()});
+  EXPECT_TRUE(pool.apply<add_one>(shared).is_alias_of(shared));
+  EXPECT_EQ(shared.sum().item<float>(), 1000);
+  const std::vector<Tensor> made = pool.map<make_ones>({3, 5});
+  EXPECT_TRUE(is_shared(made[0]));
+  EXPECT_EQ(made[0].sum().item<float>(), 3);
+  pool.apply<add_one>(made[1]);
+  EXPECT_EQ(made[1].sum().item<float>(), 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sent, EachStartMethod, retinue::test::all_start_methods(), retinue::test::start_method_name);
