@@ -28,11 +28,11 @@ test-full: build
 	@scripts/bootstrap data
 	$(CTEST) --preset full
 
-bench: build peers
+bench: peers build
 	scripts/bench
 
 peers:
-	@scripts/bootstrap torch
+	@scripts/bootstrap torch peers
 	bench/peers/install
 
 lint:

@@ -198,7 +198,7 @@ void Barrier::Impl::sleep(const Place& place, JobDeadline deadline) {
     if (waiters_.at(place.index) != place.word) return;
     throw_if_job_ends(*memory_, "waiting at a barrier");
     // One that died while it let the others go does not wait any more, but has the lock.
-    if (!waiters_.has_dead_waiter() && !state_.mutex.is_left_by_the_dead()) continue;
+    if (!waiters_.has_dead_waiter() && !state_.mutex.is_orphaned()) continue;
     const Locked locked(*this);
     check_living();
   }
@@ -225,18 +225,13 @@ int Barrier::Impl::wait(const Action& action, JobDeadline deadline) {
   return place->number;
 }
 
-Barrier::Barrier(const std::shared_ptr<JobMemory>& memory, int parties) {
+Barrier::Barrier(const std::shared_ptr<JobMemory>& memory, int parties) : Barrier() {
   if (parties < 1 || parties > kMostParties)
     throw UsageError(fmt::format("a Barrier for {} parties: it must be 1 to {}", parties, kMostParties));
   block_ = make_sync_block(memory, SyncKind::kBarrier, sizeof(BarrierState));
   auto& state = *reinterpret_cast<BarrierState*>(block_.data());
   state.mutex.init();
   state.parties = static_cast<std::uint32_t>(parties);
-}
-
-void Barrier::open(const SharedBlock& block) {
-  if (block) check_sync_block(block, SyncKind::kBarrier, sizeof(BarrierState));
-  block_ = block;
 }
 
 int Barrier::wait(const Action& action, Time timeout) {

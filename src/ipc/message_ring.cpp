@@ -274,6 +274,17 @@ bool MessageRing::take_at(std::uint32_t index, SlotState seen, TakenSlot& taken)
   return true;
 }
 
+RingResult MessageRing::look() {
+  if (is_any_behind()) return RingResult::kDone;  // Or not: who takes will know.
+  RingPosition at{header_->get.hint.load(std::memory_order_relaxed)};
+  for (;;) {
+    const SlotState seen(state_of(at.index()).load(std::memory_order_seq_cst));
+    if (seen == SlotState(at.lap(), SlotPhase::kFull)) return RingResult::kDone;
+    const Step step = step_to_take(at, seen);
+    if (step != Step::kAgain) return step == Step::kWait ? RingResult::kWait : RingResult::kClosed;
+  }
+}
+
 RingResult MessageRing::try_take(TakenSlot& taken) {
   if (is_any_behind() && take_from_behind(taken)) return RingResult::kDone;
   RingPosition at{header_->get.hint.load(std::memory_order_relaxed)};

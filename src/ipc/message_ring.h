@@ -67,6 +67,8 @@ class MessageRing {
   RingResult try_put(std::span<const std::byte> message);
   /// A message in a block that this process holds once; the ring holds it then. Not kDone: it is the caller's still.
   RingResult try_put_parcel(const BlockHandle& parcel);
+  /// What try_take() would find; for rings without words.
+  RingResult look();
   /// For all rings.
   RingResult try_take(TakenSlot& taken);
   /// The message itself, or the parcel that has it.

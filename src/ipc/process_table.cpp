@@ -33,6 +33,8 @@ void clear(ProcessSlot& slot) {
   slot.cpu_share = 0;
   slot.has_returned.store(0, std::memory_order_relaxed);
   slot.returned = {};
+  slot.call_state.store(kNoCallsYet, std::memory_order_relaxed);
+  slot.calls = {};
   slot.crash.phase.store(0, std::memory_order_relaxed);
   slot.crash.kind = CrashKind::kNone;
   slot.crash.message[0] = slot.crash.type[0] = '\0';
@@ -99,11 +101,24 @@ void enter_process_slot(JobMemory& memory, std::uint32_t index) {
 }
 
 void free_process_slot(JobMemory& memory, std::uint32_t index) {
+  ProcessSlot& slot = process_slot(memory, index);
+  const std::atomic_ref context(slot.context);
+  // An abandoned process may still write to what it held: the guardian frees it when that has ended at last.
+  if (slot.abandoned_in != 0) return context.store(ProcessSlot::kNoContext, std::memory_order_release);
   memory.release_all(index);
   RETINUE_CRASH_POINT();
-  process_slot(memory, index).context = ProcessSlot::kNoContext;
+  context.store(ProcessSlot::kNoContext, std::memory_order_release);
   RETINUE_CRASH_POINT();
-  make_free(process_slot(memory, index));
+  make_free(slot);
+}
+
+bool free_abandoned_slot(JobMemory& memory, std::uint32_t index) {
+  ProcessSlot& slot = process_slot(memory, index);
+  if (std::atomic_ref(slot.context).load(std::memory_order_acquire) != ProcessSlot::kNoContext) return false;
+  memory.release_all(index);
+  slot.abandoned_in = 0;
+  make_free(slot);
+  return true;
 }
 
 }  // namespace retinue

@@ -26,7 +26,11 @@ std::vector<std::uint32_t> reserve_process_slots(JobMemory& memory, std::uint32_
 /// and sets pid and kRunning. From here on JobMemory::own_slot() gives it.
 void enter_process_slot(JobMemory& memory, std::uint32_t index);
 
-/// Gives a dead process's slot back, together with its blocks. Who was killed in here calls again, or another does.
+/// Gives a dead process's slot back, together with its blocks; an abandoned one's is left to free_abandoned_slot().
+/// Who was killed in here calls again, or another does.
 void free_process_slot(JobMemory& memory, std::uint32_t index);
+
+/// The same for an abandoned process that has ended after all. The guardian's alone. False: its context is not freed.
+bool free_abandoned_slot(JobMemory& memory, std::uint32_t index);
 
 }  // namespace retinue

@@ -38,7 +38,7 @@ std::byte* LockedValues::data() const {
 
 void LockedValues::check(std::uint64_t type, std::size_t least_bytes, std::size_t align) const {
   if (!block_) return;
-  check_sync_block(block_, SyncKind::kRLock, kLockBytes);
+  check_sync_block(block_, SyncKind::kRLock);
   const auto& header = *reinterpret_cast<const SyncHeader*>(block_.data());
   if (header.type != type)
     throw UsageError("a Value or Array arrived as one of another type: give both sides the same");

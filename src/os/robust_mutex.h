@@ -22,11 +22,10 @@ class RobustMutex {
   [[nodiscard]] Result try_lock(std::chrono::nanoseconds patience);
   void unlock();
 
-  /// Whether its holder died and nobody took it since.
-  bool is_left_by_the_dead() const noexcept;
-
   /// Id of the thread that holds it now, 0 when it is free.
   std::uint32_t holder() const noexcept;
+  /// Whether its holder died with it and nobody has taken it since.
+  bool is_orphaned() const noexcept;
 
  private:
   void init(int type);

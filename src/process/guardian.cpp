@@ -76,6 +76,7 @@ void Guardian::prepare_process() {
   setup_.memory->header().guardian_ready.store(1, std::memory_order_release);
   futex_wake_all(setup_.memory->header().guardian_ready);
   birth_.guardian_fds = own_fds();
+  memory_kills_.rebase();  // While the program, which is about to start something perhaps, does other things.
 }
 
 std::vector<int> Guardian::own_fds() const {

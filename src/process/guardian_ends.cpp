@@ -35,6 +35,7 @@ void Guardian::reap() {
     if (wait4(pid, &status, __WALL, &usage) != pid) continue;
     if (program_report_.owns(pid)) program_report_.on_exit();
     watcher_.on_exit(pid);
+    for (AbandonedRank& rank : abandoned_) rank.ended |= rank.pid == pid;
     for (const auto& context : contexts_) {
       if (!context->owns(pid)) continue;
       context->on_exit(pid, status, use_of(usage));
@@ -45,6 +46,7 @@ void Guardian::reap() {
 
 void Guardian::end_contexts() {
   stop_contexts_of_dead_parents();
+  for (const auto& context : contexts_) context->hand_over_abandoned(abandoned_);
   const auto is_done = [](const auto& each) { return each->is_done(); };
   // What ranks that are dead now had sent is here: what they reserved beyond that was never sent.
   if (std::any_of(contexts_.begin(), contexts_.end(), is_done)) receive_requests();
@@ -70,6 +72,7 @@ void Guardian::end_contexts() {
     free_ended_contexts();  // Before the next end is told: who hears of it finds nothing left.
   }
   if (!unfreed_.empty()) free_ended_contexts();
+  if (!abandoned_.empty()) free_abandoned_ranks();
 }
 
 void Guardian::free_ended_contexts() {
@@ -82,6 +85,18 @@ void Guardian::free_ended_contexts() {
     }
   }
   unfreed_ = std::move(later);
+}
+
+void Guardian::free_abandoned_ranks() {
+  std::erase_if(abandoned_, [this](AbandonedRank& rank) {
+    pollfd end{rank.pidfd.get(), POLLIN, 0};
+    rank.ended |= rank.pidfd && poll(&end, 1, 0) == 1;
+    try {
+      return rank.ended && free_abandoned_slot(*setup_.memory, rank.slot);
+    } catch (const TimeoutError&) {
+      return false;  // Somebody stopped holds the table of blocks: at another event.
+    }
+  });
 }
 
 /// What they had reserved for others, or not freed. False: not yet, another process is in the block table.
@@ -118,8 +133,9 @@ void Guardian::sweep_orphans() {
       if (std::any_of(contexts_.begin(), contexts_.end(), [pid](const auto& each) { return each->owns(pid); }))
         continue;
       if (program_report_.owns(pid)) continue;
-      any = true;
       kill(pid, SIGKILL);
+      // An abandoned rank has been waited for.
+      any |= std::none_of(abandoned_.begin(), abandoned_.end(), [pid](const auto& rank) { return rank.pid == pid; });
     }
     if (!any || Clock::now() >= end) return;
     pollfd entry{child_events_.get(), POLLIN, 0};

@@ -26,6 +26,10 @@ constexpr bool kIsPlainRow<std::vector<V, Allocator>> = kIsPlain<V>;
 template <class C, class Traits, class Allocator>
 constexpr bool kIsPlainRow<std::basic_string<C, Traits, Allocator>> = true;
 
+/// Whether values of V in a row arrive as a T.
+template <class T, class V>
+concept RowOf = kIsPlainRow<T> && std::is_same_v<typename T::value_type, std::remove_const_t<V>>;
+
 /// Values that are a message of at most 8 bytes.
 template <class T>
 constexpr bool kIsWord = (kIsPlain<T> && sizeof(T) <= sizeof(std::uint64_t)) || std::is_same_v<T, bool>;
