@@ -9,6 +9,12 @@
 
 namespace retinue {
 
+/// Whether all of the handle is the block's: one that came from elsewhere could reach further than it.
+inline bool is_handle_of(const BlockTable& table, const BlockDescriptor& block, const BlockHandle& handle) {
+  return block.generation == handle.generation && block.bytes == handle.bytes &&
+         table.data_offset + block.first_page * table.page_bytes == handle.offset;
+}
+
 /// The block table while this process has its lock. A holder's death is repaired first: everything but the descriptors
 /// follows from them.
 /// Errors: TimeoutError when another process keeps the lock too long.

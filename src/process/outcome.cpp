@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 
@@ -105,13 +106,18 @@ void describe_signal(const ProcessSlot& slot, RankOutcome& outcome) {
   }
 }
 
+/// Whatever stands there: some years at most, so that sums of them are numbers.
+std::chrono::nanoseconds span_of(std::uint64_t ns) {
+  return std::chrono::nanoseconds(std::min(ns, std::uint64_t{1} << 60));
+}
+
 void add_use(const ProcessSlot& slot, RankOutcome& outcome) {
-  outcome.use.user_cpu = std::chrono::nanoseconds(slot.use.user_cpu_ns);
-  outcome.use.system_cpu = std::chrono::nanoseconds(slot.use.system_cpu_ns);
+  outcome.use.user_cpu = span_of(slot.use.user_cpu_ns);
+  outcome.use.system_cpu = span_of(slot.use.system_cpu_ns);
   outcome.use.peak_memory_bytes = slot.use.peak_memory_bytes;
   const std::uint64_t started = slot.started_ns.load(std::memory_order_relaxed);
   const std::uint64_t ended = slot.ended_ns.load(std::memory_order_acquire);
-  if (started != 0 && ended > started) outcome.use.lifetime = std::chrono::nanoseconds(ended - started);
+  if (started != 0 && ended > started) outcome.use.lifetime = span_of(ended - started);
 }
 
 void add_end(const ProcessSlot& slot, RankOutcome& outcome) {
