@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "build_facts.h"
 #include "retinue/base/deadline.h"
 
 namespace retinue::bench {
@@ -50,10 +51,25 @@ bool wait_readable(int channel, const Deadline& deadline) {
 
 std::string peer_python() {
   if (const char* named = std::getenv("RETINUE_PEER_PYTHON"); named != nullptr && *named != '\0') return named;
-  for (const char* python : {RETINUE_SOURCE_DIR "/.retinue/venv-peer-torch/bin/python3", RETINUE_TORCH_PYTHON}) {
+  for (const std::string& python : {source_folder() + "/.retinue/venv-peer-torch/bin/python3", build_python()})
     if (fs::exists(python)) return python;
-  }
   return "";
+}
+
+PeerProgram torch_peer(const std::string& script) {
+  const std::string python = peer_python();
+  if (python.empty())
+    return {.name = script,
+            .arguments = {},
+            .missing = "no Python with PyTorch: run make peers, or set RETINUE_PEER_PYTHON"};
+  return {.name = script, .arguments = {python, source_folder() + "/bench/peers/" + script}};
+}
+
+PeerProgram package_peer(const std::string& package, const std::string& script) {
+  const std::string python = source_folder() + "/.retinue/venv-peer-" + package + "/bin/python3";
+  if (!fs::exists(python))
+    return {.name = script, .arguments = {}, .missing = fmt::format("no {}: run make peers", package)};
+  return {.name = script, .arguments = {python, source_folder() + "/bench/peers/" + script}};
 }
 
 Peer::~Peer() {
@@ -78,21 +94,21 @@ void Peer::fail(const std::string& reason) {
 }
 
 void Peer::start() {
-  const std::string python = peer_python();
-  if (python.empty()) fail("no Python with PyTorch: run make peers, or set RETINUE_PEER_PYTHON");
+  if (!program_.missing.empty()) fail(program_.missing);
   std::string name = (fs::temp_directory_path() / "retinue-bench-XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) fail(fmt::format("cannot make the folder {}: {}", name, std::strerror(errno)));
   folder_ = name;
-  for (int rank = 0; rank < processes_; ++rank) start_process(python, rank);
+  for (int rank = 0; rank < processes_; ++rank) start_process(rank);
 }
 
-void Peer::start_process(const std::string& python, int rank) {
-  const std::string script = RETINUE_SOURCE_DIR "/bench/peers/" + script_;
+void Peer::start_process(int rank) {
   std::vector<std::string> variables = environment_of(rank, processes_, folder_);
   std::vector<char*> environment;
   for (std::string& variable : variables) environment.push_back(variable.data());
   environment.push_back(nullptr);
-  char* const arguments[] = {const_cast<char*>(python.c_str()), const_cast<char*>(script.c_str()), nullptr};
+  std::vector<char*> arguments;
+  for (const std::string& argument : program_.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
 
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
@@ -102,12 +118,12 @@ void Peer::start_process(const std::string& python, int rank) {
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   pid_t pid = 0;
-  const int error = posix_spawn(&pid, python.c_str(), &actions, nullptr, arguments, environment.data());
+  const int error = posix_spawn(&pid, arguments[0], &actions, nullptr, arguments.data(), environment.data());
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   if (error != 0) {
     close(ends[0]);
-    fail(fmt::format("cannot start {}: {}", python, std::strerror(error)));
+    fail(fmt::format("cannot start {}: {}", arguments[0], std::strerror(error)));
   }
   running_.push_back({pid, ends[0], ""});
 }
@@ -117,16 +133,16 @@ nlohmann::json Peer::answer_of(Process& process) {
   std::size_t end;
   while ((end = process.unread.find('\n')) == std::string::npos) {
     if (!wait_readable(process.channel, deadline))
-      fail(fmt::format("{} gave no answer within {} minutes", script_, kAnswerWait.count()));
+      fail(fmt::format("{} gave no answer within {} minutes", program_.name, kAnswerWait.count()));
     char text[65536];
     const ssize_t got = read(process.channel, text, sizeof text);
-    if (got <= 0) fail(script_ + " ended; its message is above");
+    if (got <= 0) fail(program_.name + " ended; its message is above");
     process.unread.append(text, static_cast<std::size_t>(got));
   }
   nlohmann::json answer = nlohmann::json::parse(process.unread.substr(0, end), nullptr, false);
   process.unread.erase(0, end + 1);
-  if (!answer.is_object()) fail(script_ + " answered something else than a JSON object");
-  if (answer.contains("error")) fail(fmt::format("{}: {}", script_, answer["error"].get<std::string>()));
+  if (!answer.is_object()) fail(program_.name + " answered something else than a JSON object");
+  if (answer.contains("error")) fail(fmt::format("{}: {}", program_.name, answer["error"].get<std::string>()));
   return answer;
 }
 
@@ -136,7 +152,7 @@ std::vector<nlohmann::json> Peer::ask(const std::string& command) {
   const std::string line = command + "\n";
   for (const Process& process : running_) {
     if (send(process.channel, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size()))
-      fail(script_ + " ended; its message is above");
+      fail(program_.name + " ended; its message is above");
   }
   std::vector<nlohmann::json> answers;
   for (Process& process : running_) answers.push_back(answer_of(process));
@@ -152,6 +168,10 @@ Spans spans_of(const std::vector<nlohmann::json>& answers) {
     for (std::size_t i = 0; i < enter.size(); ++i) of_rank[i] = {enter[i], exit.at(i)};
   }
   return spans;
+}
+
+Spans spans_of_ranks(Peer& peer, const std::string& command) {
+  return spans_of(peer.ask(command).front().at("ranks").get<std::vector<nlohmann::json>>());
 }
 
 Contender peer_collective(std::string name, std::shared_ptr<Peer> peer, std::string command) {

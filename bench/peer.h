@@ -17,13 +17,25 @@ namespace retinue::bench {
 /// The interpreter that has the peers' packages; empty if there is none.
 std::string peer_python();
 
-/// A peer system's processes: copies of a script of bench/peers that stay alive over all rounds, read a command as a
-/// line and answer with a line of JSON. Between commands they are blocked, so that they cost nothing while others are
-/// measured.
+/// What a peer's processes run.
+struct PeerProgram {
+  std::string name;                    ///< In messages.
+  std::vector<std::string> arguments;  ///< The program's path first.
+  std::string missing = "";            ///< Why it cannot be started; empty: it can.
+};
+
+/// A script of bench/peers, under the interpreter that has PyTorch.
+PeerProgram torch_peer(const std::string& script);
+/// The same under the interpreter of .retinue/venv-peer-NAME, where bench/peers/install put the package NAME.
+PeerProgram package_peer(const std::string& package, const std::string& script);
+
+/// A peer system's processes: copies of a program that stay alive over all rounds, read a command as a line and answer
+/// with a line of JSON. Between commands they are blocked, so that they cost nothing while others are measured.
 class Peer {
  public:
   /// Nothing is started before the first command.
-  Peer(std::string script, int processes) : script_(std::move(script)), processes_(processes) {}
+  Peer(PeerProgram program, int processes) : program_(std::move(program)), processes_(processes) {}
+  Peer(const std::string& script, int processes) : Peer(torch_peer(script), processes) {}
 
   /// Ends the processes. Blocking: a few seconds at most.
   ~Peer();
@@ -42,11 +54,11 @@ class Peer {
   };
 
   void start();
-  void start_process(const std::string& python, int rank);
+  void start_process(int rank);
   nlohmann::json answer_of(Process& process);
   [[noreturn]] void fail(const std::string& reason);
 
-  std::string script_;
+  PeerProgram program_;
   int processes_;
   std::vector<Process> running_;
   std::filesystem::path folder_;  ///< For what the processes need to find each other.
@@ -58,5 +70,8 @@ Spans spans_of(const std::vector<nlohmann::json>& answers);
 
 /// A peer as contender: a round is one command, its samples the collective's times.
 Contender peer_collective(std::string name, std::shared_ptr<Peer> peer, std::string command);
+
+/// What the ranks that a peer's only process started itself measured of a command: {"ranks": [{"enter", "exit"}, ...]}.
+Spans spans_of_ranks(Peer& peer, const std::string& command);
 
 }  // namespace retinue::bench

@@ -11,6 +11,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "build_facts.h"
+
 namespace retinue::bench {
 namespace {
 
@@ -24,7 +26,7 @@ std::string cpu_model() {
 
 std::string commit() {
   const std::unique_ptr<FILE, int (*)(FILE*)> git(
-      popen("git -C '" RETINUE_SOURCE_DIR "' describe --always --dirty 2>/dev/null", "re"), pclose);
+      popen(fmt::format("git -C '{}' describe --always --dirty 2>/dev/null", source_folder()).c_str(), "re"), pclose);
   std::array<char, 128> text{};
   if (!git || std::fgets(text.data(), text.size(), git.get()) == nullptr) return "unknown";
   std::string name = text.data();
@@ -32,8 +34,10 @@ std::string commit() {
   return name;
 }
 
-std::string cell(const std::optional<double>& value, int digits) {
-  return value ? fmt::format("{:.{}f}", *value, digits) : "-";
+/// Small figures with more digits.
+std::string cell(const std::optional<double>& value) {
+  if (!value) return "-";
+  return fmt::format("{:.{}f}", *value, *value >= 100 ? 1 : *value >= 10 ? 2 : *value >= 0.1 ? 3 : 4);
 }
 
 nlohmann::json to_json(const Row& row) {
@@ -57,16 +61,16 @@ std::string machine_line() {
   uname(&system);
   const double memory_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   return fmt::format("{}, {} CPUs usable, {:.0f} GiB, Linux {}; retinue {}, commit {}", cpu_model(), CPU_COUNT(&cpus),
-                     memory_bytes / (1 << 30), system.release, RETINUE_VERSION, commit());
+                     memory_bytes / (1 << 30), system.release, version(), commit());
 }
 
 std::string table(const std::vector<Row>& rows) {
-  std::string text = fmt::format("{:<11}{:<18}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}\n", "case", "variant",
+  std::string text = fmt::format("{:<11}{:<22}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}\n", "case", "variant",
                                  "ranks", "bytes", "ours us", "p99 us", "peer", "peer us", "ratio");
   for (const Row& row : rows) {
-    text += fmt::format("{:<11}{:<18}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}{}\n", row.case_name, row.variant,
-                        row.ranks, row.bytes, cell(row.ours_us, 2), cell(row.p99_us, 2), row.peer, cell(row.peer_us, 1),
-                        cell(row.ratio, 1), row.skipped.empty() ? "" : "  skipped: " + row.skipped);
+    text += fmt::format("{:<11}{:<22}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}{}\n", row.case_name, row.variant,
+                        row.ranks, row.bytes, cell(row.ours_us), cell(row.p99_us), row.peer, cell(row.peer_us),
+                        cell(row.ratio), row.skipped.empty() ? "" : "  skipped: " + row.skipped);
   }
   return text;
 }

@@ -39,6 +39,21 @@ std::vector<double> mean_times(const Spans& spans) {
   return times;
 }
 
+std::vector<double> whole_times(const Spans& spans) {
+  std::vector<double> times(iterations_of(spans));
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    Span whole = spans.front()[i];
+    for (const std::vector<Span>& of_rank : spans)
+      whole = {std::min(whole.enter, of_rank[i].enter), std::max(whole.exit, of_rank[i].exit)};
+    times[i] = static_cast<double>(whole.exit - whole.enter) / 1000;
+  }
+  return times;
+}
+
+std::vector<double> times_of_rank(const Spans& spans, std::size_t rank) {
+  return mean_times({spans.at(rank)});
+}
+
 SpanBlock::SpanBlock(int ranks, int iterations) : ranks_(ranks), iterations_(iterations) {
   JobMemory& memory = *Runtime::current().memory();
   block_ = memory.allocate(sizeof(Span) * static_cast<std::size_t>(ranks_) * static_cast<std::size_t>(iterations_));

@@ -32,6 +32,12 @@ std::vector<double> collective_times(const Spans& spans);
 /// For each iteration the mean over the ranks of their own time. Units: microseconds.
 std::vector<double> mean_times(const Spans& spans);
 
+/// For each iteration the time from the first rank's entry to the last rank's exit. Units: microseconds.
+std::vector<double> whole_times(const Spans& spans);
+
+/// For each iteration a single rank's own time. Units: microseconds.
+std::vector<double> times_of_rank(const Spans& spans, std::size_t rank);
+
 /// What a rank is to do in one round, and where in job memory it leaves what it measured.
 struct Round {
   enum class Buffer : std::uint8_t { kPrivate, kJob };

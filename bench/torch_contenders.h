@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "queue/placement.h"
 #include "retinue/launch/options.h"
 #include "samples.h"
 
@@ -46,5 +47,26 @@ struct DdpRound : Round {
 /// Training steps of each rank, batch 32, one thread.
 /// Errors: std::runtime_error when the gradients are not the mean over the ranks, or the parameters differ.
 Spans ddp_spans(int ranks, const DdpRound& round);
+
+/// Tensors of `bytes` bytes from rank 0 to rank 1.
+struct TensorRound : Round {
+  enum class Way : std::uint8_t {
+    kHandle,  ///< One in job memory, and the same back again; rank 1 writes to it.
+    kFresh,   ///< A new one in private memory each time, which rank 0 wrote and rank 1 reads; one way.
+    kCopy,    ///< Instead of that, rank 0 copies it to job memory that was used before.
+  };
+
+  Way way = Way::kHandle;
+  Placement placement = Placement::kOneEach;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    Round::serialize(archive);
+    archive(way, placement);
+  }
+};
+
+/// Errors: std::runtime_error when a tensor arrives with other contents.
+Spans tensor_queue_spans(const TensorRound& round);
 
 }  // namespace retinue::bench

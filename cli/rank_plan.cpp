@@ -62,7 +62,10 @@ Program::Input input_of(const RunOptions& options, int rank) {
 
 }  // namespace
 
-Devices Devices::of_this_machine() {
+Devices Devices::for_plan(const RunOptions& options) {
+  const bool has_all_counts = std::ranges::all_of(
+      options.programs, [](const ProgramSection& section) { return is_plain_count(section.count); });
+  if (has_all_counts && !options.virtual_local_rank) return {};
   return {usable_cpus(), visible_gpus()};
 }
 

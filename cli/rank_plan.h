@@ -14,7 +14,8 @@ struct Devices {
   int cpus = 1;
   std::vector<std::string> gpus;
 
-  static Devices of_this_machine();
+  /// Looks at the machine only where the plan will depend on it.
+  static Devices for_plan(const RunOptions& options);
 };
 
 /// A rank's place in the job. Ranks are consecutive over the programs; local ranks equal them on one machine.

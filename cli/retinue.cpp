@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -49,9 +51,9 @@ int main(int argc, char** argv) try {
   const std::string command = argc > 1 ? argv[1] : "";
   // Before the Runtime, which cannot be made on a machine that is ill enough.
   if (argc == 2 && command == "doctor") return retinue::doctor_command();
-  // What looks at jobs is none itself.
+  mallopt(M_ARENA_MAX, 1);  // Threads here allocate next to nothing: an arena would be 128 MiB to map and unmap.
   std::optional<retinue::Runtime> runtime;
-  if (!retinue::is_job_command(command)) runtime.emplace(argc, argv);
+  if (command == "run") runtime.emplace(argc, argv);
   CLI::App app("Starts and looks after programs of several processes.", "retinue");
   app.set_version_flag("--version", RETINUE_VERSION);
   app.require_subcommand(1);

@@ -89,7 +89,7 @@ void run_attempt(const RunOptions& options, const std::vector<PlannedRank>& plan
 }  // namespace
 
 int run_command(const RunOptions& options) {
-  const Devices devices = Devices::of_this_machine();
+  const Devices devices = Devices::for_plan(options);
   const std::vector<PlannedRank> plan = plan_ranks(options, devices);
   if (options.dry_run) {
     std::fputs(dry_run_text(options, plan, devices).c_str(), stdout);

@@ -21,6 +21,10 @@ bool is_number(std::string_view text) {
 
 }  // namespace
 
+bool is_plain_count(std::string_view text) {
+  return is_number(text);
+}
+
 std::vector<std::string> visible_gpus() {
   if (const char* named = std::getenv("CUDA_VISIBLE_DEVICES")) {
     std::vector<std::string> devices = split_at_commas(named);

@@ -135,6 +135,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--data", flags.data, "Folder of the gzipped IDX files (else RETINUE_DATA, else Debian's)");
   CLI11_PARSE(app, argc, argv);
+  torch::set_num_threads(1);  // The ranks have the other cores; OpenMP's threads spin where they wait for one.
   try {
     return run(flags);
   } catch (const std::exception& error) {

@@ -23,6 +23,9 @@ double torch_spawn_us(int, StartMethod) {
 Spans ddp_spans(int, const DdpRound&) {
   refuse();
 }
+Spans tensor_queue_spans(const TensorRound&) {
+  refuse();
+}
 
 }  // namespace retinue::bench
 

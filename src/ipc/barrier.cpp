@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "ipc/crash_point.h"
 #include "ipc/job_clock.h"
 #include "ipc/job_end.h"
 #include "ipc/ring_bell.h"
@@ -13,7 +14,6 @@
 #include "retinue/base/error.h"
 
 namespace retinue {
-namespace {
 
 enum class BarrierPhase : std::uint32_t {
   kFilling = 0,
@@ -23,12 +23,14 @@ enum class BarrierPhase : std::uint32_t {
 
 enum class BreakReason : std::uint32_t { kTimeout, kDeath, kAbort, kAction, kReset };
 
+namespace {
+
 const char* text_of(BreakReason reason) {
   switch (reason) {
     case BreakReason::kTimeout:
       return "a party's time was over before all had come";
     case BreakReason::kDeath:
-      return "a party was killed, or ended, while it waited";
+      return "a party was killed, ended or gave up while it waited";
     case BreakReason::kAbort:
       return "abort() was called";
     case BreakReason::kAction:
@@ -105,8 +107,11 @@ class Barrier::Impl::Locked {
 
 void Barrier::Impl::let_go(WaitPlace::Phase phase, BarrierPhase next) {
   state_.phase.store(next, std::memory_order_release);
+  RETINUE_CRASH_POINT();
   waiters_.wake_all(phase);
+  RETINUE_CRASH_POINT();
   state_.changes.fetch_add(1, std::memory_order_acq_rel);
+  RETINUE_CRASH_POINT();
   futex_wake_all(state_.changes);
 }
 
@@ -115,7 +120,7 @@ void Barrier::Impl::break_locked(BreakReason reason) {
   let_go(WaitPlace::Phase::kSpecial, BarrierPhase::kBroken);
 }
 
-/// False where one that waits, or acts, has died; then it is broken.
+/// False where one that waits, or acts, has died or given up; then it is broken.
 bool Barrier::Impl::check_living() {
   if (!waiters_.has_dead_waiter()) return true;
   break_locked(BreakReason::kDeath);
@@ -140,6 +145,7 @@ void Barrier::Impl::throw_broken() const {
 
 std::optional<Barrier::Impl::Place> Barrier::Impl::enter(std::uint32_t& changes) {
   const Locked locked(*this);
+  RETINUE_CRASH_POINT();
   if (state_.phase.load(std::memory_order_relaxed) == BarrierPhase::kBroken || !check_living()) throw_broken();
   changes = state_.changes.load(std::memory_order_relaxed);
   if (state_.phase.load(std::memory_order_relaxed) == BarrierPhase::kActing) return std::nullopt;
@@ -148,6 +154,7 @@ std::optional<Barrier::Impl::Place> Barrier::Impl::enter(std::uint32_t& changes)
   const Place place{index, waiters_.at(index), number};
   if (number + 1 == static_cast<int>(state_.parties))
     state_.phase.store(BarrierPhase::kActing, std::memory_order_release);
+  RETINUE_CRASH_POINT();
   return place;
 }
 
@@ -190,7 +197,8 @@ void Barrier::Impl::sleep(const Place& place, JobDeadline deadline) {
     waiters_.sleep(place.index, place.word, deadline.left(kRingLookUp));
     if (waiters_.at(place.index) != place.word) return;
     throw_if_job_ends(*memory_, "waiting at a barrier");
-    if (!waiters_.has_dead_waiter()) continue;
+    // One that died while it let the others go does not wait any more, but has the lock.
+    if (!waiters_.has_dead_waiter() && !state_.mutex.is_orphaned()) continue;
     const Locked locked(*this);
     check_living();
   }
@@ -207,27 +215,23 @@ int Barrier::Impl::wait(const Action& action, JobDeadline deadline) {
       sleep(*place, deadline);
     }
   } catch (...) {
-    waiters_.leave(place->index, place->word);
+    waiters_.forsake(place->index, place->word);  // In vain, where it could not have the lock: the others learn of it.
     throw;
   }
+  RETINUE_CRASH_POINT();
   const bool passed = waiters_.at(place->index) == place->word.with(WaitPlace::Phase::kWoken);
   waiters_.leave(place->index, place->word);
   if (!passed) throw_broken();
   return place->number;
 }
 
-Barrier::Barrier(const std::shared_ptr<JobMemory>& memory, int parties) {
+Barrier::Barrier(const std::shared_ptr<JobMemory>& memory, int parties) : Barrier() {
   if (parties < 1 || parties > kMostParties)
     throw UsageError(fmt::format("a Barrier for {} parties: it must be 1 to {}", parties, kMostParties));
   block_ = make_sync_block(memory, SyncKind::kBarrier, sizeof(BarrierState));
   auto& state = *reinterpret_cast<BarrierState*>(block_.data());
   state.mutex.init();
   state.parties = static_cast<std::uint32_t>(parties);
-}
-
-void Barrier::open(const SharedBlock& block) {
-  if (block) check_sync_block(block, SyncKind::kBarrier, sizeof(BarrierState));
-  block_ = block;
 }
 
 int Barrier::wait(const Action& action, Time timeout) {

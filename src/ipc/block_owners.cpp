@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
+#include "ipc/crash_point.h"
 #include "ipc/locked_blocks.h"
+#include "ipc/process_table.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
 
@@ -57,7 +60,9 @@ void JobMemory::retain(const BlockHandle& handle) {
   const std::uint64_t bit = owner_bit(own_slot());
   const std::lock_guard counting(holds_mutex_);
   const LockedBlocks blocks(*this);
+  RETINUE_CRASH_POINT();
   blocks.alive(handle, "retain").owners[own_slot() / 64].fetch_or(bit, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
   ++holds_of(handle.index, handle.generation);
 }
 
@@ -69,7 +74,9 @@ void JobMemory::release(const BlockHandle& handle) {
   BlockDescriptor& block = blocks.alive(handle, "release");
   std::uint32_t& holds = holds_of(handle.index, handle.generation);
   if (holds > 0 && --holds > 0) return;
+  RETINUE_CRASH_POINT();
   block.owners[own_slot() / 64].fetch_and(~bit, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
   blocks.free_if_unowned(handle.index);
 }
 
@@ -77,12 +84,14 @@ void JobMemory::retain(const BlockHandle& handle, std::uint32_t process_slot) {
   const std::uint64_t bit = owner_bit(process_slot);
   const LockedBlocks blocks(*this);
   blocks.alive(handle, "retain").owners[process_slot / 64].fetch_or(bit, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
 }
 
 void JobMemory::release(const BlockHandle& handle, std::uint32_t process_slot) {
   const std::uint64_t bit = owner_bit(process_slot);
   const LockedBlocks blocks(*this);
   blocks.alive(handle, "release").owners[process_slot / 64].fetch_and(~bit, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
   blocks.free_if_unowned(handle.index);
 }
 
@@ -93,6 +102,7 @@ void JobMemory::release_all(std::uint32_t process_slot) {
     BlockDescriptor& block = blocks.table().descriptors[i];
     if (block.used.load(std::memory_order_relaxed) == 0) continue;
     const std::uint64_t before = block.owners[process_slot / 64].fetch_and(~bit, std::memory_order_relaxed);
+    RETINUE_CRASH_POINT();
     if ((before & bit) != 0) blocks.free_if_unowned(i);
   }
 }
@@ -105,8 +115,9 @@ void JobMemory::retain_holds_for(std::uint32_t process_slot) {
   const LockedBlocks blocks(*this);
   for (std::size_t index = 0; index < holds_.size(); ++index) {
     BlockDescriptor& block = blocks.table().descriptors[index];
-    if (holds_[index].count != 0 && block.generation == holds_[index].generation)
-      block.owners[process_slot / 64].fetch_or(bit, std::memory_order_relaxed);
+    if (holds_[index].count == 0 || block.generation != holds_[index].generation) continue;
+    block.owners[process_slot / 64].fetch_or(bit, std::memory_order_relaxed);
+    RETINUE_CRASH_POINT();
   }
 }
 
@@ -120,17 +131,51 @@ void JobMemory::carry(const BlockHandle& handle, std::span<const BlockHandle> ca
                     handle.index, handle.bytes, block.carried_count, carried.size()));
   for (const BlockHandle& other : carried) blocks.alive(other, "carry");
   std::memcpy(at(handle.offset), carried.data(), carried.size_bytes());
+  std::atomic_signal_fence(std::memory_order_release);  // Who is killed here must not carry what is not written yet.
+  RETINUE_CRASH_POINT();
   block.carried_count = static_cast<std::uint32_t>(carried.size());
-  for (const BlockHandle& other : carried) ++blocks.table().descriptors[other.index].references;
+  for (const BlockHandle& other : carried) {
+    RETINUE_CRASH_POINT();
+    ++blocks.table().descriptors[other.index].references;
+  }
+  RETINUE_CRASH_POINT();
 }
 
 /// Without the table's lock: what a block carries is written before it is handed on, and never changes.
 std::span<const BlockHandle> JobMemory::carried_by(const BlockHandle& handle) const {
-  const BlockDescriptor* const block = handle.index < kMaxBlocks ? &header().blocks.descriptors[handle.index] : nullptr;
-  if (block == nullptr || block->used.load(std::memory_order_acquire) == 0 || block->generation != handle.generation)
+  const BlockTable& table = header().blocks;
+  const BlockDescriptor* const block = handle.index < kMaxBlocks ? &table.descriptors[handle.index] : nullptr;
+  if (block == nullptr || block->used.load(std::memory_order_acquire) == 0 || !is_handle_of(table, *block, handle))
     throw UsageError(
         fmt::format("JobMemory::carried_by: block {} at offset {} is not alive", handle.index, handle.offset));
   return {at<BlockHandle>(handle.offset), block->carried_count};
+}
+
+/// The handles are overwritten first: who repairs counts from them.
+void JobMemory::let_go_of_carried(const BlockHandle& handle) {
+  const LockedBlocks blocks(*this);
+  const BlockDescriptor& block = blocks.alive(handle, "let_go_of_carried");
+  for (std::uint32_t i = 0; i < block.carried_count; ++i) {
+    const BlockHandle carried = std::exchange(at<BlockHandle>(handle.offset)[i], BlockHandle());
+    BlockDescriptor* const other = blocks.find(carried);
+    if (other == nullptr || other->references == 0) continue;
+    --other->references;
+    blocks.free_if_unowned(carried.index);
+  }
+}
+
+bool JobMemory::is_held(const BlockHandle& handle) const {
+  const LockedBlocks blocks(*this);
+  const BlockDescriptor* const block = blocks.find(handle);
+  if (block == nullptr) return false;
+  if (block->references != 0 || block->holder != 0) return true;
+  for (std::uint32_t word = 0; word < kOwnerWords; ++word) {
+    for (std::uint64_t bits = block->owners[word].load(std::memory_order_relaxed); bits != 0; bits &= bits - 1) {
+      const std::uint32_t slot = word * 64 + static_cast<std::uint32_t>(__builtin_ctzll(bits));
+      if (process_slot(*this, slot).state.load(std::memory_order_acquire) != ProcessState::kDead) return true;
+    }
+  }
+  return false;
 }
 
 void JobMemory::hand_over(const BlockHandle& handle, const BlockHandle& holder) {
@@ -143,18 +188,25 @@ void JobMemory::hand_over(const BlockHandle& handle, const BlockHandle& holder) 
   if (block.holder != 0)
     throw UsageError(
         fmt::format("JobMemory::hand_over: block {} is held by block {} already", handle.index, block.holder - 1));
+  RETINUE_CRASH_POINT();
   block.holder = holder.index + 1;
+  RETINUE_CRASH_POINT();
   ++to.held_count;
   std::uint32_t& holds = holds_of(handle.index, handle.generation);
+  RETINUE_CRASH_POINT();
   if (holds == 0 || --holds == 0) block.owners[own_slot() / 64].fetch_and(~bit, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
 }
 
 bool JobMemory::take_from_holder(const BlockHandle& handle, const BlockHandle& holder) {
   const LockedBlocks blocks(*this);
   BlockDescriptor* const block = blocks.find(handle);
   if (block == nullptr || block->holder != holder.index + 1) return false;
+  RETINUE_CRASH_POINT();
   block->holder = 0;
+  RETINUE_CRASH_POINT();
   --blocks.table().descriptors[holder.index].held_count;
+  RETINUE_CRASH_POINT();
   blocks.free_if_unowned(handle.index);
   return true;
 }

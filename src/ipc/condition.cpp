@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ipc/crash_point.h"
 #include "ipc/job_clock.h"
 #include "ipc/job_end.h"
 #include "ipc/ring_bell.h"
@@ -15,22 +16,19 @@ struct ConditionState {
   WaitListState waiters;
 };
 
-Condition::Condition(const Lock& lock) : lock_(lock) {
+Condition::Condition(const Lock& lock) : Condition() {
+  lock_ = lock;
   make_state();
 }
 
-Condition::Condition(const RLock& lock) : rlock_(lock) {
+Condition::Condition(const RLock& lock) : Condition() {
+  rlock_ = lock;
   make_state();
 }
 
 void Condition::make_state() {
   static_cast<void>(base_lock().locked());  // Throws where there is none.
   block_ = make_sync_block(base_lock().block_.memory(), SyncKind::kCondition, sizeof(ConditionState));
-}
-
-void Condition::open(const SharedBlock& block) {
-  if (block) check_sync_block(block, SyncKind::kCondition, sizeof(ConditionState));
-  block_ = block;
 }
 
 ConditionState& Condition::held_state(const char* operation) {
@@ -54,6 +52,7 @@ bool Condition::wait(Time timeout) {
   const std::uint32_t index = waiters.enter("waiting for a condition");
   const WaitPlace mine = waiters.at(index);
   const std::uint32_t depth = base_lock().give_up();
+  RETINUE_CRASH_POINT();
   try {
     while (waiters.at(index) == mine && !deadline.passed()) {
       waiters.sleep(index, mine, deadline.left(kRingLookUp));
@@ -61,11 +60,13 @@ bool Condition::wait(Time timeout) {
       throw_if_job_ends(*memory, "waiting for a condition");
       waiters.pass_on_wakeups_of_the_dead();
     }
+    RETINUE_CRASH_POINT();
     base_lock().take_again(depth);
   } catch (...) {
     waiters.leave(index, mine);
     throw;
   }
+  RETINUE_CRASH_POINT();
   const bool is_notified = waiters.at(index) != mine;
   waiters.leave(index, mine);
   return is_notified;

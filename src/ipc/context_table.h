@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 
 #include "ipc/job_layout.h"
@@ -16,6 +17,10 @@ std::uint32_t reserve_context(JobMemory& memory, std::uint32_t nprocs);
 /// Gives back the context, its process slots with their blocks, and its request. All its processes have ended.
 /// Errors: TimeoutError while another process is in the block table; calling again goes on where this stopped.
 void free_context(JobMemory& memory, std::uint32_t index);
+
+/// Gives back contexts and slots that dead processes, named by their slots, had reserved and not handed to the guardian
+/// yet, or not freed yet. No context that they started still runs. Errors: TimeoutError as free_context().
+void free_starts_of(JobMemory& memory, const std::bitset<kMaxProcesses>& starters);
 
 /// Whether the caller is the one who must free the ended context: its owner that lets go of it, or the guardian at its
 /// end, whoever comes second.

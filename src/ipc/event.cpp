@@ -1,5 +1,6 @@
 #include "retinue/ipc/event.h"
 
+#include "ipc/crash_point.h"
 #include "ipc/sync_layout.h"
 #include "ipc/sync_wait.h"
 
@@ -22,12 +23,9 @@ bool change(EventState& state, bool to_set) {
 }  // namespace
 
 Event Event::create(const std::shared_ptr<JobMemory>& memory) {
-  return Event(make_sync_block(memory, SyncKind::kEvent, sizeof(EventState)));
-}
-
-Event Event::open(const SharedBlock& block) {
-  if (block) check_sync_block(block, SyncKind::kEvent, sizeof(EventState));
-  return Event(block);
+  Event event;
+  event.block_ = make_sync_block(memory, SyncKind::kEvent, sizeof(EventState));
+  return event;
 }
 
 EventState& Event::state() const {
@@ -36,7 +34,9 @@ EventState& Event::state() const {
 
 void Event::set() {
   EventState& state = this->state();
+  RETINUE_CRASH_POINT();
   change(state, true);
+  RETINUE_CRASH_POINT();
   // Also where it was set: whoever set it may have been killed before this.
   if (state.bell.parked.load(std::memory_order_seq_cst) != 0) ring_all_parked(state.bell);
 }

@@ -21,6 +21,7 @@ constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
 constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.
 
 constexpr std::uint32_t kMaxContexts = 512;
+constexpr std::uint32_t kMaxPollers = 1024;
 constexpr std::size_t kGroupRegistryBytes = std::size_t{1} << 20;
 
 /// One call of spawn or start_processes: the ranks that were started together.
@@ -28,6 +29,7 @@ struct ContextRecord {
   enum State : std::uint32_t { kFree = 0, kReserved = 1, kRunning = 2, kEnded = 3 };
 
   std::atomic<std::uint32_t> state;
+  std::atomic<std::uint32_t> reserved_by;  ///< As that of a process slot.
   std::atomic<std::uint32_t> changed;  ///< Futex: bumped by the guardian with every change of a member or of `state`.
   std::uint32_t id;                    ///< Unique in the job: contexts are reused, ids are not.
   std::uint32_t nprocs;
@@ -37,6 +39,15 @@ struct ContextRecord {
   std::int64_t stop_ms;                  ///< Its grace and stop policy, and after it those of who started it.
   BlockHandle request;                   ///< The encoded start request.
   std::uint32_t slots[kMaxProcesses];    ///< By rank.
+};
+
+/// Who waits in poll() for something in job memory; see poller.h.
+struct PollerEntry {
+  std::atomic<std::uint32_t> owner;  ///< As owner_of() says, with kTaken; 0: free.
+  std::atomic<std::uint32_t> waits;  ///< Grows; odd: it wants a byte.
+  std::atomic<std::uint64_t> name;   ///< Of its socket: five characters, after the zero that begins it.
+
+  static constexpr std::uint32_t kTaken = std::uint32_t{1} << 31;
 };
 
 struct JobHeader {
@@ -56,7 +67,12 @@ struct JobHeader {
   std::atomic<std::uint64_t> clock;       ///< Deadlines go by it; see job_clock.h. Written by the guardian.
   std::atomic<std::uint32_t> name_bytes;  ///< Valid bytes of `name`; see job_name.h.
   char name[128];
+  /// Records, and slots, from here on were never used: who looks at all leaves those alone, which then cost no memory.
+  std::atomic<std::uint32_t> context_end;
+  std::atomic<std::uint32_t> process_end;
   ContextRecord contexts[kMaxContexts];
+  std::atomic<std::uint32_t> poller_end;  ///< Entries from here on were never used.
+  PollerEntry pollers[kMaxPollers];
   BlockTable blocks;
   alignas(4096) ProcessSlot processes[kMaxProcesses];
   /// Zeroed; laid out by the collective room, which finds the boards of groups here.

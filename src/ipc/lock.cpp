@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "ipc/crash_point.h"
 #include "ipc/job_clock.h"
 #include "ipc/job_end.h"
 #include "ipc/ring_bell.h"
@@ -65,25 +66,21 @@ SharedBlock make_lock(const std::shared_ptr<JobMemory>& memory, SyncKind kind) {
 }  // namespace
 
 Lock Lock::create(const std::shared_ptr<JobMemory>& memory) {
-  return Lock(make_lock(memory, SyncKind::kLock));
-}
-
-Lock Lock::open(const SharedBlock& block) {
-  if (block) check_sync_block(block, SyncKind::kLock, sizeof(LockState));
-  return Lock(block);
+  Lock lock;
+  lock.block_ = make_lock(memory, SyncKind::kLock);
+  return lock;
 }
 
 RLock RLock::create(const std::shared_ptr<JobMemory>& memory) {
-  return RLock(make_lock(memory, SyncKind::kRLock));
+  RLock lock;
+  lock.block_ = make_lock(memory, SyncKind::kRLock);
+  return lock;
 }
 
 RLock RLock::lay_out(const SharedBlock& block) {
-  return RLock(lay_out_lock(block, SyncKind::kRLock));
-}
-
-RLock RLock::open(const SharedBlock& block) {
-  if (block) check_sync_block(block, SyncKind::kRLock, sizeof(LockState));
-  return RLock(block);
+  RLock lock;
+  lock.block_ = lay_out_lock(block, SyncKind::kRLock);
+  return lock;
 }
 
 LockState& BasicLock::state() const {
@@ -124,10 +121,14 @@ bool BasicLock::wait(LockState& state, Time timeout) {
 }
 
 void BasicLock::note_taken(LockState& state, bool from_the_dead) {
+  RETINUE_CRASH_POINT();
   state.cpu.store(this_cpu(), std::memory_order_relaxed);
   state.depth = 1;
+  RETINUE_CRASH_POINT();
   state.owner_died = from_the_dead || state.death_to_tell != 0 ? 1 : 0;
+  RETINUE_CRASH_POINT();
   state.death_to_tell = 0;
+  RETINUE_CRASH_POINT();
   new (state.keep) SharedBlock(block_);
 }
 
@@ -135,8 +136,11 @@ void BasicLock::give_back(LockState& state) {
   auto* const keep = std::launder(reinterpret_cast<SharedBlock*>(state.keep));
   const SharedBlock until_unlocked = std::move(*keep);
   keep->~SharedBlock();
+  RETINUE_CRASH_POINT();
   state.owner_died = 0;
+  RETINUE_CRASH_POINT();
   state.mutex.unlock();
+  RETINUE_CRASH_POINT();
 }
 
 void BasicLock::release() {
@@ -165,7 +169,9 @@ bool BasicLock::is_held_here() const {
   const Result result = state.mutex.try_lock(Time(0));
   if (result == Result::kHeldByCaller) return true;
   if (result == Result::kBusy) return false;
+  RETINUE_CRASH_POINT();
   if (result == Result::kOwnerDied) state.death_to_tell = 1;
+  RETINUE_CRASH_POINT();
   state.mutex.unlock();
   return false;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ipc/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -34,9 +35,7 @@ BlockDescriptor* LockedBlocks::find(const BlockHandle& handle) const {
   BlockTable& blocks = table();
   if (handle.index >= kMaxBlocks) return nullptr;
   BlockDescriptor& block = blocks.descriptors[handle.index];
-  const bool is_it = is_used(block) && block.generation == handle.generation && block.bytes == handle.bytes &&
-                     blocks.data_offset + block.first_page * blocks.page_bytes == handle.offset;
-  return is_it ? &block : nullptr;
+  return is_used(block) && is_handle_of(blocks, block, handle) ? &block : nullptr;
 }
 
 BlockDescriptor& LockedBlocks::alive(const BlockHandle& handle, const char* operation) const {
@@ -65,29 +64,37 @@ void LockedBlocks::free_if_unowned(std::uint32_t index) const {
     const std::uint32_t next = unowned - 1;
     BlockDescriptor& block = table().descriptors[next];
     unowned = block.next_unowned;
+    RETINUE_CRASH_POINT();
     block.used.store(0, std::memory_order_relaxed);
+    RETINUE_CRASH_POINT();
     for (std::uint32_t i = 0; i < block.carried_count; ++i) {
       const BlockHandle handle = carried(block)[i];
       BlockDescriptor* const other = find(handle);
       if (other == nullptr || other->references == 0) continue;
       --other->references;
+      RETINUE_CRASH_POINT();
       free_later(handle.index);
     }
     for (std::uint32_t i = 0; block.held_count != 0 && i < table().descriptor_end; ++i) {
       if (table().descriptors[i].holder != next + 1) continue;
       table().descriptors[i].holder = 0;
+      RETINUE_CRASH_POINT();
       --block.held_count;
       free_later(i);
     }
     mark_pages(block, 0);
+    RETINUE_CRASH_POINT();
     table().lowest_free_page = std::min(table().lowest_free_page, block.first_page);
     table().lowest_free_descriptor = std::min(table().lowest_free_descriptor, next);
   }
 }
 
 void LockedBlocks::repair() const {
+  RETINUE_CRASH_POINT();
   repair_pages();
+  RETINUE_CRASH_POINT();
   count_references();
+  RETINUE_CRASH_POINT();
   for (std::uint32_t i = 0; i < table().descriptor_end; ++i) free_if_unowned(i);
 }
 
@@ -103,6 +110,7 @@ void LockedBlocks::repair_pages() const {
   }
   blocks.end_page = std::max(blocks.end_page, end);
   std::fill_n(page_map(), blocks.end_page, 0u);
+  RETINUE_CRASH_POINT();
   for (std::uint32_t i = 0; i < blocks.descriptor_end; ++i)
     if (is_used(blocks.descriptors[i])) mark_pages(blocks.descriptors[i], i + 1);
   blocks.lowest_free_page = 0;
@@ -114,6 +122,7 @@ void LockedBlocks::count_references() const {
   BlockTable& blocks = table();
   for (std::uint32_t i = 0; i < blocks.descriptor_end; ++i)
     blocks.descriptors[i].references = blocks.descriptors[i].held_count = 0;
+  RETINUE_CRASH_POINT();
   for (std::uint32_t i = 0; i < blocks.descriptor_end; ++i) {
     BlockDescriptor& block = blocks.descriptors[i];
     if (!is_used(block)) continue;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ipc/crash_point.h"
+
 namespace retinue {
 
 BlockHandle store_parcel(JobMemory& memory, std::initializer_list<std::string_view> pieces,
@@ -12,6 +14,7 @@ BlockHandle store_parcel(JobMemory& memory, std::initializer_list<std::string_vi
   std::size_t bytes = carried.size() * sizeof(BlockHandle);
   for (const std::string_view piece : pieces) bytes += piece.size();
   const BlockHandle parcel = memory.allocate(bytes);
+  RETINUE_CRASH_POINT();
   char* to = memory.at<char>(parcel.offset) + carried.size() * sizeof(BlockHandle);
   for (const std::string_view piece : pieces) to = std::copy(piece.begin(), piece.end(), to);
   try {
@@ -20,6 +23,7 @@ BlockHandle store_parcel(JobMemory& memory, std::initializer_list<std::string_vi
     memory.release(parcel);
     throw;
   }
+  RETINUE_CRASH_POINT();
   return parcel;
 }
 

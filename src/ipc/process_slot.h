@@ -31,6 +31,8 @@ enum CallState : std::uint32_t {
 struct alignas(4096) ProcessSlot {
   LifeLock life;  ///< Held by the process's main thread as long as it lives; the kernel marks its death.
   std::atomic<ProcessState> state;
+  /// Whoever reserved the slot, until it is free again: its own slot + 1; 0: nobody. Set before all else is.
+  std::atomic<std::uint32_t> reserved_by;
   std::atomic<std::int32_t> pid;
   /// Counts the processes that had this slot, so that what names one of them never means a later one.
   std::atomic<std::uint32_t> incarnation;

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "ipc/crash_point.h"
 #include "ipc/job_layout.h"
 #include "os/clock.h"
 #include "os/memory.h"
@@ -42,7 +43,22 @@ void clear(ProcessSlot& slot) {
   slot.crash.reported.store(0, std::memory_order_relaxed);
 }
 
+/// Last, nobody has it: whoever is killed before leaves a slot that is known to be its own.
+void make_free(ProcessSlot& slot) {
+  slot.state.store(ProcessState::kFree, std::memory_order_release);
+  RETINUE_CRASH_POINT();
+  slot.reserved_by.store(0, std::memory_order_release);
+}
+
 }  // namespace
+
+bool reserve_entry(const JobMemory& memory, std::atomic<std::uint32_t>& reserved_by, std::uint32_t index,
+                   std::atomic<std::uint32_t>& end) {
+  std::uint32_t known = end.load(std::memory_order_relaxed);
+  while (known <= index && !end.compare_exchange_weak(known, index + 1, std::memory_order_acq_rel)) continue;
+  std::uint32_t nobody = 0;
+  return reserved_by.compare_exchange_strong(nobody, memory.own_slot() + 1, std::memory_order_acq_rel);
+}
 
 ProcessSlot& process_slot(const JobMemory& memory, std::uint32_t index) {
   if (index >= kMaxProcesses) throw UsageError(fmt::format("process slot {} of {}", index, kMaxProcesses));
@@ -54,15 +70,16 @@ std::vector<std::uint32_t> reserve_process_slots(JobMemory& memory, std::uint32_
   // Slots of the program and its guardian are theirs from the start.
   for (std::uint32_t i = kGuardianSlot + 1; i < kMaxProcesses && slots.size() < count; ++i) {
     ProcessSlot& slot = process_slot(memory, i);
-    ProcessState expected = ProcessState::kFree;
-    if (!slot.state.compare_exchange_strong(expected, ProcessState::kReserved, std::memory_order_acq_rel)) continue;
+    if (!reserve_entry(memory, slot.reserved_by, i, memory.header().process_end)) continue;
+    RETINUE_CRASH_POINT();
+    slot.state.store(ProcessState::kReserved, std::memory_order_release);
     clear(slot);
     slot.parent = memory.own_slot();
+    RETINUE_CRASH_POINT();
     slots.push_back(i);
   }
   if (slots.size() == count) return slots;
-  for (const std::uint32_t i : slots)
-    process_slot(memory, i).state.store(ProcessState::kFree, std::memory_order_release);
+  for (const std::uint32_t i : slots) make_free(process_slot(memory, i));
   throw SystemError(
       fmt::format("starting {} processes: the job's table holds {} processes in all", count, kMaxProcesses - 2),
       EAGAIN);
@@ -84,9 +101,24 @@ void enter_process_slot(JobMemory& memory, std::uint32_t index) {
 }
 
 void free_process_slot(JobMemory& memory, std::uint32_t index) {
+  ProcessSlot& slot = process_slot(memory, index);
+  const std::atomic_ref context(slot.context);
+  // An abandoned process may still write to what it held: the guardian frees it when that has ended at last.
+  if (slot.abandoned_in != 0) return context.store(ProcessSlot::kNoContext, std::memory_order_release);
   memory.release_all(index);
-  process_slot(memory, index).context = ProcessSlot::kNoContext;
-  process_slot(memory, index).state.store(ProcessState::kFree, std::memory_order_release);
+  RETINUE_CRASH_POINT();
+  context.store(ProcessSlot::kNoContext, std::memory_order_release);
+  RETINUE_CRASH_POINT();
+  make_free(slot);
+}
+
+bool free_abandoned_slot(JobMemory& memory, std::uint32_t index) {
+  ProcessSlot& slot = process_slot(memory, index);
+  if (std::atomic_ref(slot.context).load(std::memory_order_acquire) != ProcessSlot::kNoContext) return false;
+  memory.release_all(index);
+  slot.abandoned_in = 0;
+  make_free(slot);
+  return true;
 }
 
 }  // namespace retinue

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -12,6 +13,11 @@ constexpr std::uint32_t kMaxProcesses = 1024;
 
 ProcessSlot& process_slot(const JobMemory& memory, std::uint32_t index);
 
+/// Claims an entry of a table, slot or context, by its `reserved_by`, for the calling process; false: it is another's.
+/// `end`: behind the last one that was ever claimed.
+bool reserve_entry(const JobMemory& memory, std::atomic<std::uint32_t>& reserved_by, std::uint32_t index,
+                   std::atomic<std::uint32_t>& end);
+
 /// Claims `count` free slots for processes that are to be started; kReserved afterwards, crash record cleared.
 /// Errors: SystemError (EAGAIN) when more than kMaxProcesses processes are alive in the job.
 std::vector<std::uint32_t> reserve_process_slots(JobMemory& memory, std::uint32_t count);
@@ -20,7 +26,11 @@ std::vector<std::uint32_t> reserve_process_slots(JobMemory& memory, std::uint32_
 /// and sets pid and kRunning. From here on JobMemory::own_slot() gives it.
 void enter_process_slot(JobMemory& memory, std::uint32_t index);
 
-/// Gives a dead process's slot back, together with its blocks.
+/// Gives a dead process's slot back, together with its blocks; an abandoned one's is left to free_abandoned_slot().
+/// Who was killed in here calls again, or another does.
 void free_process_slot(JobMemory& memory, std::uint32_t index);
+
+/// The same for an abandoned process that has ended after all. The guardian's alone. False: its context is not freed.
+bool free_abandoned_slot(JobMemory& memory, std::uint32_t index);
 
 }  // namespace retinue

@@ -2,25 +2,18 @@
 
 #include <fmt/format.h>
 
+#include "ipc/crash_point.h"
 #include "ipc/sync_layout.h"
 #include "ipc/sync_wait.h"
 
 namespace retinue {
 
-SharedBlock Semaphore::create(const std::shared_ptr<JobMemory>& memory, std::uint32_t value, Bound bound) {
+Semaphore::Semaphore(SyncKind kind, const std::shared_ptr<JobMemory>& memory, std::uint32_t value) : Semaphore(kind) {
   if (value > kMostValue) throw UsageError(fmt::format("a Semaphore of {}: at most {}", value, kMostValue));
-  const SyncKind kind = bound == Bound::kNone ? SyncKind::kSemaphore : SyncKind::kBoundedSemaphore;
-  SharedBlock block = make_sync_block(memory, kind, sizeof(SemaphoreState));
-  auto& state = *reinterpret_cast<SemaphoreState*>(block.data());
-  state.most = bound == Bound::kNone ? kMostValue : value;
+  block_ = make_sync_block(memory, kind, sizeof(SemaphoreState));
+  auto& state = this->state();
+  state.most = kind == SyncKind::kBoundedSemaphore ? value : kMostValue;
   state.value.store(value, std::memory_order_release);
-  return block;
-}
-
-SharedBlock Semaphore::open(const SharedBlock& block, Bound bound) {
-  const SyncKind kind = bound == Bound::kNone ? SyncKind::kSemaphore : SyncKind::kBoundedSemaphore;
-  if (block) check_sync_block(block, kind, sizeof(SemaphoreState));
-  return block;
 }
 
 SemaphoreState& Semaphore::state() const {
@@ -37,6 +30,7 @@ bool Semaphore::acquire(Time timeout) {
     return false;
   };
   if (!wait_at_bell(*memory, state.bell, state.spin_budget, timeout, "waiting for a semaphore", attempt)) return false;
+  RETINUE_CRASH_POINT();
   // The ring that came may have been for several.
   if (state.value.load(std::memory_order_seq_cst) != 0) ring(state.bell);
   return true;
@@ -51,6 +45,7 @@ void Semaphore::release(std::uint32_t count) {
           fmt::format("Semaphore::release: {} + {} would be more than {}: it was released more often than acquired",
                       value, count, state.most));
   } while (!state.value.compare_exchange_weak(value, value + count, std::memory_order_seq_cst));
+  RETINUE_CRASH_POINT();
   if (count != 0) ring(state.bell);
 }
 

@@ -67,6 +67,8 @@ class WaitList {
   /// Takes a place, for the calling thread. Errors: SystemError (EAGAIN) when all are taken.
   std::uint32_t enter(const char* waiting);
   void leave(std::uint32_t index, WaitPlace mine);
+  /// Leaves so that, to all others, who still waited there has died: for one that cannot tell them itself.
+  void forsake(std::uint32_t index, WaitPlace mine);
 
   WaitPlace at(std::uint32_t index) const { return WaitPlace(state_.places[index].load(std::memory_order_acquire)); }
   /// Blocking: while the place is as it was, at most `longest`.
@@ -87,6 +89,7 @@ class WaitList {
  private:
   /// True if this call changed it; wakes who sleeps there.
   bool change(std::uint32_t index, WaitPlace from, Phase to);
+  std::uint32_t count_used() const;
   std::uint32_t find_free() const;
 
   const JobMemory& memory_;

@@ -122,7 +122,12 @@ void ProcessContext::Impl::fail_without_guardian() {
 }
 
 void ProcessContext::Impl::kill_own_children() const {
-  for (const OwnChild& child : own_children_) ::kill(child.pid, SIGKILL);
+  for (const OwnChild& child : own_children_) {
+    // A program that waits for any child may have reaped it: its pid could be another's.
+    siginfo_t unused{};
+    if (waitid(P_PID, static_cast<id_t>(child.pid), &unused, WEXITED | WNOHANG | WNOWAIT | __WALL) == 0)
+      ::kill(child.pid, SIGKILL);
+  }
 }
 
 bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {

@@ -71,6 +71,7 @@ std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartO
     for (std::size_t rank = 0; rank < request.ranks.size(); ++rank)
       process_slot(*runtime.memory, record.slots[rank]).cpu_share = request.ranks[rank].threads;
     store_request(*runtime.memory, record, request);
+    fault_point("program.request");
     std::fflush(stdout);  // Before the ranks print: lines appear in the order in which they were written.
     const FileDescriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
     std::vector<int> descriptors = {0, 1, 2};

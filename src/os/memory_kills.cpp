@@ -91,6 +91,10 @@ void MemoryKills::find_cgroups() {
 }
 
 void MemoryKills::rebase() {
+  constexpr std::chrono::milliseconds kJustNow(50);
+  const auto now = std::chrono::steady_clock::now();
+  if (has_cgroups_ && now - based_at_ < kJustNow) return;
+  based_at_ = now;
   if (!std::exchange(has_cgroups_, true)) find_cgroups();
   machine_kills_ = kills_on_machine();
   cgroup_kills_ = kills_in_cgroup();

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,7 +26,8 @@ std::optional<std::string> full_cgroup_in(std::string_view kernel_record, pid_t 
 /// Compares the kernel's counters of such kills with what they were.
 class MemoryKills {
  public:
-  /// Kills up to now are no news. Called before explain(). Cost: some tens of small files.
+  /// Kills up to now are no news. Called before explain(). Does nothing where it has been called just now. Cost: some
+  /// tens of small files.
   void rebase();
 
   /// What the kernel says of the kill of `pid`, which lived since `since_ns`. Each kill that it counted explains one
@@ -45,6 +47,7 @@ class MemoryKills {
   MemoryKill full_cgroup() const;
 
   bool has_cgroups_ = false;  ///< Looked for.
+  std::chrono::steady_clock::time_point based_at_{};
   std::vector<Watched> cgroups_;
   std::uint64_t cgroup_kills_ = 0;
   std::optional<std::uint64_t> machine_kills_;

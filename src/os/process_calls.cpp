@@ -170,7 +170,8 @@ bool wait_for_exit(int pidfd, std::chrono::milliseconds timeout) {
 }
 
 void send_signal_to(int pidfd, int signal) {
-  if (syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) != 0) throw SystemError("pidfd_send_signal", errno);
+  if (syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0) != 0 && errno != ESRCH)
+    throw SystemError("pidfd_send_signal", errno);
 }
 
 int count_tasks() {

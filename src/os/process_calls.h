@@ -33,7 +33,8 @@ FileDescriptor open_pidfd(pid_t pid);
 /// Waits until the process behind `pidfd` has ended, at most `timeout`. Returns whether it has.
 bool wait_for_exit(int pidfd, std::chrono::milliseconds timeout);
 
-/// Sends `signal` to the process behind `pidfd`, and to no later one of its number. Errors: SystemError.
+/// Sends `signal` to the process behind `pidfd`, unless it has ended, and to no later one of its number.
+/// Errors: SystemError.
 void send_signal_to(int pidfd, int signal);
 
 /// Tasks of this process: 1 means that forking is safe.

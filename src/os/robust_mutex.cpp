@@ -72,6 +72,10 @@ std::uint32_t RobustMutex::holder() const noexcept {
   return word & FUTEX_TID_MASK;
 }
 
+bool RobustMutex::is_orphaned() const noexcept {
+  return (__atomic_load_n(&mutex_.__data.__lock, __ATOMIC_ACQUIRE) & FUTEX_OWNER_DIED) != 0;
+}
+
 void RobustMutex::unlock() {
   pthread_mutex_unlock(&mutex_);
 }

@@ -24,6 +24,8 @@ class RobustMutex {
 
   /// Id of the thread that holds it now, 0 when it is free.
   std::uint32_t holder() const noexcept;
+  /// Whether its holder died with it and nobody has taken it since.
+  bool is_orphaned() const noexcept;
 
  private:
   void init(int type);

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <bitset>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -20,6 +21,14 @@
 #include "process/start_request.h"
 
 namespace retinue {
+
+/// A rank that SIGKILL did not end in time. It may live for long yet, and its slot with it.
+struct AbandonedRank {
+  std::uint32_t slot = 0;
+  pid_t pid = 0;
+  FileDescriptor pidfd;  ///< Adopted ranks only.
+  bool ended = false;
+};
 
 /// The guardian's view of one context, from its first fork to its end. Every step is a reaction to an event or to a
 /// deadline; nothing here blocks.
@@ -85,7 +94,11 @@ class GuardedContext {
   bool is_done() const { return phase_ == Phase::kDone && (!logs_ || logs_->is_done()); }
   void publish_end();
 
+  /// Its abandoned ranks become the caller's to wait for.
+  void hand_over_abandoned(std::vector<AbandonedRank>& to);
+
   bool has_member(std::uint32_t process_slot_index) const;
+  std::bitset<kMaxProcesses> member_slots() const;
   StartKind kind() const { return request_.kind; }
   std::uint32_t index() const { return index_; }
   std::uint32_t parent_slot() const { return record().parent_slot; }
@@ -124,6 +137,7 @@ class GuardedContext {
   bool leaves_time() const { return phase_ == Phase::kRunning || phase_ == Phase::kTerminating; }
   void after_end();
   void begin_symbolizing();
+  void let_go_of_arguments();
   bool has_failed() const;
   void finish_logs();
   /// Lets a clerk see to the records that none has seen to.
@@ -146,7 +160,8 @@ class GuardedContext {
   std::unique_ptr<LogClerk> logs_;  ///< Of a context with log files.
   FileDescriptor sentinel_;
   FileDescriptor standard_error_;
-  bool has_told_ = false;  ///< The failure, to standard error.
+  bool has_abandoned_ = false;  ///< Ranks that are not handed over yet.
+  bool has_told_ = false;       ///< The failure, to standard error.
 };
 
 }  // namespace retinue

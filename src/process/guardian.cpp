@@ -76,6 +76,7 @@ void Guardian::prepare_process() {
   setup_.memory->header().guardian_ready.store(1, std::memory_order_release);
   futex_wake_all(setup_.memory->header().guardian_ready);
   birth_.guardian_fds = own_fds();
+  memory_kills_.rebase();  // While the program, which is about to start something perhaps, does other things.
 }
 
 std::vector<int> Guardian::own_fds() const {
@@ -126,7 +127,9 @@ void Guardian::wait_for_events() {
       entries.push_back({pidfd, POLLIN, 0});
     }
   }
-  int timeout = unfreed_.empty() ? -1 : static_cast<int>(kRetryTime / std::chrono::milliseconds(1));
+  if (!unfreed_.empty() || is_end_held_)
+    next = std::min(next.value_or(Clock::time_point::max()), Clock::now() + kRetryTime);
+  int timeout = -1;
   if (next) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*next - Clock::now()).count() + 1;
     timeout = static_cast<int>(std::clamp<long>(left, 0, INT_MAX));

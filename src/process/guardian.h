@@ -60,6 +60,8 @@ class Guardian {
   void keep_clock();
   void stop_contexts_of_dead_parents();
   void free_ended_contexts();
+  void free_abandoned_ranks();
+  bool free_starts_of_members(const GuardedContext& context);
   /// What is left of the job: log clerks, and all others.
   struct Remains {
     int processes = 0;
@@ -82,7 +84,9 @@ class Guardian {
   RankBirth birth_;
   std::vector<std::unique_ptr<GuardedContext>> contexts_;
   std::vector<std::uint32_t> unfreed_;  ///< Ended contexts that nobody else frees.
+  std::vector<AbandonedRank> abandoned_;
   std::optional<HugeHeap> heap_;
+  bool is_end_held_ = false;  ///< A context has ended, but is not published before something is freed.
   bool heap_is_huge_ = false;
   bool had_closures_ = false;
   bool shutting_down_ = false;

@@ -35,6 +35,7 @@ void Guardian::reap() {
     if (wait4(pid, &status, __WALL, &usage) != pid) continue;
     if (program_report_.owns(pid)) program_report_.on_exit();
     watcher_.on_exit(pid);
+    for (AbandonedRank& rank : abandoned_) rank.ended |= rank.pid == pid;
     for (const auto& context : contexts_) {
       if (!context->owns(pid)) continue;
       context->on_exit(pid, status, use_of(usage));
@@ -45,7 +46,11 @@ void Guardian::reap() {
 
 void Guardian::end_contexts() {
   stop_contexts_of_dead_parents();
-  const bool last = std::all_of(contexts_.begin(), contexts_.end(), [](const auto& each) { return each->is_done(); });
+  for (const auto& context : contexts_) context->hand_over_abandoned(abandoned_);
+  const auto is_done = [](const auto& each) { return each->is_done(); };
+  // What ranks that are dead now had sent is here: what they reserved beyond that was never sent.
+  if (std::any_of(contexts_.begin(), contexts_.end(), is_done)) receive_requests();
+  const bool last = std::all_of(contexts_.begin(), contexts_.end(), is_done);
   // Orphans cannot be told apart by context; while another one runs they may be its own.
   if (last && !contexts_.empty()) sweep_orphans();
   // A context whose ranks started others ends after those.
@@ -54,16 +59,20 @@ void Guardian::end_contexts() {
              return context->has_member(other->parent_slot());
            });
   };
+  is_end_held_ = false;
   for (;;) {
     const auto found = std::find_if(contexts_.begin(), contexts_.end(), is_finished);
     if (found == contexts_.end()) break;
     const std::uint32_t index = (*found)->index();
+    is_end_held_ = !free_starts_of_members(**found);
+    if (is_end_held_) break;
     (*found)->publish_end();
     contexts_.erase(found);
     if (claim_abandoned(context_record(*setup_.memory, index))) unfreed_.push_back(index);
     free_ended_contexts();  // Before the next end is told: who hears of it finds nothing left.
   }
   if (!unfreed_.empty()) free_ended_contexts();
+  if (!abandoned_.empty()) free_abandoned_ranks();
 }
 
 void Guardian::free_ended_contexts() {
@@ -76,6 +85,34 @@ void Guardian::free_ended_contexts() {
     }
   }
   unfreed_ = std::move(later);
+}
+
+void Guardian::free_abandoned_ranks() {
+  std::erase_if(abandoned_, [this](AbandonedRank& rank) {
+    pollfd end{rank.pidfd.get(), POLLIN, 0};
+    rank.ended |= rank.pidfd && poll(&end, 1, 0) == 1;
+    try {
+      return rank.ended && free_abandoned_slot(*setup_.memory, rank.slot);
+    } catch (const TimeoutError&) {
+      return false;  // Somebody stopped holds the table of blocks: at another event.
+    }
+  });
+}
+
+/// What they had reserved for others, or not freed. False: not yet, another process is in the block table.
+bool Guardian::free_starts_of_members(const GuardedContext& context) {
+  const std::bitset<kMaxProcesses> members = context.member_slots();
+  const auto is_theirs = [&](std::uint32_t index) {
+    return members.test(context_record(*setup_.memory, index).parent_slot);
+  };
+  free_ended_contexts();
+  if (std::any_of(unfreed_.begin(), unfreed_.end(), is_theirs)) return false;
+  try {
+    free_starts_of(*setup_.memory, members);
+  } catch (const TimeoutError&) {
+    return false;
+  }
+  return true;
 }
 
 void Guardian::stop_contexts_of_dead_parents() {
@@ -96,8 +133,9 @@ void Guardian::sweep_orphans() {
       if (std::any_of(contexts_.begin(), contexts_.end(), [pid](const auto& each) { return each->owns(pid); }))
         continue;
       if (program_report_.owns(pid)) continue;
-      any = true;
       kill(pid, SIGKILL);
+      // An abandoned rank has been waited for.
+      any |= std::none_of(abandoned_.begin(), abandoned_.end(), [pid](const auto& rank) { return rank.pid == pid; });
     }
     if (!any || Clock::now() >= end) return;
     pollfd entry{child_events_.get(), POLLIN, 0};

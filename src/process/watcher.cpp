@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -56,7 +57,7 @@ void keep_descriptors(FileDescriptor& program, FileDescriptor& guardian) {
   const int copies[] = {fcntl(program.get(), F_DUPFD, 16), fcntl(guardian.get(), F_DUPFD, 16)};
   dup2(copies[0], 3);
   dup2(copies[1], 4);
-  close_range(5, ~0u, 0);
+  if (close_range(5, ~0u, 0) != 0) throw SystemError("close_range in the watcher", errno);
   program.release();
   guardian.release();
 }

@@ -207,4 +207,30 @@ TEST_F(RunJob, EachShellKnowsEachFlag) {
   EXPECT_EQ(shell_run("$RETINUE completion zsh > $FOLDER/script; zsh -n $FOLDER/script").output, "");
 }
 
+/// `new` and `old` are what confined_program takes for Docker's default profile of today and of Linux 5.10.
+class ConfinedRun : public testing::TestWithParam<std::string> {
+ protected:
+  static Result run(const std::string& command) {
+    return shell_run(RETINUE_BIN_DIR "/confined_program " + GetParam() + " " + command);
+  }
+};
+
+TEST_P(ConfinedRun, StartsWatchesAndEndsRanks) {
+  Result result = run("$RETINUE run -n 2 sh -c 'echo rank $RANK'");
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_TRUE(contains(result.output, "rank 1\n")) << result.output;
+  result = run("$RETINUE run -n 2 --numa-binding node -t 3 sh -c 'test $RANK = 0 && exec sleep 1000; exit 7'");
+  EXPECT_EQ(WEXITSTATUS(result.status), 7) << result.output;
+  EXPECT_TRUE(contains(result.output, "rank 0 (pid ")) << result.output;
+}
+
+TEST_P(ConfinedRun, ReportsARanksExceptionWithItsStack) {
+  const Result result = run(RETINUE_BIN_DIR "/error_file_program 'uncaught rank'");
+  EXPECT_TRUE(contains(result.output, "raised std::out_of_range: the rank's failure")) << result.output;
+  EXPECT_TRUE(contains(result.output, "fail_in_rank")) << result.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(Profiles, ConfinedRun, testing::Values("new", "old"),
+                         [](const auto& info) { return info.param; });
+
 }  // namespace

@@ -2,15 +2,18 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "ipc/context_table.h"
 #include "launch/main_with_runtime.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
+#include "support/wait_until.h"
 
 using retinue::Communicator;
 using retinue::ProcessExitedException;
@@ -89,6 +92,42 @@ TEST_P(EachStartMethod, DifferentCallsNameBothPlaces) {
     EXPECT_NE(text.find("barrier"), std::string::npos) << text;
     EXPECT_NE(text.find("all_reduce"), std::string::npos) << text;
     EXPECT_NE(text.find("rank_death_main_test.cpp:"), std::string::npos) << text;
+  }
+}
+
+void do_nothing(RankContext&) {}
+
+/// Starts a rank of its own, with a message as argument, and dies before it has been started, or before anybody heard
+/// of its end.
+void start_one_and_die(RankContext& context, bool dies_first) {
+  if (dies_first) setenv("RETINUE_FAULT", "program.request=kill", 1);
+  const retinue::ProcessContext started = retinue::spawn<do_nothing>({.nprocs = 1, .join = false});
+  const retinue::JobMemory& memory = *context.world().memory;
+  const auto has_ended = [&](std::uint32_t index) {
+    const retinue::ContextRecord& record = retinue::context_record(memory, index);
+    return record.parent_slot == memory.own_slot() && record.state == retinue::ContextRecord::kEnded;
+  };
+  retinue::test::wait_until([&] { return has_ended(0) || has_ended(1); });
+  raise(SIGKILL);
+}
+
+std::size_t reserved_entries(const retinue::JobMemory& memory) {
+  std::size_t count = 0;
+  for (std::uint32_t i = 0; i < memory.header().context_end; ++i)
+    count += memory.header().contexts[i].reserved_by == 0 ? 0 : 1;
+  for (std::uint32_t i = 0; i < memory.header().process_end; ++i)
+    count += memory.header().processes[i].reserved_by == 0 ? 0 : 1;
+  return count;
+}
+
+TEST_P(EachStartMethod, WhatAKilledRankHadStartedIsGivenBack) {
+  const retinue::JobMemory& memory = *retinue::JobMemory::current();
+  for (const bool dies_first : {true, false}) {
+    const std::size_t before = memory.allocated_bytes();
+    EXPECT_THROW(retinue::spawn<start_one_and_die>({.nprocs = 1, .start_method = GetParam()}, dies_first),
+                 ProcessExitedException);
+    EXPECT_EQ(reserved_entries(memory), 0u) << dies_first;
+    EXPECT_EQ(memory.allocated_bytes(), before) << dies_first;
   }
 }
 

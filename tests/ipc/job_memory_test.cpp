@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "ipc/context_table.h"
 #include "ipc/job_layout.h"
 #include "os/file_descriptor.h"
 #include "os/memory.h"
@@ -91,13 +92,16 @@ TEST_F(JobMemoryTest, FindsTheBlockOfAPointer) {
 
 TEST_F(JobMemoryTest, ExhaustionNamesTheHolders) {
   const BlockHandle block = memory_->allocate(std::size_t{100} << 20);
+  const BlockHandle message = memory_->allocate(std::size_t{20} << 20);
+  memory_->hand_over(message, block);
   try {
     memory_->allocate(std::size_t{200} << 20);
     ADD_FAILURE() << "more than the capacity was given";
   } catch (const retinue::SharedMemoryExhausted& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("pid " + std::to_string(getpid())), std::string::npos) << text;
-    EXPECT_NE(text.find("100 MiB"), std::string::npos) << text;
+    EXPECT_NE(text.find("the program (pid " + std::to_string(getpid()) + ") 100 MiB, messages on their way 20 MiB"),
+              std::string::npos)
+        << text;
     EXPECT_NE(text.find("RETINUE_JOB_MEMORY"), std::string::npos) << text;
   }
   memory_->release(block);
@@ -134,6 +138,23 @@ TEST_F(JobMemoryTest, WhatADeadProcessHeldComesBack) {
   EXPECT_FALSE(retinue::process_slot(*memory_, slot).is_alive());
   retinue::free_process_slot(*memory_, slot);
   EXPECT_EQ(memory_->allocated_bytes(), 0u);
+}
+
+TEST_F(JobMemoryTest, WhatAnAbandonedProcessHeldStaysUntilItHasEnded) {
+  const std::uint32_t context = retinue::reserve_context(*memory_, 1);
+  const std::uint32_t slot = retinue::context_record(*memory_, context).slots[0];
+  in_child(slot, [&] { memory_->allocate(100'000); });
+  retinue::process_slot(*memory_, slot).abandoned_in = 'D';
+  EXPECT_FALSE(retinue::free_abandoned_slot(*memory_, slot)) << "its report may still be read";
+  retinue::free_context(*memory_, context);
+  EXPECT_GT(memory_->allocated_bytes(), 0u);
+  const std::uint32_t other = retinue::reserve_process_slots(*memory_, 1)[0];
+  EXPECT_NE(other, slot);
+  retinue::free_process_slot(*memory_, other);
+  EXPECT_TRUE(retinue::free_abandoned_slot(*memory_, slot));
+  EXPECT_EQ(memory_->allocated_bytes(), 0u);
+  EXPECT_EQ(retinue::reserve_process_slots(*memory_, 1)[0], slot);
+  retinue::free_process_slot(*memory_, slot);
 }
 
 TEST_F(JobMemoryTest, AProcessKilledInsideTheTableIsRepaired) {

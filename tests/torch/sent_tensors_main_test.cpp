@@ -270,6 +270,37 @@ TEST(StateDict, IsLoadedStrictly) {
     EXPECT_NE(problem.find(part), std::string::npos) << problem;
 }
 
+TEST(StateDict, ArrivesThroughAQueueInItsOrder) {
+  Net net;
+  const StateDict dict = retinue::state_dict(*net);
+  const auto [received, number] = sent(std::tuple<StateDict, int>(dict, 7));
+  EXPECT_EQ(received.keys(), dict.keys());
+  EXPECT_EQ(number, 7);
+  Net other;
+  other->first->weight.detach().zero_();
+  retinue::load_state_dict(*other, received);
+  EXPECT_TRUE(at::equal(other->first->weight, net->first->weight));
+  EXPECT_FALSE(other->first->weight.is_alias_of(net->first->weight)) << "loading copies";
+}
+
+TEST(SentModule, ArrivesWholeThroughAQueue) {
+  Net net;
+  net->first->bias.set_requires_grad(false);
+  net->first->forward(torch::ones({2, 4})).sum().backward();
+  net->seen.fill_(5);
+  const Net received = sent(net);
+  EXPECT_NE(received.ptr(), net.ptr());
+  const StateDict dict = retinue::state_dict(*net);
+  const StateDict same = retinue::state_dict(*received);
+  ASSERT_EQ(same.keys(), dict.keys());
+  for (const auto& entry : dict) EXPECT_TRUE(same[entry.key()].is_alias_of(entry.value())) << entry.key();
+  EXPECT_TRUE(received->first->weight.requires_grad());
+  EXPECT_FALSE(received->first->bias.requires_grad());
+  EXPECT_TRUE(received->first->weight.grad().is_alias_of(net->first->weight.grad()));
+  EXPECT_FALSE(received->named_modules()["norm"]->is_training());
+  EXPECT_TRUE(sent(Net(nullptr)).is_empty());
+}
+
 TEST(ShareMemory, MovesOptimizersState) {
   Net net;
   torch::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(0.1));

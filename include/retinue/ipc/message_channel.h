@@ -87,6 +87,18 @@ class MessageChannel {
   bool is_full() const;
   std::uint64_t lost() const;
 
+  /// For a channel of a pipe, which is not of words. Whoever puts or waits closes it when nobody holds the block
+  /// `partner` any more.
+  void set_partner(const BlockHandle& partner);
+  /// Looks after the partner, if that was not done lately.
+  void look_after_partner();
+  /// Waits until a message is there, or none will ever come. False: not in time.
+  bool wait_for_message(Time timeout);
+  /// Readable when wait_for_message() would not wait; maybe also else, until the next look. Errors: SystemError.
+  int descriptor();
+  /// To be said after a message was taken, or looked for in vain.
+  void settle_descriptor() noexcept;
+
  private:
   class Impl;
   explicit MessageChannel(std::unique_ptr<Impl> impl);

@@ -26,6 +26,10 @@ constexpr bool kIsPlainRow<std::vector<V, Allocator>> = kIsPlain<V>;
 template <class C, class Traits, class Allocator>
 constexpr bool kIsPlainRow<std::basic_string<C, Traits, Allocator>> = true;
 
+/// Whether values of V in a row arrive as a T.
+template <class T, class V>
+concept RowOf = kIsPlainRow<T> && std::is_same_v<typename T::value_type, std::remove_const_t<V>>;
+
 /// Values that are a message of at most 8 bytes.
 template <class T>
 constexpr bool kIsWord = (kIsPlain<T> && sizeof(T) <= sizeof(std::uint64_t)) || std::is_same_v<T, bool>;
@@ -75,7 +79,11 @@ T value_of_bytes(std::span<const std::byte> bytes) {
     if (!bytes.empty()) std::memcpy(static_cast<void*>(value.data()), bytes.data(), bytes.size());
   } else if constexpr (kIsPlain<T> || kIsWord<T>) {
     if (bytes.size() < sizeof(T)) throw UsageError("a message is too short for its type");
-    std::memcpy(static_cast<void*>(&value), bytes.data(), sizeof(T));
+    if constexpr (std::is_same_v<T, bool>) {
+      value = bytes[0] != std::byte{0};  // Any other byte than 0 and 1 in a bool would be undefined.
+    } else {
+      std::memcpy(static_cast<void*>(&value), bytes.data(), sizeof(T));
+    }
   } else {
     decode_value({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, value);
   }

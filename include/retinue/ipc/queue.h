@@ -57,6 +57,12 @@ class Queue {
   }
   bool put(const T& value, Deadline deadline) { return put(value, deadline.left()); }
   bool try_put(const T& value) { return put(value, Time(0)); }
+  /// Values where they lie, which arrive as a T: for queues of vectors.
+  template <class V, std::size_t extent>
+  requires detail::RowOf<T, V>
+  bool put(std::span<V, extent> row, Time timeout = Time::max()) {
+    return channel().put(std::as_bytes(row), {}, timeout);
+  }
 
   T get() { return *get(Time::max()); }
   /// Nothing when no message came in time.

@@ -1,0 +1,336 @@
+// A process is killed at each point of everything that changes the tables of blocks, processes and contexts; the
+// survivors go on, and everything is as free as it was. The sources are compiled here once more, with these points.
+#define RETINUE_CRASH_POINTS
+#include "ipc/block_owners.cpp"   // NOLINT(bugprone-suspicious-include)
+#include "ipc/block_table.cpp"    // NOLINT(bugprone-suspicious-include)
+#include "ipc/context_table.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/locked_blocks.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/parcel.cpp"         // NOLINT(bugprone-suspicious-include)
+#include "ipc/process_table.cpp"  // NOLINT(bugprone-suspicious-include)
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ipc/sync_fixture.h"
+#include "ipc/table_picture.h"
+
+namespace retinue {
+
+namespace {
+long points_left = 0;  // 0: nobody is to die.
+}
+
+void crash_here() {
+  if (points_left > 0 && --points_left == 0) kill(getpid(), SIGKILL);
+}
+
+namespace {
+
+using test::look_at_tables;
+using test::Picture;
+using test::reserved_contexts;
+using test::reserved_slots;
+
+class BlockCrashTest : public test::SyncTest {
+ protected:
+  /// Runs `body` in a process with a slot of its own, which dies at its `point`-th point; 0: nowhere. Returns the slot,
+  /// marked as the guardian marks the dead.
+  std::uint32_t run_victim(long point, const std::function<void()>& body, int& status) {
+    const std::uint32_t slot = reserve_process_slots(*memory_, 1).front();
+    memory_->retain_holds_for(slot);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      enter_process_slot(*memory_, slot);
+      points_left = point;
+      body();
+      points_left = 0;
+      _exit(0);
+    }
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    process_slot(*memory_, slot).state.store(ProcessState::kDead);
+    return slot;
+  }
+
+  /// As the guardian at the end of a context.
+  void clear_up_after(std::uint32_t slot) {
+    std::bitset<kMaxProcesses> dead;
+    dead.set(slot);
+    free_starts_of(*memory_, dead);
+    free_process_slot(*memory_, slot);
+  }
+
+  /// Survivors take some blocks and give them back; nothing of what was there is theirs.
+  void use_blocks() {
+    std::vector<SharedBlock> taken;
+    for (const std::size_t bytes : {1u, 5'000u, 100u, 40'000u}) {
+      taken.push_back(SharedBlock::allocate(memory_, bytes));
+      std::fill_n(taken.back().data(), bytes, std::byte{0xee});
+    }
+    const BlockHandle parcel = store_parcel(*memory_, {"a parcel"}, taken);
+    taken.clear();
+    EXPECT_EQ(parcel_bytes(*memory_, parcel), "a parcel");
+    memory_->release(parcel);
+  }
+
+  /// Kills the victim at its first point, its second, and so on, until it comes through. `act` may change nothing but
+  /// its own holds, or what `undo` takes back, whether it was done, half done or not done. Returns how many points.
+  long sweep(
+      const std::function<void()>& act, const std::function<void()>& undo = [] {}) {
+    const Picture before = look_at_tables(*memory_);
+    for (long point = 1;; ++point) {
+      SCOPED_TRACE("point " + std::to_string(point));
+      int status = 0;
+      const std::uint32_t slot = run_victim(point, act, status);
+      use_blocks();  // While what the dead held is still its own.
+      clear_up_after(slot);
+      undo();
+      use_blocks();
+      EXPECT_EQ(look_at_tables(*memory_), before);
+      EXPECT_TRUE(reserved_slots(*memory_).empty());
+      EXPECT_TRUE(reserved_contexts(*memory_).empty());
+      if (WIFEXITED(status) || HasFailure()) {
+        EXPECT_EQ(status, 0);
+        return point - 1;
+      }
+      EXPECT_EQ(WTERMSIG(status), SIGKILL);
+    }
+  }
+};
+
+TEST_F(BlockCrashTest, WhoAllocatesAndFreesIsKilledAnywhere) {
+  const SharedBlock low = SharedBlock::allocate(memory_, 9'000);
+  SharedBlock gap = SharedBlock::allocate(memory_, 9'000);
+  const SharedBlock high = SharedBlock::allocate(memory_, 9'000);
+  gap = SharedBlock();
+  EXPECT_GE(sweep([this] {
+              SharedBlock first = SharedBlock::allocate(memory_, 5'000);
+              const SharedBlock second = SharedBlock::allocate(memory_, 200'000);
+              first = SharedBlock();
+              const SharedBlock third = SharedBlock::allocate(memory_, 1);
+            }),
+            25);
+}
+
+TEST_F(BlockCrashTest, WhoNeedsNewMemoryIsKilledAnywhere) {
+  // Each victim reaches further than those before it: its memory is not there yet.
+  std::size_t bytes = 100'000;
+  EXPECT_GE(sweep([&] { SharedBlock::allocate(memory_, bytes); }, [&] { bytes += 150'000; }), 8);
+}
+
+TEST_F(BlockCrashTest, WhoHoldsAndLetsGoIsKilledAnywhere) {
+  const SharedBlock ours = SharedBlock::allocate(memory_, 5'000);
+  const BlockHandle other = ours.handle();
+  EXPECT_GE(sweep(
+                [&] {
+                  const SharedBlock held = SharedBlock::hold(memory_, other);
+                  memory_->retain(other, kGuardianSlot);
+                  memory_->release(other, kGuardianSlot);
+                },
+                [&] {
+                  memory_->retain(other, kGuardianSlot);  // Both ends of what may be half done.
+                  memory_->release(other, kGuardianSlot);
+                }),
+            4);
+}
+
+TEST_F(BlockCrashTest, WhoMakesAndFreesParcelsIsKilledAnywhere) {
+  const SharedBlock ours = SharedBlock::allocate(memory_, 100);
+  EXPECT_GE(sweep([&] {
+              const SharedBlock own = SharedBlock::allocate(memory_, 100);
+              const BlockHandle inner = store_parcel(*memory_, {"inner"}, {ours, own});
+              SharedBlock between = SharedBlock::hold(memory_, inner);
+              const BlockHandle outer = store_parcel(*memory_, {"outer"}, {between, ours});
+              memory_->release(inner);
+              between = SharedBlock();
+              memory_->release(outer);
+            }),
+            40);
+}
+
+TEST_F(BlockCrashTest, WhoHandsOverAndTakesIsKilledAnywhere) {
+  const SharedBlock ring = SharedBlock::allocate(memory_, 100);
+  const SharedBlock ours = SharedBlock::allocate(memory_, 100);
+  // What came to the ring is its own from then on, whoever died: a receiver empties it.
+  const auto empty_ring = [&] {
+    std::vector<BlockHandle> held;
+    {
+      const LockedBlocks locked(*memory_);
+      const BlockTable& table = locked.table();
+      for (std::uint32_t i = 0; i < table.descriptor_end; ++i) {
+        const BlockDescriptor& block = table.descriptors[i];
+        if (block.used.load() == 0 || block.holder != ring.handle().index + 1) continue;
+        held.push_back({block.generation, i, table.data_offset + block.first_page * table.page_bytes, block.bytes});
+      }
+    }
+    for (const BlockHandle& parcel : held) {
+      EXPECT_EQ(parcel_references(memory_, parcel).size(), 2u) << "it came without what it refers to";
+      EXPECT_TRUE(memory_->take_from_holder(parcel, ring.handle()));
+    }
+  };
+  const auto send = [&] {
+    const SharedBlock own = SharedBlock::allocate(memory_, 100);
+    const BlockHandle parcel = store_parcel(*memory_, {"message"}, {ours, own});
+    memory_->hand_over(parcel, ring.handle());
+    return parcel;
+  };
+  EXPECT_GE(sweep(send, empty_ring), 20);
+  EXPECT_GE(sweep(
+                [&] {
+                  const BlockHandle parcel = send();
+                  SharedBlock::hold(memory_, parcel);
+                  memory_->take_from_holder(parcel, ring.handle());
+                },
+                empty_ring),
+            30);
+}
+
+TEST_F(BlockCrashTest, TheLastOwnerOfATreeIsKilledAnywhere) {
+  // The victim alone holds a ring with parcels that carry parcels: all of it goes when it lets go, or dies with it.
+  EXPECT_GE(sweep([&] {
+              const BlockHandle ring = memory_->allocate(100);
+              for (int i = 0; i < 2; ++i) {
+                const SharedBlock own = SharedBlock::allocate(memory_, 100);
+                memory_->hand_over(store_parcel(*memory_, {"message"}, {own}), ring);
+              }
+              memory_->release(ring);
+            }),
+            50);
+}
+
+TEST_F(BlockCrashTest, WhoRepairsIsKilledAnywhere) {
+  const SharedBlock ring = SharedBlock::allocate(memory_, 100);
+  const SharedBlock ours = SharedBlock::allocate(memory_, 100);
+  memory_->hand_over(store_parcel(*memory_, {"message"}, {ours}), ring.handle());
+  const Picture before = look_at_tables(*memory_);
+  std::optional<std::uint32_t> first;
+  const auto die_in_the_table = [&] {
+    const SharedBlock own = SharedBlock::allocate(memory_, 100);
+    static_cast<void>(store_parcel(*memory_, {"unsent"}, {own, ours}));
+    const LockedBlocks locked(*memory_);
+    for (std::uint32_t i = 0; i < locked.table().descriptor_end; ++i) {
+      locked.table().descriptors[i].references += 7;
+      locked.table().descriptors[i].held_count = 3;
+    }
+    std::fill_n(locked.page_map(), locked.table().end_page, 1u);
+    raise(SIGKILL);
+  };
+  for (long point = 1, has_ended = 0; has_ended == 0; ++point) {
+    SCOPED_TRACE("point " + std::to_string(point));
+    int status = 0;
+    const std::uint32_t broken = run_victim(0, die_in_the_table, status);
+    const std::uint32_t repairer = run_victim(
+        point, [this] { use_blocks(); }, status);
+    use_blocks();
+    clear_up_after(repairer);
+    clear_up_after(broken);
+    EXPECT_EQ(look_at_tables(*memory_), before);
+    has_ended = WIFEXITED(status) || HasFailure() ? 1 : 0;
+    EXPECT_TRUE(has_ended == 0 || point >= 25) << point;
+  }
+}
+
+TEST_F(BlockCrashTest, WhoClearsUpAfterTheDeadIsKilledAnywhere) {
+  const SharedBlock ours = SharedBlock::allocate(memory_, 100);
+  const Picture before = look_at_tables(*memory_);
+  for (long point = 1, has_ended = 0; has_ended == 0; ++point) {
+    SCOPED_TRACE("point " + std::to_string(point));
+    int status = 0;
+    const std::uint32_t dead = run_victim(
+        0,
+        [&] {
+          const SharedBlock own = SharedBlock::allocate(memory_, 100);
+          static_cast<void>(store_parcel(*memory_, {"unsent"}, {own, ours}));
+          raise(SIGKILL);
+        },
+        status);
+    const std::uint32_t second = run_victim(
+        point, [&] { memory_->release_all(dead); }, status);
+    clear_up_after(second);
+    clear_up_after(dead);
+    EXPECT_EQ(look_at_tables(*memory_), before);
+    has_ended = WIFEXITED(status) || HasFailure() ? 1 : 0;
+    EXPECT_TRUE(has_ended == 0 || point >= 8) << point;
+  }
+}
+
+/// A rank that starts others is killed between the reservation of their context and the request, or while it frees it.
+TEST_F(BlockCrashTest, WhoStartsProcessesIsKilledAnywhere) {
+  const SharedBlock argument = SharedBlock::allocate(memory_, 100);
+  EXPECT_GE(sweep([&] {
+              const std::uint32_t index = reserve_context(*memory_, 3);
+              ContextRecord& record = context_record(*memory_, index);
+              record.request = store_parcel(*memory_, {"request"}, {argument});
+              RETINUE_CRASH_POINT();
+              memory_->retain(record.request, kGuardianSlot);
+              memory_->release(record.request);
+              for (std::uint32_t rank = 0; rank < 3; ++rank) memory_->retain_holds_for(record.slots[rank]);
+              RETINUE_CRASH_POINT();
+              // The guardian starts them, and they end.
+              for (std::uint32_t rank = 0; rank < 3; ++rank)
+                process_slot(*memory_, record.slots[rank]).state.store(ProcessState::kDead);
+              record.state.store(ContextRecord::kEnded);
+              free_context(*memory_, index);
+            }),
+            50);
+}
+
+TEST_F(BlockCrashTest, WhoFindsNoRoomForProcessesIsKilledAnywhere) {
+  const std::vector<std::uint32_t> others = reserve_process_slots(*memory_, kMaxProcesses - 2 - 4);
+  const auto act = [this] { EXPECT_THROW(reserve_process_slots(*memory_, 5), SystemError); };
+  const std::size_t reserved = reserved_slots(*memory_).size();
+  for (long point = 1, has_ended = 0; has_ended == 0; ++point) {
+    SCOPED_TRACE("point " + std::to_string(point));
+    int status = 0;
+    clear_up_after(run_victim(point, act, status));
+    EXPECT_EQ(reserved_slots(*memory_).size(), reserved);
+    has_ended = WIFEXITED(status) || HasFailure() ? 1 : 0;
+    EXPECT_TRUE(has_ended == 0 || point >= 10) << point;
+  }
+  for (const std::uint32_t slot : others) free_process_slot(*memory_, slot);
+}
+
+/// Wherever the kill hits, which is between any two instructions.
+TEST_F(BlockCrashTest, SurvivorsGoOnWhileOthersDie) {
+  const SharedBlock ring = SharedBlock::allocate(memory_, 100);
+  const Picture before = look_at_tables(*memory_);
+  std::mt19937 random(1);
+  const auto work = [&] {
+    for (;;) {
+      const SharedBlock own = SharedBlock::allocate(memory_, 9'000);
+      const BlockHandle parcel = store_parcel(*memory_, {"message"}, {own});
+      memory_->hand_over(parcel, ring.handle());
+      EXPECT_TRUE(memory_->take_from_holder(parcel, ring.handle()));
+    }
+  };
+  for (int round = 0; round < (test::is_sanitized() ? 10 : 40) && !HasFailure(); ++round) {
+    const pid_t first = start(work);
+    const pid_t second = start(work);
+    for (unsigned left = random() % 50; left > 0; --left) use_blocks();
+    kill(first, SIGKILL);
+    kill(second, SIGKILL);
+    end_of(first);
+    end_of(second);
+    // A parcel may have died in the ring.
+    Picture after = look_at_tables(*memory_);
+    for (const auto& [index, block] : after.blocks) {
+      if (block.holder == 0) continue;
+      const BlockDescriptor& held = memory_->header().blocks.descriptors[index];
+      memory_->take_from_holder(
+          {held.generation, index,
+           memory_->header().blocks.data_offset + held.first_page * memory_->header().blocks.page_bytes, held.bytes},
+          ring.handle());
+    }
+    EXPECT_EQ(look_at_tables(*memory_), before);
+  }
+}
+
+}  // namespace
+}  // namespace retinue

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "ipc/job_layout.h"
+#include "retinue/ipc/job_memory.h"
+
+/// For tests that kill a process at each point of sources that they compile once more with RETINUE_CRASH_POINTS.
+namespace retinue {
+
+inline long points_left = 0;  ///< 0: nobody is to die.
+inline bool stops = false;    ///< It is to be stopped instead.
+
+inline void crash_here() {
+  if (points_left > 0 && --points_left == 0) kill(getpid(), stops ? SIGSTOP : SIGKILL);
+}
+
+/// What the victims had done when they died, in shared memory.
+struct Progress {
+  std::atomic<int> put;
+  std::atomic<int> got;
+};
+
+class CrashTest : public testing::Test {
+ protected:
+  CrashTest() : memory_(JobMemory::create(std::size_t{256} << 20)) {
+    enter_process_slot(*memory_, kProgramSlot);
+    // The kernel's list of this thread's robust locks leads into it to the thread's end.
+    static std::vector<std::shared_ptr<JobMemory>> kept;
+    kept.push_back(memory_);
+    JobMemory::set_current(memory_);
+    void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    progress_ = new (page) Progress();
+  }
+  ~CrashTest() override {
+    EXPECT_EQ(memory_->allocated_bytes(), 0u);
+    JobMemory::set_current(nullptr);
+    munmap(progress_, 4096);
+  }
+
+  struct Victim {
+    std::uint32_t slot;
+    pid_t pid;
+  };
+
+  /// `body` in a process with a slot of its own, which is killed at its point; 0: never.
+  Victim start_victim(long point, const std::function<void()>& body) {
+    const std::uint32_t slot = reserve_process_slots(*memory_, 1).front();
+    memory_->retain_holds_for(slot);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      enter_process_slot(*memory_, slot);
+      points_left = point;
+      body();
+      points_left = 0;
+      _exit(0);
+    }
+    return {slot, pid};
+  }
+  /// Waits for its end, and does what the guardian would. True: it exited by itself.
+  bool bury(const Victim& victim) {
+    int status = 0;
+    EXPECT_EQ(waitpid(victim.pid, &status, 0), victim.pid);
+    process_slot(*memory_, victim.slot).state.store(ProcessState::kDead);
+    free_process_slot(*memory_, victim.slot);
+    return WIFEXITED(status);
+  }
+  bool run_victim(long point, const std::function<void()>& body) { return bury(start_victim(point, body)); }
+
+  std::shared_ptr<JobMemory> memory_;
+  Progress* progress_;
+};
+
+}  // namespace retinue
