@@ -36,7 +36,7 @@ std::uint32_t Pool::Impl::free_number() const {
 StartOptions Pool::Impl::start_options(std::uint32_t number) const {
   int threads = options_.threads_per_worker;
   if (threads == 0) threads = std::max(1, usable_cpus() / static_cast<int>(target_.load(std::memory_order_relaxed)));
-  return {.name = fmt::format("worker{}-", number),
+  return {.name = fmt::format("worker{}", number),
           .start_method = options_.start_method,
           .daemon = options_.daemon,
           .stop = options_.stop,

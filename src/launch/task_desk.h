@@ -46,7 +46,7 @@ struct RunnerNames {
 /// The side of a board that gives tasks. Who runs them, and what becomes of the dead among those, derived classes know.
 ///
 /// Whoever waits collects what is done, for all. Locks: `mutex_` guards everything; it is not held while asleep.
-class TaskDesk : public std::enable_shared_from_this<TaskDesk> {
+class TaskDesk {
  public:
   using Lock = std::unique_lock<std::mutex>;
 

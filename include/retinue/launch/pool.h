@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,31 +13,11 @@
 #include <vector>
 
 #include "retinue/launch/future.h"
+#include "retinue/launch/initializer.h"
 #include "retinue/launch/options.h"
 #include "retinue/launch/result_stream.h"
 
 namespace retinue {
-
-/// What each worker of a Pool runs before its first task; made by initializer<fn>(arguments...).
-class Initializer {
- public:
-  Initializer() = default;
-  Initializer(detail::EntryKey entry, detail::Encoded arguments)
-      : entry_(std::move(entry)), arguments_(std::move(arguments)) {}
-
-  const std::optional<detail::EntryKey>& entry() const noexcept { return entry_; }
-  const detail::Encoded& arguments() const noexcept { return arguments_; }
-
- private:
-  std::optional<detail::EntryKey> entry_;
-  detail::Encoded arguments_;
-};
-
-template <auto fn, class... Arguments>
-Initializer initializer(Arguments&&... arguments) {
-  return {detail::entry_key<fn, detail::EntryStyle::kProcess>(),
-          detail::encode<fn, detail::EntryStyle::kProcess>(std::forward<Arguments>(arguments)...)};
-}
 
 struct PoolOptions {
   /// Workers; 0: one for each CPU that counts for this process.

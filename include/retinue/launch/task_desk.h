@@ -2,9 +2,13 @@
 
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "retinue/launch/task.h"
 
