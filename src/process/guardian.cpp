@@ -99,6 +99,7 @@ void Guardian::run() {
     const auto now = Clock::now();
     for (const auto& context : contexts_) context->on_time(now);
     end_contexts();
+    guests_are_buried_ = door_.bury_guests(*setup_.memory);
     serve_door();
     if (!shutting_down_ || !contexts_.empty()) continue;
     fault_point("guardian.shutdown");
@@ -126,7 +127,8 @@ void Guardian::wait_for_events() {
       entries.push_back({pidfd, POLLIN, 0});
     }
   }
-  int timeout = unfreed_.empty() ? -1 : static_cast<int>(kRetryTime / std::chrono::milliseconds(1));
+  int timeout =
+      unfreed_.empty() && guests_are_buried_ ? -1 : static_cast<int>(kRetryTime / std::chrono::milliseconds(1));
   if (next) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*next - Clock::now()).count() + 1;
     timeout = static_cast<int>(std::clamp<long>(left, 0, INT_MAX));

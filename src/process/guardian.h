@@ -85,6 +85,7 @@ class Guardian {
   std::optional<HugeHeap> heap_;
   bool heap_is_huge_ = false;
   bool had_closures_ = false;
+  bool guests_are_buried_ = true;
   bool shutting_down_ = false;
 };
 
