@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,8 +14,10 @@
 #include <vector>
 
 #include "retinue/ipc/pipe.h"
+#include "retinue/ipc/published.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/ipc/simple_queue.h"
+#include "retinue/launch/guest.h"
 #include "retinue/launch/process.h"
 #include "retinue/launch/spawn.h"
 
@@ -50,6 +53,15 @@ void measure(retinue::SimpleQueue<std::vector<float>> steps) {
   for (int i = 0; i < 1000; ++i) steps.put(std::vector<float>(100, static_cast<float>(i)));
 }
 
+// [guest]
+/// In any process of the same user, without a Runtime.
+void visit(const std::string& job) {
+  retinue::join_job(job);  // Its id or its name, as `retinue ps` has them.
+  auto notes = retinue::published<retinue::SimpleQueue<std::string>>("notes", std::chrono::seconds(10));
+  notes.put("greetings from outside");
+}
+// [/guest]
+
 // [square_root]
 void take_roots(retinue::Connection<double> end) {
   try {
@@ -63,6 +75,10 @@ void take_roots(retinue::Connection<double> end) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[1]) == "visit") {
+    visit(argv[2]);
+    return 0;
+  }
   retinue::Runtime runtime(argc, argv);
 
   // [pool]
@@ -115,5 +131,13 @@ int main(int argc, char** argv) {
   helper.join();
   // [/pipe]
   fmt::print("root: {}\n", root.value_or(0));
+
+  // [publish]
+  auto notes = retinue::SimpleQueue<std::string>::create();
+  retinue::publish("notes", notes);
+  const std::string command = fmt::format("'{}' visit {}", argv[0], runtime.job_id());
+  // [/publish]
+  if (std::system(command.c_str()) != 0) return 1;
+  fmt::print("{}\n", notes.get());
   return seen.size() == 10 ? 0 : 1;
 }

@@ -43,6 +43,7 @@ class MessageChannel::Impl {
   SharedBlock block;
   std::shared_ptr<JobMemory> memory;
   MessageRing ring;
+  bool is_guest;  ///< This process goes on when the job ends.
   std::atomic<std::uint32_t> spin_budget{0};
   std::atomic<std::uint32_t> sweep_from{0};
   std::atomic<std::uint64_t> last_look_ns{0};

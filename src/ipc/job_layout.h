@@ -8,6 +8,7 @@
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
 #include "os/process_calls.h"
+#include "os/robust_mutex.h"
 #include "retinue/ipc/block_handle.h"
 
 /// The fixed part of job memory. All of it starts as zeros; what is never touched is never committed.
@@ -50,6 +51,21 @@ struct PollerEntry {
   static constexpr std::uint32_t kTaken = std::uint32_t{1} << 31;
 };
 
+/// What processes of the job find by a name; see retinue/ipc/published.h.
+struct PublishedName {
+  static constexpr std::size_t kNameBytes = 64;
+
+  std::atomic<std::uint32_t> used;  ///< Written last: 1 when the rest is whole.
+  BlockHandle block;                ///< Not held: who comes late finds it gone.
+  char name[kNameBytes];
+};
+
+struct PublishedNames {
+  RobustMutex mutex;
+  std::atomic<std::uint32_t> changes;  ///< Futex.
+  PublishedName names[256];
+};
+
 struct JobHeader {
   std::uint64_t magic;
   std::uint32_t layout_version;
@@ -73,6 +89,7 @@ struct JobHeader {
   ContextRecord contexts[kMaxContexts];
   std::atomic<std::uint32_t> poller_end;  ///< Entries from here on were never used.
   PollerEntry pollers[kMaxPollers];
+  PublishedNames published;
   BlockTable blocks;
   alignas(4096) ProcessSlot processes[kMaxProcesses];
   /// Zeroed; laid out by the collective room, which finds the boards of groups here.

@@ -14,7 +14,10 @@
 namespace retinue::detail {
 
 MessageChannel::Impl::Impl(const SharedBlock& held)
-    : block(held), memory(held.memory()), ring(*memory, held.handle()) {}
+    : block(held),
+      memory(held.memory()),
+      ring(*memory, held.handle()),
+      is_guest(is_guest_slot(*memory, memory->own_slot())) {}
 
 /// For a wait that heard nothing for a while. True if it changed something.
 bool MessageChannel::Impl::look_up() {
@@ -82,6 +85,7 @@ const SharedBlock& MessageChannel::block() const noexcept {
 }
 
 bool MessageChannel::put_word(std::uint64_t word, Time timeout) {
+  if (impl_->is_guest) throw_if_job_ends(*impl_->memory, "put");
   if (!impl_->ring.put_word_alone(word)) return put_words({&word, 1}, timeout) == 1;
   retinue::ring(impl_->ring.header().not_empty);
   return true;
@@ -94,6 +98,7 @@ bool MessageChannel::take_word_at_once(std::uint64_t& word) {
 }
 
 std::size_t MessageChannel::put_words(std::span<const std::uint64_t> words, Time timeout) {
+  if (impl_->is_guest) throw_if_job_ends(*impl_->memory, "put");
   MessageRing& ring = impl_->ring;
   RingHeader& header = ring.header();
   std::size_t count = 0;
@@ -128,6 +133,7 @@ std::size_t MessageChannel::take_words(std::span<std::uint64_t> words, Time time
 bool MessageChannel::put(std::span<const std::byte> message, const std::vector<SharedBlock>& references, Time timeout) {
   MessageRing& ring = impl_->ring;
   RingHeader& header = ring.header();
+  if (impl_->is_guest) throw_if_job_ends(*impl_->memory, "put");
   std::optional<Parcel> parcel;
   if (message.size() > header.room_bytes || !references.empty()) parcel.emplace(*impl_->memory, message, references);
   const auto attempt = [&] {

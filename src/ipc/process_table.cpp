@@ -50,6 +50,16 @@ void make_free(ProcessSlot& slot) {
   slot.reserved_by.store(0, std::memory_order_release);
 }
 
+void begin_to_run(JobMemory& memory, std::uint32_t index) {
+  ProcessSlot& slot = process_slot(memory, index);
+  slot.life.take();
+  slot.pid.store(getpid(), std::memory_order_relaxed);
+  std::uint64_t unset = 0;  // The guardian knows when it forked the rank.
+  slot.started_ns.compare_exchange_strong(unset, monotonic_ns(), std::memory_order_relaxed);
+  slot.state.store(ProcessState::kRunning, std::memory_order_release);
+  memory.set_own_slot(index);
+}
+
 }  // namespace
 
 bool reserve_entry(const JobMemory& memory, std::atomic<std::uint32_t>& reserved_by, std::uint32_t index,
@@ -86,18 +96,21 @@ std::vector<std::uint32_t> reserve_process_slots(JobMemory& memory, std::uint32_
 }
 
 void enter_process_slot(JobMemory& memory, std::uint32_t index) {
-  ProcessSlot& slot = process_slot(memory, index);
   if (index <= kGuardianSlot) {
-    clear(slot);
+    clear(process_slot(memory, index));
   } else {
     map_mark(memory.memfd());  // By which a rank's forks are found when no parent leads to them any more.
   }
-  slot.life.take();
-  slot.pid.store(getpid(), std::memory_order_relaxed);
-  std::uint64_t unset = 0;  // The guardian knows when it forked the rank.
-  slot.started_ns.compare_exchange_strong(unset, monotonic_ns(), std::memory_order_relaxed);
-  slot.state.store(ProcessState::kRunning, std::memory_order_release);
-  memory.set_own_slot(index);
+  begin_to_run(memory, index);
+}
+
+void enter_guest_slot(JobMemory& memory, std::uint32_t index) {
+  begin_to_run(memory, index);
+}
+
+bool is_guest_slot(const JobMemory& memory, std::uint32_t index) {
+  return index > kGuardianSlot && index < kMaxProcesses &&
+         memory.header().processes[index].context == ProcessSlot::kNoContext;
 }
 
 void free_process_slot(JobMemory& memory, std::uint32_t index) {

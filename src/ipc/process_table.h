@@ -26,6 +26,12 @@ std::vector<std::uint32_t> reserve_process_slots(JobMemory& memory, std::uint32_
 /// and sets pid and kRunning. From here on JobMemory::own_slot() gives it.
 void enter_process_slot(JobMemory& memory, std::uint32_t index);
 
+/// The same for a guest of the job, whose forks are nobody's business.
+void enter_guest_slot(JobMemory& memory, std::uint32_t index);
+/// Whether slot `index` is that of a process that belongs to no job, or to another one, and only uses this one's
+/// memory.
+bool is_guest_slot(const JobMemory& memory, std::uint32_t index);
+
 /// Gives a dead process's slot back, together with its blocks; an abandoned one's is left to free_abandoned_slot().
 /// Who was killed in here calls again, or another does.
 void free_process_slot(JobMemory& memory, std::uint32_t index);

@@ -47,6 +47,7 @@ const SharedBlock& SimpleChannel::block() const noexcept {
 }
 
 void SimpleChannel::put(std::span<const std::byte> message, const std::vector<SharedBlock>& references) {
+  throw_if_visited_job_ends(*impl_->memory, "put");
   MessageChain& chain = impl_->chain;
   if (message.size() > MessageChain::kMostBytes || !references.empty()) {
     Parcel parcel(*impl_->memory, message, references);

@@ -18,6 +18,7 @@
 #include "ipc/job_clock.h"
 #include "ipc/job_name.h"
 #include "launch/bootstrap.h"
+#include "launch/guest_state.h"
 #include "launch/program_failure.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
@@ -86,6 +87,8 @@ void fill_standard_descriptors() {
 Runtime::Runtime(int argc, char** argv, RuntimeOptions options) : impl_(std::make_unique<Impl>(argc, argv)) {
   if (current_runtime != nullptr)
     throw UsageError("a second retinue::Runtime: a process has one, made in the first line of main");
+  if (is_guest())
+    throw UsageError("a retinue::Runtime in a process that is the guest of a job: it can have no job of its own");
   // Set before the job is made: forks of the guardian see the program as it is now, and have this Runtime.
   current_runtime = this;
   fill_standard_descriptors();
@@ -115,6 +118,16 @@ Runtime& Runtime::current() {
 
 bool Runtime::is_rank() const noexcept {
   return impl_->is_rank;
+}
+
+std::string Runtime::job_id() const {
+  impl_->wait_for_guardian();  // Who is told comes to its door.
+  return job_variable_value(*impl_->memory);
+}
+
+std::string Runtime::job_name() const {
+  impl_->wait_for_guardian();
+  return retinue::job_name(impl_->memory->header());
 }
 
 RankContext Runtime::rank_context() const {
@@ -224,6 +237,7 @@ bool Runtime::Impl::wait_for_ranks(std::chrono::milliseconds patience) const {
     const ProcessState state = slot.state.load(std::memory_order_acquire);
     if (state != ProcessState::kStarted && state != ProcessState::kRunning && state != ProcessState::kFinished)
       continue;
+    if (is_guest_slot(*memory, index)) continue;
     ++running;
     const pid_t pid = slot.pid.load(std::memory_order_relaxed);
     if (const std::string why = standstill_of(pid); !why.empty())

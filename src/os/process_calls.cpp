@@ -15,10 +15,12 @@
 #include <cerrno>
 #include <climits>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <string>
 
 #include "retinue/base/error.h"
 
@@ -155,6 +157,15 @@ FileDescriptor open_pidfd(pid_t pid) {
   FileDescriptor fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!fd) throw SystemError("pidfd_open", errno);
   return fd;
+}
+
+pid_t pid_of(int pidfd) {
+  std::ifstream info("/proc/self/fdinfo/" + std::to_string(pidfd));
+  for (std::string line; std::getline(info, line);) {
+    long pid = 0;
+    if (std::sscanf(line.c_str(), "Pid: %ld", &pid) == 1) return pid > 0 ? static_cast<pid_t>(pid) : 0;
+  }
+  return 0;
 }
 
 bool wait_for_exit(int pidfd, std::chrono::milliseconds timeout) {

@@ -30,6 +30,10 @@ pid_t fork_to_execute(const std::function<void()>& body, std::size_t stack_bytes
 
 FileDescriptor open_pidfd(pid_t pid);
 
+/// The process behind `pidfd`, as this process's PID namespace has it. 0: it has ended, or is not in there, or `pidfd`
+/// is something else.
+pid_t pid_of(int pidfd);
+
 /// Waits until the process behind `pidfd` has ended, at most `timeout`. Returns whether it has.
 bool wait_for_exit(int pidfd, std::chrono::milliseconds timeout);
 

@@ -13,13 +13,14 @@ std::string door_prefix(uid_t user);
 std::string door_name(uid_t user, std::uint64_t job_id);
 
 /// Changes with the structures below, not with the layout of job memory.
-constexpr std::uint32_t kDoorVersion = 1;
+constexpr std::uint32_t kDoorVersion = 2;
 
 struct DoorRequest {
   enum Kind : std::uint32_t {
     kLook = 0,   ///< Answered at once, with job memory's descriptor.
     kStop = 1,   ///< Stop all ranks by their policies, SIGTERM first; answered when none is left.
     kDebug = 2,  ///< The job's clock stands until this connection ends; answered at once.
+    kJoin = 3,   ///< With a pidfd of who asks: it gets a process slot of the job, to its end.
   };
   std::uint32_t version = kDoorVersion;
   std::uint32_t kind = kLook;
@@ -27,7 +28,8 @@ struct DoorRequest {
 
 struct DoorAnswer {
   std::uint32_t version = kDoorVersion;
-  std::uint32_t refused = 0;  ///< 1: the guardian does not know the request's kind or version.
+  std::uint32_t refused = 0;  ///< 1: the guardian does not know the request's kind or version; 2: no room for a guest.
+  std::uint32_t slot = 0;     ///< Of a guest.
 };
 
 }  // namespace retinue

@@ -15,6 +15,7 @@
 #include "ipc/job_name.h"
 #include "os/control_socket.h"
 #include "os/local_socket.h"
+#include "os/process_calls.h"
 #include "os/process_look.h"
 #include "process/door_protocol.h"
 #include "retinue/base/deadline.h"
@@ -112,7 +113,7 @@ std::vector<FoundJob> find_jobs(WhoseJobs whose) {
   return jobs;
 }
 
-FileDescriptor ask_at_door(FoundJob& job, std::uint32_t kind) {
+FileDescriptor ask_at_door(FoundJob& job, std::uint32_t kind, const std::vector<int>& descriptors) {
   auto socket = connect_local(job.door, kPatience);
   if (!socket) return {};
   const SocketPeer peer = peer_of(socket->get());
@@ -121,11 +122,23 @@ FileDescriptor ask_at_door(FoundJob& job, std::uint32_t kind) {
   job.guardian = peer.pid;
   const DoorRequest request{.kind = kind};
   try {
-    send_message(socket->get(), &request, sizeof request);
+    send_message(socket->get(), &request, sizeof request, descriptors);
   } catch (const Closed&) {
     return {};
   }
   return std::move(*socket);
+}
+
+std::uint32_t ask_for_slot(FoundJob& job) {
+  const FileDescriptor self = open_pidfd(getpid());
+  const FileDescriptor socket = ask_at_door(job, DoorRequest::kJoin, {self.get()});
+  if (socket && !becomes_readable(socket.get(), kPatience)) throw TimeoutError(silence_of(job.guardian));
+  DoorAnswer answer;
+  std::vector<FileDescriptor> none;
+  if (!socket || receive_message(socket.get(), &answer, sizeof answer, none) == 0)
+    throw Error(fmt::format("job {} has ended", job.id));
+  if (answer.refused != 0) throw Error(fmt::format("job {} has no room for another guest", job.id));
+  return answer.slot;
 }
 
 FileDescriptor pause_deadlines(FoundJob& job) {

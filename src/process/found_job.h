@@ -33,7 +33,11 @@ std::vector<FoundJob> find_jobs(WhoseJobs whose);
 
 /// Connects to a job's guardian and asks it for `kind`, a DoorRequest::Kind. None: the job is gone.
 /// Errors: Error when it is another's who only has its name; SystemError; TimeoutError.
-FileDescriptor ask_at_door(FoundJob& job, std::uint32_t kind);
+FileDescriptor ask_at_door(FoundJob& job, std::uint32_t kind, const std::vector<int>& descriptors = {});
+
+/// A process slot of the job for this process, as its guest, to its end.
+/// Errors: as of ask_at_door(); Error when the job is gone, or lets no more guests in.
+std::uint32_t ask_for_slot(FoundJob& job);
 
 /// Lets the job's deadlines pause until the returned connection is closed, also by the end of whoever has it.
 /// Errors: as of ask_at_door(); Error when the job is gone or too many debug it.

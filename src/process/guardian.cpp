@@ -100,6 +100,7 @@ void Guardian::run() {
     const auto now = Clock::now();
     for (const auto& context : contexts_) context->on_time(now);
     end_contexts();
+    guests_are_buried_ = door_.bury_guests(*setup_.memory);
     serve_door();
     if (!shutting_down_ || !contexts_.empty()) continue;
     fault_point("guardian.shutdown");
@@ -127,7 +128,7 @@ void Guardian::wait_for_events() {
       entries.push_back({pidfd, POLLIN, 0});
     }
   }
-  if (!unfreed_.empty() || is_end_held_)
+  if (!unfreed_.empty() || is_end_held_ || !guests_are_buried_)
     next = std::min(next.value_or(Clock::time_point::max()), Clock::now() + kRetryTime);
   int timeout = -1;
   if (next) {

@@ -89,6 +89,7 @@ class Guardian {
   bool is_end_held_ = false;  ///< A context has ended, but is not published before something is freed.
   bool heap_is_huge_ = false;
   bool had_closures_ = false;
+  bool guests_are_buried_ = true;
   bool shutting_down_ = false;
 };
 

@@ -80,7 +80,7 @@ Guardian::Remains Guardian::kill_ranks_and_orphans() const {
   for (std::uint32_t slot = kGuardianSlot + 1; slot < kMaxProcesses; ++slot) {  // Adopted ranks are no children.
     const ProcessSlot& process = process_slot(*setup_.memory, slot);
     const ProcessState state = process.state.load(std::memory_order_acquire);
-    if (state != ProcessState::kRunning || !process.is_alive()) continue;
+    if (state != ProcessState::kRunning || !process.is_alive() || is_guest_slot(*setup_.memory, slot)) continue;
     ++remains.processes;
     kill(process.pid.load(std::memory_order_relaxed), SIGKILL);
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "ipc/job_layout.h"
 #include "os/control_socket.h"
@@ -53,6 +54,7 @@ std::vector<int> JobDoor::fds() const {
   std::vector<int> fds;
   if (listening_) fds.push_back(listening_.get());
   for (const Visitor& visitor : visitors_) fds.push_back(visitor.socket.get());
+  for (const int guest : guests_.fds()) fds.push_back(guest);
   return fds;
 }
 
@@ -70,21 +72,27 @@ void JobDoor::let_in() {
   if (errno == EMFILE || errno == ENFILE) listening_.reset();
 }
 
-bool JobDoor::serve(const JobMemory& memory) {
+bool JobDoor::serve(JobMemory& memory) {
   bool stop = false;
   let_in();
   std::erase_if(visitors_, [&](Visitor& visitor) { return !serve(visitor, memory, stop); });
   return stop;
 }
 
-bool JobDoor::serve(Visitor& visitor, const JobMemory& memory, bool& stop) {
+bool JobDoor::serve(Visitor& visitor, JobMemory& memory, bool& stop) {
   DoorRequest request;
-  const ssize_t bytes = recv(visitor.socket.get(), &request, sizeof request, MSG_DONTWAIT);
+  const ssize_t bytes = recv(visitor.socket.get(), &request, sizeof request, MSG_DONTWAIT | MSG_PEEK);
   if (bytes < 0) return errno == EAGAIN || errno == EINTR;
   if (bytes == 0 || visitor.waits_for_stop || visitor.debugs) return false;
+  std::vector<FileDescriptor> descriptors;
+  receive_message(visitor.socket.get(), &request, sizeof request, descriptors);
   if (bytes == sizeof request && request.version == kDoorVersion) {
     if (request.kind == DoorRequest::kLook) {
       answer(visitor.socket.get(), {}, {memory.memfd()});
+      return false;
+    }
+    if (request.kind == DoorRequest::kJoin) {
+      answer(visitor.socket.get(), let_guest_in(visitor, memory, descriptors), {});
       return false;
     }
     if (request.kind == DoorRequest::kDebug) {
@@ -100,6 +108,14 @@ bool JobDoor::serve(Visitor& visitor, const JobMemory& memory, bool& stop) {
   }
   answer(visitor.socket.get(), {.refused = 1}, {});
   return false;
+}
+
+DoorAnswer JobDoor::let_guest_in(const Visitor& visitor, JobMemory& memory, std::vector<FileDescriptor>& descriptors) {
+  DoorAnswer answer;
+  if (descriptors.size() == 1)
+    answer.slot = guests_.let_in(memory, std::move(descriptors.front()), peer_of(visitor.socket.get()).pid);
+  if (answer.slot == 0) answer.refused = 2;
+  return answer;
 }
 
 bool JobDoor::has_debugger() const {

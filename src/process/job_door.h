@@ -6,6 +6,7 @@
 
 #include "os/file_descriptor.h"
 #include "process/door_protocol.h"
+#include "process/guests.h"
 #include "retinue/ipc/job_memory.h"
 
 namespace retinue {
@@ -24,7 +25,9 @@ class JobDoor {
   std::vector<int> fds() const;
 
   /// Lets in who waits, and answers who looks. True: somebody asks for the job's stop.
-  bool serve(const JobMemory& memory);
+  bool serve(JobMemory& memory);
+  /// Gives back what dead guests held. False: not all, so call it again.
+  bool bury_guests(JobMemory& memory) { return guests_.bury(memory); }
   /// Whether somebody debugs one of the ranks now.
   bool has_debugger() const;
   /// No rank runs: tells those who wait for that.
@@ -39,10 +42,12 @@ class JobDoor {
 
   void let_in();
   /// False: the visitor has what it came for, or is gone.
-  bool serve(Visitor& visitor, const JobMemory& memory, bool& stop);
+  bool serve(Visitor& visitor, JobMemory& memory, bool& stop);
+  DoorAnswer let_guest_in(const Visitor& visitor, JobMemory& memory, std::vector<FileDescriptor>& descriptors);
 
   FileDescriptor listening_;
   std::vector<Visitor> visitors_;
+  Guests guests_;
 };
 
 }  // namespace retinue

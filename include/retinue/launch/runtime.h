@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "retinue/launch/options.h"
 #include "retinue/launch/rank_context.h"
@@ -33,6 +34,12 @@ class Runtime {
 
   /// Whether this process is a rank: run by spawn or start_processes, or started by `retinue run`.
   bool is_rank() const noexcept;
+
+  /// The job, as `retinue ps` has it and join_job() takes it: its id, unlike any other's, and its name, which
+  /// RETINUE_JOB_NAME sets. Blocking: until the job can be found by them, for a moment after its start.
+  /// Errors: SystemError when the guardian could not start.
+  std::string job_id() const;
+  std::string job_name() const;
 
   /// This process's place in the world it was started in; rank 0 of a world of one in a program that is no rank.
   RankContext rank_context() const;

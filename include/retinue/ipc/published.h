@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "retinue/base/error.h"
+#include "retinue/ipc/archive.h"
+#include "retinue/ipc/job_memory.h"
+
+/// Names for what processes of a job share, for those to whom nobody passes it: above all guests of the job.
+namespace retinue {
+
+namespace detail {
+
+/// Errors: UsageError for a name that is empty, too long, or another living block's.
+void publish_block(const SharedBlock& block, const std::string& name);
+/// Waits until something alive has that name. Errors: TimeoutError; SystemError when the job ends.
+SharedBlock find_published(const std::shared_ptr<JobMemory>& memory, const std::string& name,
+                           std::chrono::nanoseconds timeout);
+
+}  // namespace detail
+
+/// Lets all processes of the job find the object, a Queue, SimpleQueue, Lock or the like, by a name of at most 63
+/// bytes, as long as somebody holds it: a name holds nothing. Errors: UsageError for an object that is none, for
+/// another name than these, and for one that another object has.
+template <class Object>
+void publish(const std::string& name, const Object& object) {
+  const detail::Encoded encoded = detail::encode_value(object);
+  if (encoded.references.size() != 1 || encoded.bytes.size() != sizeof(BlockHandle))
+    throw UsageError("publish: only one object of job memory can have a name, as a Queue or a Lock, and one that is");
+  detail::publish_block(encoded.references.front(), name);
+}
+
+/// What was published by that name, in the job of this process.
+/// Blocking: until something has that name, at most `timeout`.
+/// Errors: TimeoutError; UsageError if it is something else than an Object; SystemError when the job ends.
+template <class Object>
+Object published(const std::string& name, std::chrono::nanoseconds timeout) {
+  const SharedBlock block = detail::find_published(JobMemory::current(), name, timeout);
+  Object object;
+  detail::decode_value(detail::encode_value(block).bytes, object);
+  return object;
+}
+
+}  // namespace retinue

@@ -1,0 +1,107 @@
+// A guest of a job, or a job for guests: guest_program ROLE [JOB].
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "retinue/base/error.h"
+#include "retinue/ipc/pipe.h"
+#include "retinue/ipc/published.h"
+#include "retinue/ipc/queue.h"
+#include "retinue/ipc/simple_queue.h"
+#include "retinue/launch/guest.h"
+#include "retinue/launch/runtime.h"
+
+namespace {
+
+using namespace std::chrono_literals;
+using retinue::published;
+
+constexpr auto kPatience = 20s;
+
+void say(const std::string& text) {
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+/// What the call throws, by its type.
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+    return "nothing";
+  } catch (const retinue::UsageError& error) {
+    return std::string("UsageError: ") + error.what();
+  } catch (const retinue::SystemError& error) {
+    return std::string("SystemError: ") + error.what();
+  } catch (const retinue::Closed& error) {
+    return std::string("Closed: ") + error.what();
+  }
+}
+
+/// Squares numbers until there are no more.
+void square() {
+  auto numbers = published<retinue::Queue<int>>("numbers", kPatience);
+  auto squares = published<retinue::SimpleQueue<int>>("squares", kPatience);
+  try {
+    for (;;) {
+      const int number = numbers.get();
+      squares.put(number * number);
+    }
+  } catch (const retinue::Closed&) {
+    say("closed");
+  }
+}
+
+/// Has a task in hand until it is killed.
+void hold() {
+  auto tasks = published<retinue::Queue<int>>("tasks", kPatience);
+  auto block = retinue::SharedBlock::allocate(std::size_t{1} << 20);
+  say(std::to_string(tasks.get()));
+  pause();
+}
+
+/// Uses the queues of a job that ends under its hands.
+void outlive() {
+  auto words = published<retinue::Queue<int>>("words", kPatience);
+  auto rows = published<retinue::SimpleQueue<std::string>>("rows", kPatience);
+  auto end = published<retinue::Queue<retinue::Connection<int>>>("ends", kPatience).get();
+  rows.put("a guest was here");
+  say(error_of([&] { words.get(); }));
+  say(error_of([&] { words.put(1); }));
+  say(error_of([&] { rows.put("more"); }));
+  say(error_of([&] { end.send(1); }));
+}
+
+/// A job that ends when a guest has said something.
+int be_host(int argc, char** argv) {
+  retinue::Runtime runtime(argc, argv);
+  const retinue::Queue<int> words({.capacity = 4});
+  auto rows = retinue::SimpleQueue<std::string>::create();
+  retinue::Queue<retinue::Connection<int>> ends({.capacity = 1});
+  auto [here, there] = retinue::Pipe<int>::create();
+  ends.put(there);
+  retinue::publish("words", words);
+  retinue::publish("rows", rows);
+  retinue::publish("ends", ends);
+  say(runtime.job_id());
+  say(rows.get(kPatience).value_or("nobody came"));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string role = argc > 1 ? argv[1] : "";
+  if (role == "host") return be_host(argc, argv);
+  const std::map<std::string, void (*)()> roles{{"square", square}, {"hold", hold}, {"outlive", outlive}};
+  const std::string joined = error_of([&] { retinue::join_job(argc > 2 ? argv[2] : ""); });
+  if (joined != "nothing" || !roles.contains(role)) {
+    say(joined);
+    return 1;
+  }
+  roles.at(role)();
+  return error_of([&] { retinue::join_job(argv[2]); }).starts_with("UsageError") ? 0 : 2;
+}
