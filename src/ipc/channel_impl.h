@@ -31,7 +31,11 @@ class MessageChannel::Impl {
   SharedBlock block;
   std::shared_ptr<JobMemory> memory;
   MessageRing ring;
+  RingPace pace_at(const RingBell& bell);
+
   std::atomic<std::uint32_t> spin_budget{0};
+  std::atomic<std::uint64_t> put_before{0};    ///< Messages, when a put had to wait last.
+  std::atomic<std::uint64_t> taken_before{0};  ///< Messages, when a get had to wait last.
   std::atomic<std::uint32_t> sweep_from{0};
   std::atomic<std::uint64_t> last_look_ns{0};
   std::mutex hand_mutex;

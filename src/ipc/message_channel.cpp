@@ -37,23 +37,36 @@ bool MessageChannel::Impl::is_time_to_look_up() {
          last_look_ns.compare_exchange_strong(last, now, std::memory_order_relaxed);
 }
 
+/// Several messages since the last wait of this kind are a stream.
+RingPace MessageChannel::Impl::pace_at(const RingBell& bell) {
+  constexpr std::uint64_t kStream = 3;
+  const bool puts = &bell == &ring.header().not_full;
+  const std::uint64_t count = ring.count_over(puts ? ring.header().put : ring.header().get);
+  std::atomic<std::uint64_t>& before = puts ? put_before : taken_before;
+  const bool streams = count - before.load(std::memory_order_relaxed) >= kStream;
+  before.store(count, std::memory_order_relaxed);
+  return streams ? RingPace::kStream : RingPace::kAnswer;
+}
+
 template <class Try, class More>
 RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt, More is_more) {
   RingResult result = attempt();
   if (result != RingResult::kWait) return result;
   if (timeout <= Time(0)) return is_time_to_look_up() && look_up() ? attempt() : result;
   RingWaiter waiter(bell);
-  while (waiter.spin(spin_budget)) {
+  const RingPace pace = pace_at(bell);
+  while (waiter.spin(spin_budget, pace)) {
     result = attempt();
     if (result == RingResult::kWait) continue;
     RingWaiter::note_success(spin_budget);
+    end_fences(bell);
     return result;
   }
   // Only now, since a look at the clock takes as long as many messages.
   const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
   for (;;) {
     waiter.prepare();
-    ring.see_solo_users();
+    ring.see_solo_users(bell);
     result = attempt();
     if (result != RingResult::kWait || deadline.passed()) break;
     if (!waiter.sleep(deadline)) look_up();
@@ -98,15 +111,15 @@ const SharedBlock& MessageChannel::block() const noexcept {
   return impl_->block;
 }
 
-bool MessageChannel::put_word(std::uint64_t word, Time timeout) {
-  if (!impl_->ring.put_word_alone(word)) return put_words({&word, 1}, timeout) == 1;
-  retinue::ring(impl_->ring.header().not_empty);
+bool MessageChannel::put_word_at_once(std::uint64_t word) {
+  if (!impl_->ring.put_word_alone(word)) return false;
+  ring_alone(impl_->ring.header().not_empty);
   return true;
 }
 
 bool MessageChannel::take_word_at_once(std::uint64_t& word) {
   if (!impl_->ring.take_word_alone(word)) return false;
-  retinue::ring(impl_->ring.header().not_full);
+  ring_alone(impl_->ring.header().not_full);
   return true;
 }
 
@@ -118,7 +131,7 @@ std::size_t MessageChannel::put_words(std::span<const std::uint64_t> words, Time
     RingResult result = RingResult::kDone;
     const std::size_t before = count;
     while (count < words.size() && (result = ring.try_put_word(words[count])) == RingResult::kDone) ++count;
-    if (count != before) retinue::ring(header.not_empty);
+    if (count != before) ring_alone(header.not_empty);
     return result;
   };
   const RingResult result = impl_->wait(header.not_full, timeout, attempt, [&] { return ring.has_room(); });
@@ -134,7 +147,7 @@ std::size_t MessageChannel::take_words(std::span<std::uint64_t> words, Time time
     RingResult result = RingResult::kDone;
     while (count < words.size() && (result = ring.try_take_word(words[count])) == RingResult::kDone) ++count;
     if (count == 0) return result;
-    retinue::ring(header.not_full);
+    ring_alone(header.not_full);
     return RingResult::kDone;
   };
   const RingResult result = impl_->wait(header.not_empty, timeout, attempt, [&] { return ring.has_message(); });

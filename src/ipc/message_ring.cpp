@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -63,12 +64,21 @@ MessageRing::MessageRing(JobMemory& memory, const BlockHandle& block)
                        (block.bytes - sizeof(RingHeader)) / header_->slot_bytes >= header_->capacity;
   if (!is_ring) throw UsageError(fmt::format("the block at offset {} of job memory is no queue", block.offset));
   capacity_ = header_->capacity;
+  constexpr std::uint32_t kMostAhead = 32;
+  slots_ahead_ = std::min(kMostAhead, capacity_ / 4);
   has_words_ = header_->room_bytes <= kWordBytes;
 }
 
 bool MessageRing::change(std::uint32_t index, SlotState from, SlotState to) {
   std::uint64_t expected = from.word();
   return state_of(index).compare_exchange_strong(expected, to.word(), std::memory_order_seq_cst);
+}
+
+std::uint64_t MessageRing::count_over(const RingSide& side) const {
+  const std::uint64_t user = side.user.load(std::memory_order_relaxed);
+  const bool is_alone = user != RingUser::kNobody && user != RingUser::kEverybody;
+  const RingPosition at{(is_alone ? side.alone[RingUser::turn_of(user)] : side.hint).load(std::memory_order_relaxed)};
+  return at.lap() * capacity_ + at.index();
 }
 
 /// Where to go on from a hint that is laps behind: this slot's previous lap is over.

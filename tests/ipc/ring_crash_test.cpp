@@ -250,6 +250,40 @@ TEST_F(RingCrashTest, BatchesAreKilledAnywhere) {
   EXPECT_GE(sweep<WideMessage>({{.capacity = 4}, 4, get, 3}), 9);
 }
 
+TEST_F(RingCrashTest, SleeperIsKilledAnywhere) {
+  const auto sleep = [](Queue<int>& queue, Progress& progress) {
+    queue.try_get();
+    ++progress.got;
+    queue.get(1ms);  // Nothing is left.
+  };
+  // The parent is a lone user of its side, who makes no barriers unless it is asked to.
+  EXPECT_GE(sweep<WordMessage>({{.capacity = 4}, 1, sleep}), 7);
+}
+
+TEST_F(RingCrashTest, FencesThatADeadSleeperAskedForAreAskedForAgain) {
+  Queue<int> queue(memory_, {.capacity = 4});
+  queue.put(1);  // From here on this thread is alone on the side of those that put.
+  const MessageRing ring(*memory_, detail::encode_value(queue).references.at(0).handle());
+  RingBell& bell = ring.header().not_empty;
+  const BellFences of_the_dead = BellFences(0).asked_for_again();
+  bell.fences.store(of_the_dead.word());
+  EXPECT_TRUE(of_the_dead.are_asked_for());
+  EXPECT_FALSE(of_the_dead.are_made());
+
+  ring.see_solo_users(bell);
+  const BellFences made = of_the_dead.asked_for_again().made();
+  EXPECT_EQ(bell.fences.load(), made.word());
+  EXPECT_TRUE(made.are_asked_for() && made.are_made());
+  ring.see_solo_users(bell);
+  EXPECT_EQ(bell.fences.load(), made.word()) << "they are made as long as nobody ends them";
+
+  end_fences(bell);
+  EXPECT_FALSE(BellFences(bell.fences.load()).are_asked_for());
+  ring.see_solo_users(bell);
+  EXPECT_EQ(bell.fences.load(), made.asked_for_again().made().word()) << "each time has a number of its own";
+  EXPECT_EQ(queue.get(), 1);
+}
+
 TEST_F(RingCrashTest, CloserIsKilledAnywhere) {
   const auto close = [](Queue<int>& queue, Progress& progress) {
     queue.close();
