@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "ipc/job_layout.h"
-#include "retinue/ipc/queue.h"
+#include "ring_scenes.h"
 
 namespace retinue {
 
@@ -34,48 +34,6 @@ void crash_here() {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// What the victim had done when it died, in shared memory.
-struct Progress {
-  std::atomic<int> put;
-  std::atomic<int> got;
-  std::atomic<int> done;
-  std::atomic<int> closed;
-};
-
-/// Messages of three kinds: words; what fits a slot; what needs a block.
-struct WordMessage {
-  using Type = int;
-  static int of(int id) { return id; }
-  static int id(int message) { return message; }
-};
-template <std::size_t count>
-struct RowMessage {
-  using Type = std::vector<int>;
-  static std::vector<int> of(int id) { return std::vector<int>(count, id); }
-  static int id(const std::vector<int>& message) {
-    EXPECT_EQ(message, of(message.at(0)));
-    return message.at(0);
-  }
-};
-using WideMessage = RowMessage<3>;
-using LongMessage = RowMessage<1000>;
-
-constexpr int kFirstOfVictim = 1;
-constexpr int kFirstOfParent = 101;
-
-template <class M>
-using QueueOf = Queue<typename M::Type>;
-
-/// What the victim does, on a queue in which the parent has put `before` messages.
-template <class M>
-struct Scene {
-  QueueOptions options;
-  int before;
-  std::function<void(QueueOf<M>&, Progress&)> act;
-  /// Messages that it puts or gets with one call.
-  int at_once = 1;
-};
 
 class RingCrashTest : public testing::Test {
  protected:
@@ -190,31 +148,6 @@ class RingCrashTest : public testing::Test {
   Progress* progress_;
   bool is_joinable_ = false;
 };
-
-template <class M>
-void put_three(QueueOf<M>& queue, Progress& progress) {
-  for (int i = 0; i < 3; ++i) {
-    queue.try_put(M::of(kFirstOfVictim + i));
-    ++progress.put;
-  }
-}
-
-template <class M>
-void get_three(QueueOf<M>& queue, Progress& progress) {
-  for (int i = 0; i < 3; ++i) {
-    queue.try_get();
-    ++progress.got;
-  }
-}
-
-template <class M>
-void do_three_tasks(QueueOf<M>& queue, Progress& progress) {
-  get_three<M>(queue, progress);
-  for (int i = 0; i < 3; ++i) {
-    queue.task_done();
-    ++progress.done;
-  }
-}
 
 TEST_F(RingCrashTest, ProducerIsKilledAnywhere) {
   EXPECT_GE(sweep<WordMessage>({{.capacity = 5}, 2, put_three<WordMessage>}), 6);
