@@ -7,7 +7,7 @@ CTEST = ctest --parallel $(JOBS)
 # ThreadSanitizer of gcc 12 and 13 can't place its shadow where the kernel randomises addresses by more than 28 bits.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: demo build test test-full bench peers lint asan tsan install
+.PHONY: demo build test test-full bench peers lint asan tsan fuzz install
 
 demo:
 	@scripts/bootstrap build torch data
@@ -45,6 +45,13 @@ asan tsan:
 	@cmake --preset $@ --log-level=WARNING
 	@$(call BUILD,$@)
 	$(if $(filter tsan,$@),$(FIXED_ADDRESSES)) $(CTEST) --preset $@
+
+# RETINUE_FUZZ_SECONDS for each target, 30 where it is not set.
+fuzz:
+	@scripts/bootstrap build fuzz
+	@cmake --preset fuzz --log-level=WARNING
+	@$(call BUILD,fuzz) --target fuzz
+	scripts/fuzz
 
 install: build
 	cmake --install build/release --prefix $(PREFIX)

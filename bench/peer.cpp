@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "build_facts.h"
 #include "retinue/base/deadline.h"
 
 namespace retinue::bench {
@@ -50,9 +51,8 @@ bool wait_readable(int channel, const Deadline& deadline) {
 
 std::string peer_python() {
   if (const char* named = std::getenv("RETINUE_PEER_PYTHON"); named != nullptr && *named != '\0') return named;
-  for (const char* python : {RETINUE_SOURCE_DIR "/.retinue/venv-peer-torch/bin/python3", RETINUE_TORCH_PYTHON}) {
+  for (const std::string& python : {source_folder() + "/.retinue/venv-peer-torch/bin/python3", build_python()})
     if (fs::exists(python)) return python;
-  }
   return "";
 }
 
@@ -62,14 +62,14 @@ PeerProgram torch_peer(const std::string& script) {
     return {.name = script,
             .arguments = {},
             .missing = "no Python with PyTorch: run make peers, or set RETINUE_PEER_PYTHON"};
-  return {.name = script, .arguments = {python, RETINUE_SOURCE_DIR "/bench/peers/" + script}};
+  return {.name = script, .arguments = {python, source_folder() + "/bench/peers/" + script}};
 }
 
 PeerProgram package_peer(const std::string& package, const std::string& script) {
-  const std::string python = RETINUE_SOURCE_DIR "/.retinue/venv-peer-" + package + "/bin/python3";
+  const std::string python = source_folder() + "/.retinue/venv-peer-" + package + "/bin/python3";
   if (!fs::exists(python))
     return {.name = script, .arguments = {}, .missing = fmt::format("no {}: run make peers", package)};
-  return {.name = script, .arguments = {python, RETINUE_SOURCE_DIR "/bench/peers/" + script}};
+  return {.name = script, .arguments = {python, source_folder() + "/bench/peers/" + script}};
 }
 
 Peer::~Peer() {

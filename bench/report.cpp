@@ -11,6 +11,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "build_facts.h"
+
 namespace retinue::bench {
 namespace {
 
@@ -24,7 +26,7 @@ std::string cpu_model() {
 
 std::string commit() {
   const std::unique_ptr<FILE, int (*)(FILE*)> git(
-      popen("git -C '" RETINUE_SOURCE_DIR "' describe --always --dirty 2>/dev/null", "re"), pclose);
+      popen(fmt::format("git -C '{}' describe --always --dirty 2>/dev/null", source_folder()).c_str(), "re"), pclose);
   std::array<char, 128> text{};
   if (!git || std::fgets(text.data(), text.size(), git.get()) == nullptr) return "unknown";
   std::string name = text.data();
@@ -59,7 +61,7 @@ std::string machine_line() {
   uname(&system);
   const double memory_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   return fmt::format("{}, {} CPUs usable, {:.0f} GiB, Linux {}; retinue {}, commit {}", cpu_model(), CPU_COUNT(&cpus),
-                     memory_bytes / (1 << 30), system.release, RETINUE_VERSION, commit());
+                     memory_bytes / (1 << 30), system.release, version(), commit());
 }
 
 std::string table(const std::vector<Row>& rows) {

@@ -26,6 +26,7 @@ const std::map<std::string, std::vector<Row> (*)(const Settings&)>& cases() {
       {"ddp", retinue::bench::run_ddp},
       {"failure", retinue::bench::run_failure},
       {"launch", retinue::bench::run_launch},
+      {"pool", retinue::bench::run_pool},
       {"queue", retinue::bench::run_queue},
       {"scale", retinue::bench::run_scale},
       {"spawn", retinue::bench::run_spawn},

@@ -1,13 +1,18 @@
 // Work through queues: the program puts numbers, ranks square them, and one of the ranks dies at it.
 #include <fmt/format.h>
+#include <poll.h>
 
+#include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "retinue/ipc/pipe.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/ipc/simple_queue.h"
 #include "retinue/launch/process.h"
@@ -44,6 +49,16 @@ void tell(retinue::Queue<std::string> lines) {
 void measure(retinue::SimpleQueue<std::vector<float>> steps) {
   for (int i = 0; i < 1000; ++i) steps.put(std::vector<float>(100, static_cast<float>(i)));
 }
+
+// [square_root]
+void take_roots(retinue::Connection<double> end) {
+  try {
+    for (;;) end.send(std::sqrt(end.recv()));
+  } catch (const retinue::Closed&) {
+    // Nobody asks any more.
+  }
+}
+// [/square_root]
 
 }  // namespace
 
@@ -87,5 +102,18 @@ int main(int argc, char** argv) {
   for (; !steps.empty(); ++rows) steps.get();
   // [/simple]
   fmt::print("rows: {}\n", rows);
+
+  // [pipe]
+  auto [here, there] = retinue::Pipe<double>::create();
+  retinue::Process<take_roots> helper(std::move(there));  // Only the helper has that end now.
+  helper.start();
+  here.send(2.25);
+  pollfd entry{here.descriptor(), POLLIN, 0};  // Among others, in an event loop.
+  poll(&entry, 1, 10'000);
+  const std::optional<double> root = here.recv(std::chrono::seconds(10));
+  here.close();  // The helper's recv() throws Closed.
+  helper.join();
+  // [/pipe]
+  fmt::print("root: {}\n", root.value_or(0));
   return seen.size() == 10 ? 0 : 1;
 }

@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "bench.h"
+#include "build_facts.h"
 #include "peer.h"
 #include "samples.h"
 
@@ -85,8 +86,8 @@ std::string retinue_command() {
 }
 
 std::string mpirun_command() {
-  const char* const installed = RETINUE_SOURCE_DIR "/.retinue/venv-peer-openmpi/bin/mpirun";
-  std::string mpirun = access(installed, X_OK) == 0 ? installed : find_program("mpirun");
+  const std::string installed = source_folder() + "/.retinue/venv-peer-openmpi/bin/mpirun";
+  std::string mpirun = access(installed.c_str(), X_OK) == 0 ? installed : find_program("mpirun");
   if (mpirun.empty()) throw Unavailable("no Open MPI: run make peers, or have its mpirun in PATH");
   return mpirun;
 }

@@ -225,18 +225,13 @@ int Barrier::Impl::wait(const Action& action, JobDeadline deadline) {
   return place->number;
 }
 
-Barrier::Barrier(const std::shared_ptr<JobMemory>& memory, int parties) {
+Barrier::Barrier(const std::shared_ptr<JobMemory>& memory, int parties) : Barrier() {
   if (parties < 1 || parties > kMostParties)
     throw UsageError(fmt::format("a Barrier for {} parties: it must be 1 to {}", parties, kMostParties));
   block_ = make_sync_block(memory, SyncKind::kBarrier, sizeof(BarrierState));
   auto& state = *reinterpret_cast<BarrierState*>(block_.data());
   state.mutex.init();
   state.parties = static_cast<std::uint32_t>(parties);
-}
-
-void Barrier::open(const SharedBlock& block) {
-  if (block) check_sync_block(block, SyncKind::kBarrier, sizeof(BarrierState));
-  block_ = block;
 }
 
 int Barrier::wait(const Action& action, Time timeout) {

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "ipc/crash_point.h"
 #include "ipc/locked_blocks.h"
+#include "ipc/process_table.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
 
@@ -141,11 +143,39 @@ void JobMemory::carry(const BlockHandle& handle, std::span<const BlockHandle> ca
 
 /// Without the table's lock: what a block carries is written before it is handed on, and never changes.
 std::span<const BlockHandle> JobMemory::carried_by(const BlockHandle& handle) const {
-  const BlockDescriptor* const block = handle.index < kMaxBlocks ? &header().blocks.descriptors[handle.index] : nullptr;
-  if (block == nullptr || block->used.load(std::memory_order_acquire) == 0 || block->generation != handle.generation)
+  const BlockTable& table = header().blocks;
+  const BlockDescriptor* const block = handle.index < kMaxBlocks ? &table.descriptors[handle.index] : nullptr;
+  if (block == nullptr || block->used.load(std::memory_order_acquire) == 0 || !is_handle_of(table, *block, handle))
     throw UsageError(
         fmt::format("JobMemory::carried_by: block {} at offset {} is not alive", handle.index, handle.offset));
   return {at<BlockHandle>(handle.offset), block->carried_count};
+}
+
+/// The handles are overwritten first: who repairs counts from them.
+void JobMemory::let_go_of_carried(const BlockHandle& handle) {
+  const LockedBlocks blocks(*this);
+  const BlockDescriptor& block = blocks.alive(handle, "let_go_of_carried");
+  for (std::uint32_t i = 0; i < block.carried_count; ++i) {
+    const BlockHandle carried = std::exchange(at<BlockHandle>(handle.offset)[i], BlockHandle());
+    BlockDescriptor* const other = blocks.find(carried);
+    if (other == nullptr || other->references == 0) continue;
+    --other->references;
+    blocks.free_if_unowned(carried.index);
+  }
+}
+
+bool JobMemory::is_held(const BlockHandle& handle) const {
+  const LockedBlocks blocks(*this);
+  const BlockDescriptor* const block = blocks.find(handle);
+  if (block == nullptr) return false;
+  if (block->references != 0 || block->holder != 0) return true;
+  for (std::uint32_t word = 0; word < kOwnerWords; ++word) {
+    for (std::uint64_t bits = block->owners[word].load(std::memory_order_relaxed); bits != 0; bits &= bits - 1) {
+      const std::uint32_t slot = word * 64 + static_cast<std::uint32_t>(__builtin_ctzll(bits));
+      if (process_slot(*this, slot).state.load(std::memory_order_acquire) != ProcessState::kDead) return true;
+    }
+  }
+  return false;
 }
 
 void JobMemory::hand_over(const BlockHandle& handle, const BlockHandle& holder) {

@@ -40,26 +40,40 @@ std::uint64_t find_pages(const LockedBlocks& blocks, std::uint64_t wanted) {
   return start + wanted <= table.page_count ? start : table.page_count;
 }
 
+/// `slot`: kNoSlot for blocks that no process owns.
+std::string name_of(const JobMemory& memory, std::uint32_t slot) {
+  if (slot == JobMemory::kNoSlot) return "messages on their way";
+  const ProcessSlot& process = process_slot(memory, slot);
+  const auto pid = process.pid.load(std::memory_order_relaxed);
+  if (slot == kProgramSlot) return fmt::format("the program (pid {})", pid);
+  if (slot == kGuardianSlot) return fmt::format("the guardian (pid {})", pid);
+  return fmt::format("rank {} (pid {})", process.rank, pid);
+}
+
+/// A process that has next to nothing is not named beside others.
 std::string largest_holders(const JobMemory& memory) {
   const BlockTable& table = memory.header().blocks;
   std::map<std::uint32_t, std::size_t> bytes_by_slot;
   for (std::uint32_t i = 0; i < table.descriptor_end; ++i) {
     const BlockDescriptor& block = table.descriptors[i];
     if (block.used.load(std::memory_order_relaxed) == 0) continue;
+    const std::size_t bytes = block.pages * table.page_bytes;
+    bool is_owned = false;
     for (std::uint32_t word = 0; word < kOwnerWords; ++word)
-      for (std::uint64_t bits = block.owners[word].load(std::memory_order_relaxed); bits != 0; bits &= bits - 1)
-        bytes_by_slot[word * 64 + static_cast<std::uint32_t>(__builtin_ctzll(bits))] += block.pages * table.page_bytes;
+      for (std::uint64_t bits = block.owners[word].load(std::memory_order_relaxed); bits != 0; bits &= bits - 1) {
+        bytes_by_slot[word * 64 + static_cast<std::uint32_t>(__builtin_ctzll(bits))] += bytes;
+        is_owned = true;
+      }
+    if (!is_owned) bytes_by_slot[JobMemory::kNoSlot] += bytes;
   }
   std::vector<std::pair<std::size_t, std::uint32_t>> holders;
   for (const auto& [slot, bytes] : bytes_by_slot) holders.emplace_back(bytes, slot);
   std::sort(holders.rbegin(), holders.rend());
   if (holders.size() > 4) holders.resize(4);
   std::string text;
-  for (const auto& [bytes, slot] : holders) {
-    const ProcessSlot& process = process_slot(memory, slot);
-    text += fmt::format("{}pid {} (rank {}) {} MiB", text.empty() ? "" : ", ",
-                        process.pid.load(std::memory_order_relaxed), process.rank, bytes >> 20);
-  }
+  for (const auto& [bytes, slot] : holders)
+    if (text.empty() || bytes >> 20 != 0)
+      text += fmt::format("{}{} {} MiB", text.empty() ? "" : ", ", name_of(memory, slot), bytes >> 20);
   return text.empty() ? "nobody" : text;
 }
 

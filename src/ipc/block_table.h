@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "os/robust_mutex.h"
+#include "retinue/ipc/block_handle.h"
 
 namespace retinue {
 
@@ -41,5 +42,11 @@ struct BlockTable {
   std::uint32_t lowest_free_descriptor;
   BlockDescriptor descriptors[kMaxBlocks];
 };
+
+/// Whether all of the handle is the block's: one that came from elsewhere could reach further than it.
+inline bool is_handle_of(const BlockTable& table, const BlockDescriptor& block, const BlockHandle& handle) {
+  return block.generation == handle.generation && block.bytes == handle.bytes &&
+         table.data_offset + block.first_page * table.page_bytes == handle.offset;
+}
 
 }  // namespace retinue

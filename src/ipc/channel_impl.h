@@ -8,9 +8,11 @@
 #include <span>
 #include <vector>
 
+#include "ipc/job_clock.h"
 #include "ipc/job_layout.h"
 #include "ipc/message_ring.h"
 #include "ipc/parcel.h"
+#include "ipc/poller.h"
 #include "ipc/ring_bell.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/message_channel.h"
@@ -25,22 +27,63 @@ class MessageChannel::Impl {
   template <class Try, class More>
   RingResult wait(RingBell& bell, Time timeout, Try attempt, More is_more);
   bool look_up();
+  /// After a message was put.
+  void tell_message() {
+    retinue::ring(ring.header().not_empty);
+    if (partner) ring_pollers();
+  }
+  void ring_pollers() const;
+  void close();
+  /// Closes the channel of a pipe whose other end nobody holds any more. True: it did so.
+  bool close_without_partner();
+  bool close_if_alone() noexcept;
   bool is_time_to_look_up();
+  RingPace pace_at(const RingBell& bell);
   [[noreturn]] static void throw_closed(const char* what);
 
   SharedBlock block;
   std::shared_ptr<JobMemory> memory;
   MessageRing ring;
-  RingPace pace_at(const RingBell& bell);
-
   std::atomic<std::uint32_t> spin_budget{0};
   std::atomic<std::uint64_t> put_before{0};    ///< Messages, when a put had to wait last.
   std::atomic<std::uint64_t> taken_before{0};  ///< Messages, when a get had to wait last.
   std::atomic<std::uint32_t> sweep_from{0};
   std::atomic<std::uint64_t> last_look_ns{0};
+  BlockHandle partner;  ///< Of a pipe: what stands for its other end.
+  std::mutex poller_mutex;
+  std::unique_ptr<Poller> poller;
+  std::atomic<bool> has_poller{false};
   std::mutex hand_mutex;
   std::deque<TakenMessage> in_hand;  ///< Of a joinable queue, in the order in which they were got.
 };
+
+template <class Try, class More>
+RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt, More is_more) {
+  RingResult result = attempt();
+  if (result != RingResult::kWait) return result;
+  if (timeout <= Time(0)) return is_time_to_look_up() && look_up() ? attempt() : result;
+  RingWaiter waiter(bell);
+  const RingPace pace = pace_at(bell);
+  while (waiter.spin(spin_budget, pace)) {
+    result = attempt();
+    if (result == RingResult::kWait) continue;
+    RingWaiter::note_success(spin_budget);
+    end_fences(bell);
+    return result;
+  }
+  // Only now, since a look at the clock takes as long as many messages.
+  const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
+  for (;;) {
+    waiter.prepare();
+    ring.see_solo_users(bell);
+    result = attempt();
+    if (result != RingResult::kWait || deadline.passed()) break;
+    if (!waiter.sleep(deadline)) look_up();
+  }
+  // The ring may have been meant for several.
+  if (waiter.has_slept() && is_more()) ring_parked(bell);
+  return result;
+}
 
 /// A message in a block of its own, until a ring has it.
 class Parcel {

@@ -16,22 +16,19 @@ struct ConditionState {
   WaitListState waiters;
 };
 
-Condition::Condition(const Lock& lock) : lock_(lock) {
+Condition::Condition(const Lock& lock) : Condition() {
+  lock_ = lock;
   make_state();
 }
 
-Condition::Condition(const RLock& lock) : rlock_(lock) {
+Condition::Condition(const RLock& lock) : Condition() {
+  rlock_ = lock;
   make_state();
 }
 
 void Condition::make_state() {
   static_cast<void>(base_lock().locked());  // Throws where there is none.
   block_ = make_sync_block(base_lock().block_.memory(), SyncKind::kCondition, sizeof(ConditionState));
-}
-
-void Condition::open(const SharedBlock& block) {
-  if (block) check_sync_block(block, SyncKind::kCondition, sizeof(ConditionState));
-  block_ = block;
 }
 
 ConditionState& Condition::held_state(const char* operation) {

@@ -23,12 +23,9 @@ bool change(EventState& state, bool to_set) {
 }  // namespace
 
 Event Event::create(const std::shared_ptr<JobMemory>& memory) {
-  return Event(make_sync_block(memory, SyncKind::kEvent, sizeof(EventState)));
-}
-
-Event Event::open(const SharedBlock& block) {
-  if (block) check_sync_block(block, SyncKind::kEvent, sizeof(EventState));
-  return Event(block);
+  Event event;
+  event.block_ = make_sync_block(memory, SyncKind::kEvent, sizeof(EventState));
+  return event;
 }
 
 EventState& Event::state() const {

@@ -21,6 +21,7 @@ constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
 constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.
 
 constexpr std::uint32_t kMaxContexts = 512;
+constexpr std::uint32_t kMaxPollers = 1024;
 constexpr std::size_t kGroupRegistryBytes = std::size_t{1} << 20;
 
 /// One call of spawn or start_processes: the ranks that were started together.
@@ -38,6 +39,15 @@ struct ContextRecord {
   std::int64_t stop_ms;                  ///< Its grace and stop policy, and after it those of who started it.
   BlockHandle request;                   ///< The encoded start request.
   std::uint32_t slots[kMaxProcesses];    ///< By rank.
+};
+
+/// Who waits in poll() for something in job memory; see poller.h.
+struct PollerEntry {
+  std::atomic<std::uint32_t> owner;  ///< As owner_of() says, with kTaken; 0: free.
+  std::atomic<std::uint32_t> waits;  ///< Grows; odd: it wants a byte.
+  std::atomic<std::uint64_t> name;   ///< Of its socket: five characters, after the zero that begins it.
+
+  static constexpr std::uint32_t kTaken = std::uint32_t{1} << 31;
 };
 
 struct JobHeader {
@@ -61,6 +71,8 @@ struct JobHeader {
   std::atomic<std::uint32_t> context_end;
   std::atomic<std::uint32_t> process_end;
   ContextRecord contexts[kMaxContexts];
+  std::atomic<std::uint32_t> poller_end;  ///< Entries from here on were never used.
+  PollerEntry pollers[kMaxPollers];
   BlockTable blocks;
   alignas(4096) ProcessSlot processes[kMaxProcesses];
   /// Zeroed; laid out by the collective room, which finds the boards of groups here.

@@ -66,25 +66,21 @@ SharedBlock make_lock(const std::shared_ptr<JobMemory>& memory, SyncKind kind) {
 }  // namespace
 
 Lock Lock::create(const std::shared_ptr<JobMemory>& memory) {
-  return Lock(make_lock(memory, SyncKind::kLock));
-}
-
-Lock Lock::open(const SharedBlock& block) {
-  if (block) check_sync_block(block, SyncKind::kLock, sizeof(LockState));
-  return Lock(block);
+  Lock lock;
+  lock.block_ = make_lock(memory, SyncKind::kLock);
+  return lock;
 }
 
 RLock RLock::create(const std::shared_ptr<JobMemory>& memory) {
-  return RLock(make_lock(memory, SyncKind::kRLock));
+  RLock lock;
+  lock.block_ = make_lock(memory, SyncKind::kRLock);
+  return lock;
 }
 
 RLock RLock::lay_out(const SharedBlock& block) {
-  return RLock(lay_out_lock(block, SyncKind::kRLock));
-}
-
-RLock RLock::open(const SharedBlock& block) {
-  if (block) check_sync_block(block, SyncKind::kRLock, sizeof(LockState));
-  return RLock(block);
+  RLock lock;
+  lock.block_ = lay_out_lock(block, SyncKind::kRLock);
+  return lock;
 }
 
 LockState& BasicLock::state() const {

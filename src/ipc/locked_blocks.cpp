@@ -35,9 +35,7 @@ BlockDescriptor* LockedBlocks::find(const BlockHandle& handle) const {
   BlockTable& blocks = table();
   if (handle.index >= kMaxBlocks) return nullptr;
   BlockDescriptor& block = blocks.descriptors[handle.index];
-  const bool is_it = is_used(block) && block.generation == handle.generation && block.bytes == handle.bytes &&
-                     blocks.data_offset + block.first_page * blocks.page_bytes == handle.offset;
-  return is_it ? &block : nullptr;
+  return is_used(block) && is_handle_of(blocks, block, handle) ? &block : nullptr;
 }
 
 BlockDescriptor& LockedBlocks::alive(const BlockHandle& handle, const char* operation) const {

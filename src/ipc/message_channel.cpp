@@ -19,6 +19,7 @@ MessageChannel::Impl::Impl(const SharedBlock& held)
 /// For a wait that heard nothing for a while. True if it changed something.
 bool MessageChannel::Impl::look_up() {
   throw_if_job_ends(*memory, "waiting for a queue");
+  if (close_without_partner()) return true;
   constexpr std::uint32_t kSlotsAtOnce = 4096;
   const std::uint32_t from = sweep_from.fetch_add(kSlotsAtOnce, std::memory_order_relaxed);
   if (!ring.sweep(from % ring.header().capacity, kSlotsAtOnce)) return false;
@@ -48,32 +49,12 @@ RingPace MessageChannel::Impl::pace_at(const RingBell& bell) {
   return streams ? RingPace::kStream : RingPace::kAnswer;
 }
 
-template <class Try, class More>
-RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt, More is_more) {
-  RingResult result = attempt();
-  if (result != RingResult::kWait) return result;
-  if (timeout <= Time(0)) return is_time_to_look_up() && look_up() ? attempt() : result;
-  RingWaiter waiter(bell);
-  const RingPace pace = pace_at(bell);
-  while (waiter.spin(spin_budget, pace)) {
-    result = attempt();
-    if (result == RingResult::kWait) continue;
-    RingWaiter::note_success(spin_budget);
-    end_fences(bell);
-    return result;
-  }
-  // Only now, since a look at the clock takes as long as many messages.
-  const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
-  for (;;) {
-    waiter.prepare();
-    ring.see_solo_users(bell);
-    result = attempt();
-    if (result != RingResult::kWait || deadline.passed()) break;
-    if (!waiter.sleep(deadline)) look_up();
-  }
-  // The ring may have been meant for several.
-  if (waiter.has_slept() && is_more()) ring_parked(bell);
-  return result;
+void MessageChannel::Impl::close() {
+  RingHeader& header = ring.header();
+  ring.close();
+  ring_all_parked(header.not_full);
+  ring_all_parked(header.not_empty);
+  if (partner) ring_pollers();
 }
 
 void MessageChannel::Impl::throw_closed(const char* what) {
@@ -162,7 +143,7 @@ bool MessageChannel::put(std::span<const std::byte> message, const std::vector<S
   if (message.size() > header.room_bytes || !references.empty()) parcel.emplace(*impl_->memory, message, references);
   const auto attempt = [&] {
     const RingResult result = parcel ? ring.try_put_parcel(parcel->handle()) : ring.try_put(message);
-    if (result == RingResult::kDone) retinue::ring(header.not_empty);
+    if (result == RingResult::kDone) impl_->tell_message();
     return result;
   };
   const RingResult result = impl_->wait(header.not_full, timeout, attempt, [&] { return ring.has_room(); });
@@ -226,10 +207,7 @@ bool MessageChannel::join(Time timeout) {
 }
 
 void MessageChannel::close() {
-  RingHeader& header = impl_->ring.header();
-  impl_->ring.close();
-  ring_all_parked(header.not_full);
-  ring_all_parked(header.not_empty);
+  impl_->close();
 }
 
 bool MessageChannel::is_closed() const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #include "ipc/crash_point.h"
@@ -58,8 +59,9 @@ MessageRing::MessageRing(JobMemory& memory, const BlockHandle& block)
       block_(block),
       header_(memory.at<RingHeader>(block.offset)),
       slots_(memory.at(block.offset) + sizeof(RingHeader)) {
-  const bool is_ring = block.bytes >= sizeof(RingHeader) && header_->magic == RingHeader::kMagic &&
-                       header_->slot_bytes >= sizeof(WordSlot) && header_->capacity > 0 &&
+  const bool is_ring = block.offset % alignof(RingHeader) == 0 && block.bytes >= sizeof(RingHeader) &&
+                       header_->magic == RingHeader::kMagic && header_->slot_bytes >= sizeof(WordSlot) &&
+                       header_->capacity > 0 && header_->capacity < RingPosition::kMostSlots &&
                        header_->slot_bytes == slot_bytes_for(header_->room_bytes) &&
                        (block.bytes - sizeof(RingHeader)) / header_->slot_bytes >= header_->capacity;
   if (!is_ring) throw UsageError(fmt::format("the block at offset {} of job memory is no queue", block.offset));
@@ -67,18 +69,23 @@ MessageRing::MessageRing(JobMemory& memory, const BlockHandle& block)
   constexpr std::uint32_t kMostAhead = 32;
   slots_ahead_ = std::min(kMostAhead, capacity_ / 4);
   has_words_ = header_->room_bytes <= kWordBytes;
+  if (!is_side_whole(header_->put) || !is_side_whole(header_->get))
+    throw UsageError(fmt::format("the queue at offset {} of job memory was overwritten", block.offset));
+}
+
+/// Whether all its positions lie in the ring: they change step by step, and stay in there.
+bool MessageRing::is_side_whole(const RingSide& side) const {
+  const auto is_inside = [&](const std::atomic<std::uint64_t>& position) {
+    return RingPosition{position.load(std::memory_order_relaxed)}.index() < capacity_;
+  };
+  const std::uint64_t user = side.user.load(std::memory_order_relaxed);
+  return is_inside(side.hint) && std::all_of(std::begin(side.alone), std::end(side.alone), is_inside) &&
+         (user == RingUser::kEverybody || RingUser::turn_of(user) < RingSide::kMostUsers);
 }
 
 bool MessageRing::change(std::uint32_t index, SlotState from, SlotState to) {
   std::uint64_t expected = from.word();
   return state_of(index).compare_exchange_strong(expected, to.word(), std::memory_order_seq_cst);
-}
-
-std::uint64_t MessageRing::count_over(const RingSide& side) const {
-  const std::uint64_t user = side.user.load(std::memory_order_relaxed);
-  const bool is_alone = user != RingUser::kNobody && user != RingUser::kEverybody;
-  const RingPosition at{(is_alone ? side.alone[RingUser::turn_of(user)] : side.hint).load(std::memory_order_relaxed)};
-  return at.lap() * capacity_ + at.index();
 }
 
 /// Where to go on from a hint that is laps behind: this slot's previous lap is over.
@@ -111,13 +118,19 @@ MessageRing::Step MessageRing::find(RingSide& side, Access access, RingPosition&
   // The side may be another's by now, or everybody's.
   if (access == Access::kSolo && (user & ~RingUser::kTurns) != RingUser::self(memory_)) return Step::kAgain;
   auto& position = access == Access::kSolo ? side.alone[RingUser::turn_of(user)] : side.hint;
-  at.value = position.load(std::memory_order_relaxed);
-  for (;;) {
+  const RingPosition start{position.load(std::memory_order_relaxed)};
+  at = start;
+  for (std::uint64_t left = longest_walk(); left > 0; --left) {
     const SlotState seen(state_of(at.index()).load(std::memory_order_seq_cst));
-    if (seen == SlotState(at.lap(), puts ? SlotPhase::kEmpty : SlotPhase::kFull)) return Step::kAgain;
+    if (seen == SlotState(at.lap(), puts ? SlotPhase::kEmpty : SlotPhase::kFull)) {
+      // A lone user who doesn't find it where it goes on would look in vain there for ever.
+      const bool is_there = access != Access::kSolo || at.value == start.value;
+      return is_there || share(side) ? Step::kAgain : Step::kWait;
+    }
     const Step step = puts ? step_to_put(at, seen) : step_to_take(at, seen);
     if (step != Step::kAgain) return step;
   }
+  return Step::kWait;
 }
 
 RingResult MessageRing::try_put_word(std::uint64_t message) {
@@ -144,7 +157,7 @@ WideSlot* MessageRing::claim(SlotState& writing, RingResult& result) {
   result = RingResult::kClosed;
   if (is_closed()) return nullptr;
   RingPosition at{header_->put.hint.load(std::memory_order_relaxed)};
-  for (;;) {
+  for (std::uint64_t left = longest_walk(); left > 0; --left) {
     WideSlot& slot = wide_slot(at.index());
     const SlotState seen(slot.state.load(std::memory_order_seq_cst));
     if (seen == SlotState(at.lap(), SlotPhase::kEmpty)) {
@@ -160,6 +173,8 @@ WideSlot* MessageRing::claim(SlotState& writing, RingResult& result) {
     if (step == Step::kWait) result = RingResult::kWait;
     return nullptr;
   }
+  result = RingResult::kWait;
+  return nullptr;
 }
 
 /// Fails only in a process that was taken for dead while a thread of it went on.
@@ -226,9 +241,9 @@ MessageRing::Step MessageRing::step_to_take(RingPosition& at, SlotState seen) {
     case SlotPhase::kFull:
       // To be delivered again: take_from_behind() has those. Else a writer was quicker than this look.
       if (seen.owner() != 0) at = at.next(capacity_);
-      break;
+      return Step::kAgain;
   }
-  return Step::kAgain;
+  throw UsageError(fmt::format("a queue's slot in state {}: job memory was overwritten", seen.word()));
 }
 
 RingResult MessageRing::try_take_word(std::uint64_t& message) {
@@ -261,10 +276,21 @@ bool MessageRing::take_at(std::uint32_t index, SlotState seen, TakenSlot& taken)
   return true;
 }
 
+RingResult MessageRing::look() {
+  if (is_any_behind()) return RingResult::kDone;  // Or not: who takes will know.
+  RingPosition at{header_->get.hint.load(std::memory_order_relaxed)};
+  for (;;) {
+    const SlotState seen(state_of(at.index()).load(std::memory_order_seq_cst));
+    if (seen == SlotState(at.lap(), SlotPhase::kFull)) return RingResult::kDone;
+    const Step step = step_to_take(at, seen);
+    if (step != Step::kAgain) return step == Step::kWait ? RingResult::kWait : RingResult::kClosed;
+  }
+}
+
 RingResult MessageRing::try_take(TakenSlot& taken) {
   if (is_any_behind() && take_from_behind(taken)) return RingResult::kDone;
   RingPosition at{header_->get.hint.load(std::memory_order_relaxed)};
-  for (;;) {
+  for (std::uint64_t left = longest_walk(); left > 0; --left) {
     const SlotState seen(state_of(at.index()).load(std::memory_order_seq_cst));
     if (seen == SlotState(at.lap(), SlotPhase::kFull)) {
       if (!take_at(at.index(), seen, taken)) continue;
@@ -274,6 +300,7 @@ RingResult MessageRing::try_take(TakenSlot& taken) {
     const Step step = step_to_take(at, seen);
     if (step != Step::kAgain) return step == Step::kWait ? RingResult::kWait : RingResult::kClosed;
   }
+  return RingResult::kWait;
 }
 
 std::span<const std::byte> MessageRing::message_in(const TakenSlot& taken) const {

@@ -68,6 +68,8 @@ class MessageRing {
   RingResult try_put(std::span<const std::byte> message);
   /// A message in a block that this process holds once; the ring holds it then. Not kDone: it is the caller's still.
   RingResult try_put_parcel(const BlockHandle& parcel);
+  /// What try_take() would find; for rings without words.
+  RingResult look();
   /// For all rings.
   RingResult try_take(TakenSlot& taken);
   /// The message itself, or the parcel that has it.
@@ -135,6 +137,10 @@ class MessageRing {
   bool take_from_behind(TakenSlot& taken);
   bool take_at(std::uint32_t index, SlotState seen, TakenSlot& taken);
 
+  bool is_side_whole(const RingSide& side) const;
+  /// Slots that one looks at before one waits. Where others are that much quicker it is no use to go on; and laps that
+  /// somebody wrote over may lead round for ever.
+  std::uint64_t longest_walk() const { return 1000 + std::uint64_t{16} * capacity_; }
   bool is_any_behind() const { return (header_->behind.load(std::memory_order_seq_cst) & 1) != 0; }
   bool settle_the_dead();
   std::optional<std::uint64_t> sum_if_finished() const;

@@ -20,6 +20,13 @@ enum class ProcessState : std::uint32_t {
   kDead = 5,      ///< Reaped: `exit_status` is valid.
 };
 
+/// Whether calls are made to a rank.
+enum CallState : std::uint32_t {
+  kNoCallsYet = 0,
+  kTakesCalls = 1,   ///< `calls` is valid.
+  kNoMoreCalls = 2,  ///< None was ever made, and none will be.
+};
+
 /// One process's entry in the job's process table.
 struct alignas(4096) ProcessSlot {
   LifeLock life;  ///< Held by the process's main thread as long as it lives; the kernel marks its death.
@@ -47,6 +54,8 @@ struct alignas(4096) ProcessSlot {
   std::int32_t cpu_share;
   std::atomic<std::uint32_t> has_returned;  ///< 1 when `returned` holds what its function returned.
   BlockHandle returned;
+  std::atomic<std::uint32_t> call_state;  ///< CallState. Futex.
+  BlockHandle calls;                      ///< A parcel with the board of calls to this rank.
   CrashRecord crash;
 
   static constexpr std::uint32_t kNoContext = 0xffffffffu;

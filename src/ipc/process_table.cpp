@@ -33,6 +33,8 @@ void clear(ProcessSlot& slot) {
   slot.cpu_share = 0;
   slot.has_returned.store(0, std::memory_order_relaxed);
   slot.returned = {};
+  slot.call_state.store(kNoCallsYet, std::memory_order_relaxed);
+  slot.calls = {};
   slot.crash.phase.store(0, std::memory_order_relaxed);
   slot.crash.kind = CrashKind::kNone;
   slot.crash.message[0] = slot.crash.type[0] = '\0';

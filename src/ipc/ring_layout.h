@@ -111,6 +111,8 @@ struct alignas(128) RingSide {
 };
 
 struct RingHeader {
+  static constexpr std::size_t kMostPollers = 4;
+
   std::uint64_t magic;
   std::uint64_t type;  ///< Hash of the messages' type.
   std::uint32_t capacity;
@@ -123,6 +125,7 @@ struct RingHeader {
   RingSide get;
   alignas(128) RingBell not_full;
   alignas(128) RingBell not_empty;
+  std::atomic<std::uint64_t> pollers[kMostPollers];  ///< Tickets of those to be rung with it; see poller.h. Pipes only.
   alignas(128) RingBell done;
   alignas(128) std::atomic<std::uint64_t> lost;  ///< Messages that died with who had them in hand.
   std::atomic<std::uint64_t> behind;             ///< Odd: some kRedelivered message may be there; grows with each.

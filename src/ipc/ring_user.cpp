@@ -97,6 +97,14 @@ bool MessageRing::share(RingSide& side) {
   return change_user(side, RingUser::kEverybody) == Access::kShared;
 }
 
+std::uint64_t MessageRing::count_over(const RingSide& side) const {
+  const std::uint64_t user = side.user.load(std::memory_order_relaxed);
+  const bool is_alone = user != RingUser::kNobody && user != RingUser::kEverybody;
+  const RingPosition at{(is_alone ? side.alone[RingUser::turn_of(user) % RingSide::kMostUsers] : side.hint)
+                            .load(std::memory_order_relaxed)};
+  return at.lap() * capacity_ + at.index();
+}
+
 void MessageRing::see_solo_users(RingBell& bell) const {
   if (!has_words_ || &bell == &header_->done) return;
   const RingSide& side = &bell == &header_->not_full ? header_->get : header_->put;

@@ -8,20 +8,12 @@
 
 namespace retinue {
 
-SharedBlock Semaphore::create(const std::shared_ptr<JobMemory>& memory, std::uint32_t value, Bound bound) {
+Semaphore::Semaphore(SyncKind kind, const std::shared_ptr<JobMemory>& memory, std::uint32_t value) : Semaphore(kind) {
   if (value > kMostValue) throw UsageError(fmt::format("a Semaphore of {}: at most {}", value, kMostValue));
-  const SyncKind kind = bound == Bound::kNone ? SyncKind::kSemaphore : SyncKind::kBoundedSemaphore;
-  SharedBlock block = make_sync_block(memory, kind, sizeof(SemaphoreState));
-  auto& state = *reinterpret_cast<SemaphoreState*>(block.data());
-  state.most = bound == Bound::kNone ? kMostValue : value;
+  block_ = make_sync_block(memory, kind, sizeof(SemaphoreState));
+  auto& state = this->state();
+  state.most = kind == SyncKind::kBoundedSemaphore ? value : kMostValue;
   state.value.store(value, std::memory_order_release);
-  return block;
-}
-
-SharedBlock Semaphore::open(const SharedBlock& block, Bound bound) {
-  const SyncKind kind = bound == Bound::kNone ? SyncKind::kSemaphore : SyncKind::kBoundedSemaphore;
-  if (block) check_sync_block(block, kind, sizeof(SemaphoreState));
-  return block;
 }
 
 SemaphoreState& Semaphore::state() const {

@@ -36,11 +36,17 @@ std::byte* LockedValues::data() const {
   return block_.data() + sync_state<SyncHeader>(block_, "Value or Array").offset;
 }
 
-void LockedValues::check(std::uint64_t type) const {
+void LockedValues::check(std::uint64_t type, std::size_t least_bytes, std::size_t align) const {
   if (!block_) return;
-  check_sync_block(block_, SyncKind::kRLock, kLockBytes);
-  if (reinterpret_cast<const SyncHeader*>(block_.data())->type != type)
+  check_sync_block(block_, SyncKind::kRLock);
+  const auto& header = *reinterpret_cast<const SyncHeader*>(block_.data());
+  if (header.type != type)
     throw UsageError("a Value or Array arrived as one of another type: give both sides the same");
+  const bool is_inside = header.offset >= kLockBytes && header.offset % align == 0 && header.offset <= block_.bytes() &&
+                         block_.bytes() - header.offset >= least_bytes;
+  if (!is_inside)
+    throw UsageError(fmt::format("a Value or Array at {} of a block of {} bytes: job memory was overwritten",
+                                 header.offset, block_.bytes()));
 }
 
 void throw_bad_index(std::size_t index, std::size_t size) {

@@ -44,16 +44,24 @@ SharedBlock make_sync_block(const std::shared_ptr<JobMemory>& memory, SyncKind k
   return block;
 }
 
-void check_sync_block(const SharedBlock& block, SyncKind kind, std::size_t bytes) {
+void check_sync_block(const SharedBlock& block, SyncKind kind) {
   const auto* header = reinterpret_cast<const SyncHeader*>(block.data());
   const bool is_one = block.bytes() >= sizeof(SyncHeader) && header->magic == SyncHeader::kMagic;
-  if (is_one && header->kind == kind && block.bytes() >= bytes) return;
+  if (is_one && header->kind == kind) return;
   throw UsageError(fmt::format("{} arrived as a {}: give both sides the same type",
                                is_one ? name_of(header->kind) : "something else", name_of(kind)));
 }
 
+void detail::SyncHandle::check(const SharedBlock& block) const {
+  if (block) check_sync_block(block, kind_);
+}
+
 void throw_no_sync_object(const char* object) {
   throw UsageError(fmt::format("this {} is none: make it with an argument, or assign one to it", object));
+}
+
+void throw_short_sync_block(const char* object) {
+  throw UsageError(fmt::format("the block of this {} is too short for it: job memory was overwritten", object));
 }
 
 }  // namespace retinue

@@ -8,19 +8,10 @@
 #include "ipc/ring_layout.h"
 #include "os/robust_mutex.h"
 #include "retinue/ipc/shared_block.h"
+#include "retinue/ipc/sync_handle.h"
 
 /// How the objects of retinue/ipc/lock.h and its like lie in their blocks.
 namespace retinue {
-
-enum class SyncKind : std::uint32_t {
-  kLock = 1,
-  kRLock = 2,
-  kSemaphore = 3,
-  kBoundedSemaphore = 4,
-  kEvent = 5,
-  kCondition = 6,
-  kBarrier = 7,
-};
 
 /// Every block begins with it, so that one object never arrives as another.
 struct SyncHeader {
@@ -65,15 +56,18 @@ struct EventState {
 void lay_out_sync_block(const SharedBlock& block, SyncKind kind, std::size_t bytes);
 SharedBlock make_sync_block(const std::shared_ptr<JobMemory>& memory, SyncKind kind, std::size_t bytes);
 
-/// Errors: UsageError if the block is something else, or shorter than what it is to be.
-void check_sync_block(const SharedBlock& block, SyncKind kind, std::size_t bytes);
+/// Errors: UsageError if the block is something else.
+void check_sync_block(const SharedBlock& block, SyncKind kind);
 
 [[noreturn]] void throw_no_sync_object(const char* object);
 
-/// `object` names the class for the message. Errors: UsageError where nothing is held.
+[[noreturn]] void throw_short_sync_block(const char* object);
+
+/// `object` names the class for the message. Errors: UsageError where nothing is held, or too little.
 template <class State>
 State& sync_state(const SharedBlock& block, const char* object) {
   if (!block) throw_no_sync_object(object);
+  if (block.bytes() < sizeof(State)) throw_short_sync_block(object);
   return *reinterpret_cast<State*>(block.data());
 }
 

@@ -21,9 +21,14 @@ const std::atomic<std::uint32_t>& futex_of(const std::atomic<std::uint64_t>& pla
 
 }  // namespace
 
+/// Never more than there are, whatever stands there.
+std::uint32_t WaitList::count_used() const {
+  return std::min(state_.used.load(std::memory_order_acquire), WaitListState::kPlaces);
+}
+
 /// Places of the dead are used again only where nothing else is left: some are to be noticed first.
 std::uint32_t WaitList::find_free() const {
-  const std::uint32_t used = state_.used.load(std::memory_order_relaxed);
+  const std::uint32_t used = count_used();
   for (std::uint32_t i = 0; i < used; ++i)
     if (at(i).phase() == Phase::kFree) return i;
   if (used < WaitListState::kPlaces) return used;
@@ -72,7 +77,7 @@ bool WaitList::change(std::uint32_t index, WaitPlace from, Phase to) {
 
 bool WaitList::wake_oldest() {
   for (;;) {
-    const std::uint32_t used = state_.used.load(std::memory_order_acquire);
+    const std::uint32_t used = count_used();
     std::uint32_t oldest = used;
     WaitPlace its_place;
     for (std::uint32_t i = 0; i < used; ++i) {
@@ -91,7 +96,7 @@ bool WaitList::wake_oldest() {
 }
 
 void WaitList::wake_all(Phase phase) {
-  const std::uint32_t used = state_.used.load(std::memory_order_acquire);
+  const std::uint32_t used = count_used();
   for (std::uint32_t i = 0; i < used; ++i) {
     const WaitPlace place = at(i);
     if (place.phase() == Phase::kWaiting) change(i, place, phase);
@@ -101,7 +106,7 @@ void WaitList::wake_all(Phase phase) {
 /// The wake-up is this process's while it passes it on. If it is killed in the middle, one more is woken than was
 /// meant, but never one less.
 void WaitList::pass_on_wakeups_of_the_dead() {
-  const std::uint32_t used = state_.used.load(std::memory_order_acquire);
+  const std::uint32_t used = count_used();
   for (std::uint32_t i = 0; i < used; ++i) {
     const WaitPlace place = at(i);
     if ((place.phase() != Phase::kWoken && place.phase() != Phase::kSpecial) || !is_gone(place)) continue;
@@ -117,13 +122,13 @@ void WaitList::pass_on_wakeups_of_the_dead() {
 
 std::uint32_t WaitList::count_waiting() const {
   std::uint32_t count = 0;
-  const std::uint32_t used = state_.used.load(std::memory_order_acquire);
+  const std::uint32_t used = count_used();
   for (std::uint32_t i = 0; i < used; ++i) count += at(i).phase() == Phase::kWaiting ? 1 : 0;
   return count;
 }
 
 bool WaitList::has_dead_waiter() const {
-  const std::uint32_t used = state_.used.load(std::memory_order_acquire);
+  const std::uint32_t used = count_used();
   for (std::uint32_t i = 0; i < used; ++i) {
     const WaitPlace place = at(i);
     if (place.phase() == Phase::kWaiting && is_gone(place)) return true;

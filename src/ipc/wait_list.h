@@ -89,6 +89,7 @@ class WaitList {
  private:
   /// True if this call changed it; wakes who sleeps there.
   bool change(std::uint32_t index, WaitPlace from, Phase to);
+  std::uint32_t count_used() const;
   std::uint32_t find_free() const;
 
   const JobMemory& memory_;

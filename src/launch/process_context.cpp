@@ -59,7 +59,29 @@ ProcessContext::Impl::~Impl() {
   if (!ended_ && owner_ == getpid()) let_go();  // Copies in forks of the owner are none of its business.
 }
 
+std::shared_ptr<CallDesk> ProcessContext::Impl::calls_to(int rank) {
+  if (rank < 0 || rank >= nprocs())
+    throw UsageError(fmt::format("ProcessContext::call: there is no rank {}, only 0 to {}", rank, nprocs() - 1));
+  if (const auto found = calls_.find(rank); found != calls_.end()) return found->second;
+  if (ended_) throw Closed(fmt::format("ProcessContext::call: rank {} and all others have ended", rank));
+  if (process_slot(*memory_, record().slots[rank]).call_state.load(std::memory_order_acquire) != kNoCallsYet)
+    throw Closed("ProcessContext::call: calls were ended by end_calls()");
+  return calls_.emplace(rank, std::make_shared<CallDesk>(memory_, index_, rank)).first->second;
+}
+
+void ProcessContext::Impl::end_calls() {
+  for (const auto& [rank, calls] : calls_) calls->close();
+  if (ended_) return;
+  for (std::uint32_t rank = 0; rank < nprocs_; ++rank) refuse_calls(*memory_, record().slots[rank]);
+}
+
+void ProcessContext::Impl::detach_calls() {
+  for (const auto& [rank, calls] : calls_) calls->detach();
+}
+
 void ProcessContext::Impl::let_go() {
+  detach_calls();
+  end_calls();
   if (guardian_is_dead()) kill_own_children();  // Nobody else would.
   for (const OwnChild& child : own_children_) dropped_children.add(child.pid);
   record().abandoned.store(1, std::memory_order_seq_cst);
@@ -120,6 +142,7 @@ bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
     if (!sleep(seen, deadline.left(std::chrono::seconds(1)))) fail_without_guardian();
   }
   reap_own_children();
+  detach_calls();
   result_ = look_at_the_end();
   ended_ = true;
   warn_if_full(logs_);
@@ -202,6 +225,13 @@ void ProcessContext::Impl::request(ControlKind kind, int signal, std::uint32_t r
   if (ended_) return;
   const ControlMessage message{kind, index_, rank, signal};
   send_message(control_send_fd_, &message, sizeof message);
+}
+
+detail::DeskPtr ProcessContext::calls_to(int rank) const {
+  return impl("call").calls_to(rank);
+}
+void ProcessContext::end_calls() {
+  impl("end_calls").end_calls();
 }
 
 ProcessContext::ProcessContext(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

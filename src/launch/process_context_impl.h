@@ -4,12 +4,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "ipc/context_table.h"
+#include "launch/call_desk.h"
 #include "process/start_request.h"
 #include "retinue/base/deadline.h"
 #include "retinue/launch/process_context.h"
@@ -32,6 +34,10 @@ class ProcessContext::Impl {
   int nprocs() const { return static_cast<int>(nprocs_); }
   void request(ControlKind kind, int signal = 0, std::uint32_t rank = kAllRanks) const;
   std::uint32_t index() const { return index_; }
+
+  /// Errors: UsageError for a wrong rank; Closed for a context that has ended.
+  std::shared_ptr<CallDesk> calls_to(int rank);
+  void end_calls();
 
   /// Ends what is left of the ranks, and throws SystemError.
   [[noreturn]] void fail_without_guardian();
@@ -63,6 +69,8 @@ class ProcessContext::Impl {
   /// Sleeps until the context changes from `seen`, the guardian dies, or `timeout` passed. False: the guardian is dead.
   bool sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) const;
   void let_go();
+  /// Calls that nobody can serve any more fail.
+  void detach_calls();
 
   std::shared_ptr<JobMemory> memory_;
   std::uint32_t index_;
@@ -70,6 +78,7 @@ class ProcessContext::Impl {
   int control_send_fd_;
   LogRequest logs_;
   std::vector<OwnChild> own_children_;
+  std::map<int, std::shared_ptr<CallDesk>> calls_;  ///< By rank.
   std::optional<RunResult> result_;
   std::atomic<bool> ended_ = false;  ///< Read by signal(), which may come from another thread.
   pid_t owner_;

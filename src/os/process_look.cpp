@@ -5,33 +5,27 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
+#include "os/kernel_files.h"
 #include "os/memory.h"
 
 namespace retinue {
 namespace {
 
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 /// The fields of a stat file from the third on, the state; empty when it cannot be read.
 std::istringstream fields_from_state(const std::string& path) {
-  const std::string text = content_of(path);
+  const std::string text = read_kernel_file(path);
   const auto name_end = text.rfind(')');  // The name may hold spaces and brackets of its own.
   return std::istringstream(name_end == std::string::npos ? "" : text.substr(name_end + 1));
 }
 
 std::string command_of(pid_t pid) {
-  std::string words = content_of(fmt::format("/proc/{}/cmdline", pid));
+  std::string words = read_kernel_file(fmt::format("/proc/{}/cmdline", pid));
   while (words.ends_with('\0')) words.pop_back();
   std::ranges::replace(words, '\0', ' ');
   if (!words.empty()) return printable(std::move(words));
-  std::string name = content_of(fmt::format("/proc/{}/comm", pid));
+  std::string name = read_kernel_file(fmt::format("/proc/{}/comm", pid));
   if (name.ends_with('\n')) name.pop_back();
   return printable(fmt::format("[{}]", name));
 }

@@ -55,6 +55,11 @@ std::string text_of(const Json* value) {
 /// 10 as well as "10".
 std::optional<std::int64_t> number_of(const Json* value) {
   if (value == nullptr) return std::nullopt;
+  if (value->is_number_float()) {
+    constexpr double kMost = 9e18;  // What a double may be to become an integer.
+    const auto number = value->get<double>();
+    return number > -kMost && number < kMost ? std::optional(static_cast<std::int64_t>(number)) : std::nullopt;
+  }
   if (value->is_number()) return value->get<std::int64_t>();
   const std::string text = text_of(value);
   std::int64_t number = 0;
@@ -64,7 +69,9 @@ std::optional<std::int64_t> number_of(const Json* value) {
 
 /// For a moment behind us on CLOCK_MONOTONIC.
 std::int64_t realtime_seconds_of(std::chrono::nanoseconds monotonic) {
-  const auto ago = std::chrono::nanoseconds(monotonic_ns()) - monotonic;
+  const std::chrono::nanoseconds now(monotonic_ns());
+  const bool is_behind = monotonic > std::chrono::nanoseconds(0) && monotonic < now;  // Else nobody knows.
+  const auto ago = is_behind ? now - monotonic : std::chrono::nanoseconds(0);
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch() - ago)
       .count();
 }
@@ -97,7 +104,15 @@ std::string error_file_text(const ErrorReport& report) {
 }
 
 ReadErrorReport parse_error_file(std::string_view text) {
-  const Json file = Json::parse(text.begin(), text.end(), nullptr, false);
+  // What is nested deeper is written by nobody, and would take more stack to show than there is.
+  constexpr int kMostNested = 100;
+  bool is_too_deep = false;
+  const auto keep = [&](int depth, Json::parse_event_t, Json&) {
+    is_too_deep |= depth > kMostNested;
+    return !is_too_deep;
+  };
+  const Json file = Json::parse(text.begin(), text.end(), keep, false);
+  if (is_too_deep) return {{}, "is nested too deeply"};
   if (file.is_discarded()) return {{}, "is no JSON, or ends in the middle of it"};
   const Json* const outer = find(file, "message");
   if (outer == nullptr) return {{}, "has no \"message\""};

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ipc/poller.h"
 #include "os/clock.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
@@ -190,6 +191,7 @@ void GuardedContext::note_end(Member& member, int status, const ProcessUse& use)
   std::uint64_t unset = 0;
   slot.ended_ns.compare_exchange_strong(unset, crashed ? slot.crash.time_ns : monotonic_ns());
   slot.state.store(ProcessState::kDead, std::memory_order_release);
+  ring_all_pollers(*memory_);
   member.ended = true;
   if (is_failure(outcome_of(slot))) stop();  // By the rule by which join() reports it.
   notify_context(record());

@@ -137,6 +137,7 @@ class GuardedContext {
   bool leaves_time() const { return phase_ == Phase::kRunning || phase_ == Phase::kTerminating; }
   void after_end();
   void begin_symbolizing();
+  void let_go_of_arguments();
   bool has_failed() const;
   void finish_logs();
   /// Lets a clerk see to the records that none has seen to.

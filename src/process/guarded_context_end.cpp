@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "ipc/poller.h"
 #include "process/clerk.h"
 #include "process/console.h"
 #include "process/failure_text.h"
 #include "process/guarded_context.h"
+#include "retinue/base/error.h"
 
 namespace retinue {
 namespace {
@@ -24,6 +26,7 @@ void GuardedContext::after_end() {
   if (phase_ == Phase::kSymbolizing || phase_ == Phase::kDone) return;
   const bool all = std::all_of(members_.begin(), members_.end(), [](const Member& member) { return member.ended; });
   if (!all) return;
+  let_go_of_arguments();
   begin_symbolizing();
   if (logs_) finish_logs();
 }
@@ -33,6 +36,16 @@ void GuardedContext::hand_over_abandoned(std::vector<AbandonedRank>& to) {
   for (Member& member : members_)
     if (member.pid != 0 && process_slot(*memory_, member.slot).abandoned_in != 0)
       to.push_back({member.slot, std::exchange(member.pid, 0), std::move(member.pidfd)});
+}
+
+/// Nobody decodes them any more; but who waits for the ranks' ends of pipes does not wait for the context's end.
+void GuardedContext::let_go_of_arguments() {
+  try {
+    memory_->let_go_of_carried(record().request);
+  } catch (const Error&) {
+    return;  // Somebody stands still in the block table: they go with the context.
+  }
+  ring_all_pollers(*memory_);
 }
 
 bool GuardedContext::has_failed() const {

@@ -28,11 +28,13 @@ std::uint32_t current_umask() {
   return 022;
 }
 
-/// A stored request's head and the archives behind it.
+/// A stored request's head and the archives behind it. Errors: UsageError if it is none.
 std::pair<std::string_view, std::string_view> split(std::string_view stored) {
   std::uint64_t head_bytes = 0;
+  if (stored.size() < sizeof head_bytes) throw UsageError("a start request ends too early: job memory was overwritten");
   std::memcpy(&head_bytes, stored.data(), sizeof head_bytes);
   stored.remove_prefix(sizeof head_bytes);
+  if (stored.size() < head_bytes) throw UsageError("a start request ends too early: job memory was overwritten");
   return {stored.substr(0, head_bytes), stored.substr(head_bytes)};
 }
 
@@ -99,7 +101,10 @@ std::string error_file_of(const StartRequest& request, std::size_t rank) {
 }
 
 std::string_view stored_archive(const JobMemory& memory, const ContextRecord& record, const ArchiveSlice& slice) {
-  return split(parcel_bytes(memory, record.request)).second.substr(slice.offset, slice.bytes);
+  const std::string_view archives = split(parcel_bytes(memory, record.request)).second;
+  if (slice.offset > archives.size() || slice.bytes > archives.size() - slice.offset)
+    throw UsageError("a start request names arguments behind its end: job memory was overwritten");
+  return archives.substr(slice.offset, slice.bytes);
 }
 
 }  // namespace retinue

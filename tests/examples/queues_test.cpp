@@ -9,6 +9,7 @@ TEST(QueuesExample, FinishesAllWorkAlthoughARankDies) {
   EXPECT_EQ(program.read_line(), "squares: 10 of 10, lost: 0\n");
   EXPECT_EQ(program.read_line(), "it is there\n");
   EXPECT_EQ(program.read_line(), "rows: 1000\n");
+  EXPECT_EQ(program.read_line(), "root: 1.5\n");
   EXPECT_EQ(program.wait_for_all(), 0);
 }
 

@@ -1,5 +1,6 @@
 // Rank 1 takes memory until the kernel kills it, in the memory cgroup whose folder is the first argument. Second
-// argument: "program" enters it before anything else, with all ranks to come; "rank" only rank 1 does.
+// argument: "program" enters it before anything else, with all ranks to come; "rank" only rank 1 does. With "shared"
+// the program enters it, and takes job memory until that is refused.
 #include <unistd.h>
 
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "retinue/ipc/shared_block.h"
 #include "retinue/launch/spawn.h"
 
 namespace {
@@ -32,13 +34,29 @@ void take_memory(retinue::RankContext& context, const std::string& cgroup) {
   }
 }
 
+int take_job_memory() {
+  std::vector<retinue::SharedBlock> pieces;
+  try {
+    for (int i = 0; i < kMostPieces; ++i) {
+      pieces.push_back(retinue::SharedBlock::allocate(kPieceBytes));
+      std::memset(pieces.back().data(), i, kPieceBytes);
+    }
+  } catch (const retinue::SharedMemoryExhausted& error) {
+    std::printf("refused after %zu MiB: %s\n", pieces.size(), error.what());
+    return 0;
+  }
+  return 3;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string cgroup = argc > 1 ? argv[1] : "";
-  const bool is_whole = argc > 2 && std::string(argv[2]) == "program";
-  if (is_whole) enter(cgroup);
-  retinue::Runtime runtime(argc, argv);
+  const std::string who = argc > 2 ? argv[2] : "";
+  const bool is_whole = who == "program";
+  if (who != "rank") enter(cgroup);
+  retinue::Runtime runtime(argc, argv, {.job_memory = kMostPieces * 2 * kPieceBytes});
+  if (who == "shared") return take_job_memory();
   try {
     retinue::spawn<take_memory>({.nprocs = 2}, is_whole ? std::string() : cgroup);
   } catch (const retinue::ProcessExitedException& error) {

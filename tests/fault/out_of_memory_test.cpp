@@ -82,4 +82,17 @@ TEST(OutOfMemory, InACgroupOfTheRankIsSaid) {
   expect_report_of_full_cgroup("rank");
 }
 
+/// A cgroup kills where an allocation should fail: so job memory looks before it takes more.
+TEST(OutOfMemory, JobMemoryIsRefusedBeforeTheCgroupIsFull) {
+  const FullCgroup cgroup;
+  if (!cgroup.problem().empty()) GTEST_SKIP() << "no cgroup to fill: " << cgroup.problem();
+  StartedProgram program("out_of_memory_program", {cgroup.folder(), "shared"});
+  const std::string output = program.read_all();
+  EXPECT_EQ(program.wait_for_all(), 0) << output;
+  EXPECT_TRUE(output.starts_with("refused after ")) << output;
+  EXPECT_NE(output.find("machine and memory cgroup have only "), std::string::npos) << output;
+  EXPECT_NE(output.find("largest holders: the program (pid " + std::to_string(program.pid()) + ") "), std::string::npos)
+      << output;
+}
+
 }  // namespace

@@ -92,13 +92,16 @@ TEST_F(JobMemoryTest, FindsTheBlockOfAPointer) {
 
 TEST_F(JobMemoryTest, ExhaustionNamesTheHolders) {
   const BlockHandle block = memory_->allocate(std::size_t{100} << 20);
+  const BlockHandle message = memory_->allocate(std::size_t{20} << 20);
+  memory_->hand_over(message, block);
   try {
     memory_->allocate(std::size_t{200} << 20);
     ADD_FAILURE() << "more than the capacity was given";
   } catch (const retinue::SharedMemoryExhausted& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("pid " + std::to_string(getpid())), std::string::npos) << text;
-    EXPECT_NE(text.find("100 MiB"), std::string::npos) << text;
+    EXPECT_NE(text.find("the program (pid " + std::to_string(getpid()) + ") 100 MiB, messages on their way 20 MiB"),
+              std::string::npos)
+        << text;
     EXPECT_NE(text.find("RETINUE_JOB_MEMORY"), std::string::npos) << text;
   }
   memory_->release(block);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "launch/main_with_runtime.h"
+#include "retinue/ipc/pipe.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 #include "support/usage_error.h"
@@ -223,6 +224,29 @@ TEST(Process, LeavesNoDescriptorBehind) {
     EXPECT_TRUE(is_readable(process.sentinel(), 0));
   }
   EXPECT_EQ(descriptors(), before);
+}
+
+void echo(retinue::Connection<std::string> end) {
+  for (;;) end.send(end.recv() + "!");
+}
+
+TEST_P(EachStartMethod, TalksThroughAPipeUntilItIsKilled) {
+  auto [here, there] = retinue::Pipe<std::string>::create();
+  Process<echo> process({.start_method = GetParam()}, there);
+  process.start();
+  const int fd = here.descriptor();
+  for (const char* word : {"a", "b"}) {
+    here.send(word);
+    ASSERT_TRUE(is_readable(fd, 20'000));
+    EXPECT_EQ(here.recv(kLong), word + std::string("!"));
+    EXPECT_FALSE(is_readable(fd, 0));
+  }
+  there.close();
+  process.kill();
+  // Nobody has joined it.
+  while (!here.poll()) ASSERT_TRUE(is_readable(fd, 20'000));
+  EXPECT_THROW(here.recv(kLong), retinue::Closed);
+  process.join();
 }
 
 TEST(Process, GoesOnWhenItIsDestroyed) {

@@ -14,6 +14,7 @@
 
 #include "launch/main_with_runtime.h"
 #include "retinue/ipc/queue.h"
+#include "retinue/launch/pool.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/shared_tensor.h"
 #include "retinue/torch/state_dict.h"
@@ -230,6 +231,27 @@ TEST_P(EachStartMethod, AKilledRanksTensorsComeBack) {
   EXPECT_EQ(allocated(), before);
 }
 
+Tensor add_one(const Tensor& given) {
+  const torch::NoGradGuard no_grad;
+  given.add_(1);
+  return given;
+}
+Tensor make_ones(int count) {
+  return torch::ones({count});
+}
+
+TEST_P(EachStartMethod, APoolTakesAndGivesTensorsAsTheSameMemory) {
+  const Tensor shared = retinue::shared_zeros({1000});
+  retinue::Pool pool({.processes = 2, .start_method = GetParam()});
+  EXPECT_TRUE(pool.apply<add_one>(shared).is_alias_of(shared));
+  EXPECT_EQ(shared.sum().item<float>(), 1000);
+  const std::vector<Tensor> made = pool.map<make_ones>({3, 5});
+  EXPECT_TRUE(is_shared(made[0]));
+  EXPECT_EQ(made[0].sum().item<float>(), 3);
+  pool.apply<add_one>(made[1]);
+  EXPECT_EQ(made[1].sum().item<float>(), 10);
+}
+
 INSTANTIATE_TEST_SUITE_P(Sent, EachStartMethod, retinue::test::all_start_methods(), retinue::test::start_method_name);
 
 TEST(StateDict, IsLoadedStrictly) {
@@ -246,6 +268,37 @@ TEST(StateDict, IsLoadedStrictly) {
   for (const char* part :
        {"'first.weight' has the shape [1]", "'first.bias' is missing", "'second' is not in the module"})
     EXPECT_NE(problem.find(part), std::string::npos) << problem;
+}
+
+TEST(StateDict, ArrivesThroughAQueueInItsOrder) {
+  Net net;
+  const StateDict dict = retinue::state_dict(*net);
+  const auto [received, number] = sent(std::tuple<StateDict, int>(dict, 7));
+  EXPECT_EQ(received.keys(), dict.keys());
+  EXPECT_EQ(number, 7);
+  Net other;
+  other->first->weight.detach().zero_();
+  retinue::load_state_dict(*other, received);
+  EXPECT_TRUE(at::equal(other->first->weight, net->first->weight));
+  EXPECT_FALSE(other->first->weight.is_alias_of(net->first->weight)) << "loading copies";
+}
+
+TEST(SentModule, ArrivesWholeThroughAQueue) {
+  Net net;
+  net->first->bias.set_requires_grad(false);
+  net->first->forward(torch::ones({2, 4})).sum().backward();
+  net->seen.fill_(5);
+  const Net received = sent(net);
+  EXPECT_NE(received.ptr(), net.ptr());
+  const StateDict dict = retinue::state_dict(*net);
+  const StateDict same = retinue::state_dict(*received);
+  ASSERT_EQ(same.keys(), dict.keys());
+  for (const auto& entry : dict) EXPECT_TRUE(same[entry.key()].is_alias_of(entry.value())) << entry.key();
+  EXPECT_TRUE(received->first->weight.requires_grad());
+  EXPECT_FALSE(received->first->bias.requires_grad());
+  EXPECT_TRUE(received->first->weight.grad().is_alias_of(net->first->weight.grad()));
+  EXPECT_FALSE(received->named_modules()["norm"]->is_training());
+  EXPECT_TRUE(sent(Net(nullptr)).is_empty());
 }
 
 TEST(ShareMemory, MovesOptimizersState) {

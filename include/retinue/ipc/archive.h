@@ -47,7 +47,7 @@ class ValueInput : public cereal::InputArchive<ValueInput, cereal::AllowEmptyCla
   }
   /// A container's length that its bytes cannot have would only fill memory.
   void check_length(std::uint64_t length) const {
-    constexpr std::uint64_t kOfEmptyElements = std::uint64_t{1} << 24;
+    constexpr std::uint64_t kOfEmptyElements = std::uint64_t{1} << 16;
     if (length > left_.size() && length > kOfEmptyElements)
       throw cereal::Exception("an archived value names more elements than it has bytes");
   }

@@ -4,11 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <utility>
 
 #include "retinue/base/deadline.h"
-#include "retinue/ipc/archive.h"
-#include "retinue/ipc/shared_block.h"
+#include "retinue/ipc/sync_handle.h"
 
 namespace retinue {
 
@@ -25,14 +23,14 @@ struct BarrierState;
 /// Threads: all functions, from any thread of any process of the job.
 /// Errors: UsageError from all functions of a default-made one. BrokenBarrierError, which says why, from wait.
 /// SystemError from a wait when the job's guardian was killed. After an error: of wait, it is broken, until reset().
-class Barrier {
+class Barrier : public detail::SyncHandle {
  public:
   using Time = std::chrono::nanoseconds;
   using Action = std::function<void()>;
   static constexpr int kMostParties = 900;
 
   /// None, until one is assigned.
-  Barrier() = default;
+  Barrier() : SyncHandle(SyncKind::kBarrier) {}
   /// In the job of this process, or in another's.
   /// Errors: UsageError for parties less than 1 or more than kMostParties; SharedMemoryExhausted.
   explicit Barrier(int parties) : Barrier(JobMemory::current(), parties) {}
@@ -57,25 +55,8 @@ class Barrier {
   int n_waiting() const;
   bool broken() const;
 
-  explicit operator bool() const noexcept { return static_cast<bool>(block_); }
-  friend bool operator==(const Barrier& a, const Barrier& b) noexcept { return a.block_ == b.block_; }
-
-  template <class Archive>
-  void save(Archive& archive) const {
-    archive(block_);
-  }
-  template <class Archive>
-  void load(Archive& archive) {
-    SharedBlock block;
-    archive(block);
-    open(block);
-  }
-
  private:
   class Impl;
-  void open(const SharedBlock& block);
-
-  SharedBlock block_;
 };
 
 }  // namespace retinue

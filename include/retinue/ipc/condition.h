@@ -6,9 +6,8 @@
 #include <utility>
 
 #include "retinue/base/deadline.h"
-#include "retinue/ipc/archive.h"
 #include "retinue/ipc/lock.h"
-#include "retinue/ipc/shared_block.h"
+#include "retinue/ipc/sync_handle.h"
 
 namespace retinue {
 
@@ -27,12 +26,12 @@ struct ConditionState;
 /// Errors: UsageError from all functions of a default-made one, and from wait and notify without the lock. SystemError
 /// from a wait when the job's guardian was killed, or when 1000 threads wait already.
 /// After an error: of a wait that was begun, the lock is not held.
-class Condition {
+class Condition : public detail::SyncHandle {
  public:
   using Time = std::chrono::nanoseconds;
 
   /// None, until one is assigned.
-  Condition() = default;
+  Condition() : SyncHandle(SyncKind::kCondition) {}
   /// With an RLock of its own, in the job of this process. Errors: SharedMemoryExhausted; UsageError without a Runtime.
   static Condition create() { return create(JobMemory::current()); }
   static Condition create(const std::shared_ptr<JobMemory>& memory) { return Condition(RLock::create(memory)); }
@@ -75,31 +74,26 @@ class Condition {
   void notify(std::uint32_t count = 1);
   void notify_all() { notify(0xffffffffu); }
 
-  explicit operator bool() const noexcept { return static_cast<bool>(block_); }
-  friend bool operator==(const Condition& a, const Condition& b) noexcept { return a.block_ == b.block_; }
-
   template <class Archive>
   void save(Archive& archive) const {
-    archive(block_, lock_, rlock_);
+    SyncHandle::save(archive);
+    archive(lock_, rlock_);
   }
   template <class Archive>
   void load(Archive& archive) {
-    SharedBlock block;
-    archive(block, lock_, rlock_);
-    open(block);
+    SyncHandle::load(archive);
+    archive(lock_, rlock_);
   }
 
  private:
   BasicLock& base_lock() { return lock_ ? static_cast<BasicLock&>(lock_) : rlock_; }
   const BasicLock& base_lock() const { return lock_ ? static_cast<const BasicLock&>(lock_) : rlock_; }
   void make_state();
-  void open(const SharedBlock& block);
   ConditionState& held_state(const char* operation);
   /// On the job's clock.
   Time end_after(Time timeout) const;
   Time left_until(Time end) const;
 
-  SharedBlock block_;
   Lock lock_;  ///< One of these two is there.
   RLock rlock_;
 };

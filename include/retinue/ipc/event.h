@@ -2,11 +2,9 @@
 
 #include <chrono>
 #include <memory>
-#include <utility>
 
 #include "retinue/base/deadline.h"
-#include "retinue/ipc/archive.h"
-#include "retinue/ipc/shared_block.h"
+#include "retinue/ipc/sync_handle.h"
 
 namespace retinue {
 
@@ -20,12 +18,12 @@ struct EventState;
 /// Threads: all functions, from any thread of any process of the job.
 /// Errors: UsageError from all functions of a default-made one. SystemError from a wait when the job's guardian was
 /// killed.
-class Event {
+class Event : public detail::SyncHandle {
  public:
   using Time = std::chrono::nanoseconds;
 
   /// None, until one is assigned.
-  Event() = default;
+  Event() : SyncHandle(SyncKind::kEvent) {}
   /// One that is not set, in the job of this process. Errors: SharedMemoryExhausted; UsageError without a Runtime.
   static Event create() { return create(JobMemory::current()); }
   static Event create(const std::shared_ptr<JobMemory>& memory);
@@ -40,26 +38,8 @@ class Event {
   bool wait(Time timeout) const;
   bool wait(Deadline deadline) const { return wait(deadline.left()); }
 
-  explicit operator bool() const noexcept { return static_cast<bool>(block_); }
-  friend bool operator==(const Event& a, const Event& b) noexcept { return a.block_ == b.block_; }
-
-  template <class Archive>
-  void save(Archive& archive) const {
-    archive(block_);
-  }
-  template <class Archive>
-  void load(Archive& archive) {
-    SharedBlock block;
-    archive(block);
-    *this = open(block);
-  }
-
  private:
-  explicit Event(SharedBlock block) : block_(std::move(block)) {}
-  static Event open(const SharedBlock& block);
   EventState& state() const;
-
-  SharedBlock block_;
 };
 
 }  // namespace retinue

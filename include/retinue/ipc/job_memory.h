@@ -86,6 +86,11 @@ class JobMemory {
   /// What the block carries. The caller holds it.
   std::span<const BlockHandle> carried_by(const BlockHandle& block) const;
 
+  /// Ends that `block` carries anything; its contents stay. Called by the guardian.
+  void let_go_of_carried(const BlockHandle& block);
+  /// Whether a process that lives, or another block, owns `block`.
+  bool is_held(const BlockHandle& block) const;
+
   /// Makes `holder` an owner of `block` in place of one hold of the calling process: freed at the latest with it.
   void hand_over(const BlockHandle& block, const BlockHandle& holder);
   /// Ends the holder's ownership of `block`. Returns false, and does nothing, where it was none (any more).

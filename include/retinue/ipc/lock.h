@@ -3,11 +3,9 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "retinue/base/deadline.h"
-#include "retinue/ipc/archive.h"
-#include "retinue/ipc/shared_block.h"
+#include "retinue/ipc/sync_handle.h"
 
 namespace retinue {
 
@@ -29,7 +27,7 @@ class LockedValues;
 /// Threads: all functions, from any thread of any process of the job.
 /// Errors: UsageError from all functions of a default-made one. SystemError from a wait when the job's guardian was
 /// killed.
-class BasicLock {
+class BasicLock : public detail::SyncHandle {
  public:
   using Time = std::chrono::nanoseconds;
 
@@ -63,14 +61,8 @@ class BasicLock {
   /// Whether the calling thread holds it.
   bool is_held_here() const;
 
-  explicit operator bool() const noexcept { return static_cast<bool>(block_); }
-  friend bool operator==(const BasicLock& a, const BasicLock& b) noexcept { return a.block_ == b.block_; }
-
  protected:
-  BasicLock() = default;
-  explicit BasicLock(SharedBlock block) : block_(std::move(block)) {}
-
-  const SharedBlock& block() const noexcept { return block_; }
+  explicit BasicLock(SyncKind kind) noexcept : SyncHandle(kind) {}
 
  private:
   friend class Condition;
@@ -82,8 +74,6 @@ class BasicLock {
   /// For Condition: gives up all levels of an RLock, and takes as many again.
   std::uint32_t give_up();
   void take_again(std::uint32_t depth);
-
-  SharedBlock block_;
 };
 
 /// A lock that a thread can take once, as Python's multiprocessing.Lock, but that only its holder can release: what one
@@ -91,51 +81,24 @@ class BasicLock {
 class Lock : public BasicLock {
  public:
   /// No lock, until one is assigned.
-  Lock() = default;
+  Lock() : BasicLock(SyncKind::kLock) {}
   /// In the job of this process. Errors: SharedMemoryExhausted; UsageError without a Runtime.
   static Lock create() { return create(JobMemory::current()); }
   static Lock create(const std::shared_ptr<JobMemory>& memory);
-
-  template <class Archive>
-  void save(Archive& archive) const {
-    archive(block());
-  }
-  template <class Archive>
-  void load(Archive& archive) {
-    SharedBlock block;
-    archive(block);
-    *this = open(block);
-  }
-
- private:
-  explicit Lock(SharedBlock block) : BasicLock(std::move(block)) {}
-  static Lock open(const SharedBlock& block);
 };
 
 /// A lock that its holder can take again, and must release as often, as Python's multiprocessing.RLock.
 class RLock : public BasicLock {
  public:
   /// No lock, until one is assigned.
-  RLock() = default;
+  RLock() : BasicLock(SyncKind::kRLock) {}
   /// In the job of this process. Errors: SharedMemoryExhausted; UsageError without a Runtime.
   static RLock create() { return create(JobMemory::current()); }
   static RLock create(const std::shared_ptr<JobMemory>& memory);
-  template <class Archive>
-  void save(Archive& archive) const {
-    archive(block());
-  }
-  template <class Archive>
-  void load(Archive& archive) {
-    SharedBlock block;
-    archive(block);
-    *this = open(block);
-  }
 
  private:
   friend class detail::LockedValues;
 
-  explicit RLock(SharedBlock block) : BasicLock(std::move(block)) {}
-  static RLock open(const SharedBlock& block);
   /// Makes one at the start of a block that has more in it.
   static RLock lay_out(const SharedBlock& block);
 };

@@ -61,6 +61,9 @@ class MessageChannel {
 
   /// Only where this thread is known to be the only one that puts, and there is room: else false.
   bool put_word_at_once(std::uint64_t word);
+  bool put_word(std::uint64_t word, Time timeout) {
+    return put_word_at_once(word) || put_words({&word, 1}, timeout) == 1;
+  }
   /// Only where this thread is known to be the only one that takes, and a word is there: else false.
   bool take_word_at_once(std::uint64_t& word);
   /// Returns how many were put in time.
@@ -87,6 +90,18 @@ class MessageChannel {
   std::size_t size() const;
   bool is_full() const;
   std::uint64_t lost() const;
+
+  /// For a channel of a pipe, which is not of words. Whoever puts or waits closes it when nobody holds the block
+  /// `partner` any more.
+  void set_partner(const BlockHandle& partner);
+  /// Looks after the partner, if that was not done lately.
+  void look_after_partner();
+  /// Waits until a message is there, or none will ever come. False: not in time.
+  bool wait_for_message(Time timeout);
+  /// Readable when wait_for_message() would not wait; maybe also else, until the next look. Errors: SystemError.
+  int descriptor();
+  /// To be said after a message was taken, or looked for in vain.
+  void settle_descriptor() noexcept;
 
  private:
   class Impl;

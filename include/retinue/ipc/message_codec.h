@@ -79,7 +79,11 @@ T value_of_bytes(std::span<const std::byte> bytes) {
     if (!bytes.empty()) std::memcpy(static_cast<void*>(value.data()), bytes.data(), bytes.size());
   } else if constexpr (kIsPlain<T> || kIsWord<T>) {
     if (bytes.size() < sizeof(T)) throw UsageError("a message is too short for its type");
-    std::memcpy(static_cast<void*>(&value), bytes.data(), sizeof(T));
+    if constexpr (std::is_same_v<T, bool>) {
+      value = bytes[0] != std::byte{0};  // Any other byte than 0 and 1 in a bool would be undefined.
+    } else {
+      std::memcpy(static_cast<void*>(&value), bytes.data(), sizeof(T));
+    }
   } else {
     decode_value({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, value);
   }

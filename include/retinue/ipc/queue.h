@@ -47,8 +47,7 @@ class Queue {
   bool put(const T& value, Time timeout) {
     detail::MessageChannel& channel = this->channel();
     if constexpr (detail::kIsWord<T>) {
-      const std::uint64_t word = detail::word_of(value);
-      return channel.put_word_at_once(word) || channel.put_words({&word, 1}, timeout) == 1;
+      return channel.put_word(detail::word_of(value), timeout);
     } else if constexpr (detail::kIsPlain<T> || detail::kIsPlainRow<T>) {
       return channel.put(detail::plain_bytes(value), {}, timeout);
     } else {

@@ -3,11 +3,9 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "retinue/base/deadline.h"
-#include "retinue/ipc/archive.h"
-#include "retinue/ipc/shared_block.h"
+#include "retinue/ipc/sync_handle.h"
 
 namespace retinue {
 
@@ -25,17 +23,17 @@ struct SemaphoreState;
 /// Threads: all functions, from any thread of any process of the job.
 /// Errors: UsageError from all functions of a default-made one. SystemError from a wait when the job's guardian was
 /// killed.
-class Semaphore {
+class Semaphore : public detail::SyncHandle {
  public:
   using Time = std::chrono::nanoseconds;
   static constexpr std::uint32_t kMostValue = 0x7fffffffu;
 
   /// None, until one is assigned.
-  Semaphore() = default;
+  Semaphore() : Semaphore(SyncKind::kSemaphore) {}
   /// In the job of this process, or in another's. Errors: UsageError for more than kMostValue; SharedMemoryExhausted.
   explicit Semaphore(std::uint32_t value) : Semaphore(JobMemory::current(), value) {}
   Semaphore(const std::shared_ptr<JobMemory>& memory, std::uint32_t value)
-      : Semaphore(create(memory, value, Bound::kNone)) {}
+      : Semaphore(SyncKind::kSemaphore, memory, value) {}
 
   void acquire() { acquire(Time::max()); }
   /// False when it was zero all the time; a zero timeout only tries.
@@ -52,54 +50,21 @@ class Semaphore {
   /// True in the moment of looking.
   std::uint32_t get_value() const;
 
-  explicit operator bool() const noexcept { return static_cast<bool>(block_); }
-  friend bool operator==(const Semaphore& a, const Semaphore& b) noexcept { return a.block_ == b.block_; }
-
-  template <class Archive>
-  void save(Archive& archive) const {
-    archive(block_);
-  }
-  template <class Archive>
-  void load(Archive& archive) {
-    SharedBlock block;
-    archive(block);
-    *this = Semaphore(open(block, Bound::kNone));
-  }
-
  protected:
-  enum class Bound { kNone, kFirstValue };
-
-  explicit Semaphore(SharedBlock block) : block_(std::move(block)) {}
-  static SharedBlock create(const std::shared_ptr<JobMemory>& memory, std::uint32_t value, Bound bound);
-  static SharedBlock open(const SharedBlock& block, Bound bound);
+  explicit Semaphore(SyncKind kind) noexcept : SyncHandle(kind) {}
+  Semaphore(SyncKind kind, const std::shared_ptr<JobMemory>& memory, std::uint32_t value);
 
  private:
   SemaphoreState& state() const;
-
-  SharedBlock block_;
 };
 
 /// A Semaphore that never goes beyond its first value: one release too many is an error.
 class BoundedSemaphore : public Semaphore {
  public:
-  BoundedSemaphore() = default;
+  BoundedSemaphore() : Semaphore(SyncKind::kBoundedSemaphore) {}
   explicit BoundedSemaphore(std::uint32_t value) : BoundedSemaphore(JobMemory::current(), value) {}
   BoundedSemaphore(const std::shared_ptr<JobMemory>& memory, std::uint32_t value)
-      : Semaphore(create(memory, value, Bound::kFirstValue)) {}
-
-  template <class Archive>
-  void save(Archive& archive) const {
-    Semaphore::save(archive);
-  }
-  template <class Archive>
-  void load(Archive& archive) {
-    SharedBlock block;
-    archive(block);
-    *this = BoundedSemaphore(open(block, Bound::kFirstValue));
-  }
-
- private:
-  explicit BoundedSemaphore(SharedBlock block) : Semaphore(std::move(block)) {}
+      : Semaphore(SyncKind::kBoundedSemaphore, memory, value) {}
 };
 
 }  // namespace retinue

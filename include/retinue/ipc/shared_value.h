@@ -44,8 +44,8 @@ class LockedValues {
   void load(Archive& archive) {
     archive(block_, lock_);
   }
-  /// Errors: UsageError if the values are of another type.
-  void check(std::uint64_t type) const;
+  /// Errors: UsageError if the values are of another type, or are not all there.
+  void check(std::uint64_t type, std::size_t least_bytes, std::size_t align) const;
 
  private:
   SharedBlock block_;
@@ -106,7 +106,7 @@ class Value {
   template <class Archive>
   void load(Archive& archive) {
     archive(values_);
-    values_.check(detail::type_hash<Value>());
+    values_.check(detail::type_hash<Value>(), sizeof(T), alignof(T));
   }
 
  private:
@@ -176,7 +176,7 @@ class Array {
   template <class Archive>
   void load(Archive& archive) {
     archive(values_);
-    values_.check(detail::type_hash<Array>());
+    values_.check(detail::type_hash<Array>(), 0, alignof(T));
   }
 
  private:

@@ -4,8 +4,10 @@
 #include <csignal>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "retinue/launch/future.h"
 #include "retinue/launch/run_result.h"
 #include "retinue/process/failure.h"
 
@@ -58,10 +60,31 @@ class ProcessContext {
   /// Sends it to one rank, if that still runs. Errors: UsageError for a wrong number or rank.
   void signal(int signal, int rank);
 
+  /// Runs `fn(arguments...)`, or `fn(RankContext&, arguments...)`, in `rank`, which serves calls while it is in
+  /// RankContext::serve_calls(), in the order in which they are made. A rank that ends before fails the call, which is
+  /// not made again. Blocking: while 128 calls to the rank are under way. Threads: of the Future, any.
+  /// Errors: UsageError for a wrong rank. Closed after end_calls(). Those of the Future: as Future has them, and Closed
+  /// when this object is gone before.
+  template <auto fn, class... Arguments>
+  Future<detail::TaskResult<fn>> call(int rank, Arguments&&... arguments) {
+    using Result = detail::TaskResult<fn>;
+    detail::Encoded encoded = detail::encode<fn, detail::EntryStyle::kProcess>(std::forward<Arguments>(arguments)...);
+    const detail::DeskPtr desk = calls_to(rank);
+    return {desk,
+            {detail::give_task(*desk, detail::task_function<fn>(), std::move(encoded), {"ProcessContext::call"})},
+            &detail::task_value<Result>};
+  }
+
+  /// No more calls: serve_calls() returns in each rank when those that were made are served.
+  void end_calls();
+
   class Impl;
   explicit ProcessContext(std::unique_ptr<Impl> impl);
+  /// For the launch room only.
+  Impl& impl() const noexcept { return *impl_; }
 
  private:
+  detail::DeskPtr calls_to(int rank) const;
   Impl& impl(const char* function) const;
 
   std::unique_ptr<Impl> impl_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -22,6 +23,11 @@ class RankContext {
   /// Threads that this rank should use: what the one who started it asked for, else the CPUs that it was placed on,
   /// else the CPUs of all divided by the ranks of this host; at least 1.
   int cpus_per_rank() const;
+
+  /// Runs what the one who started this rank asks for by ProcessContext::call(), one call after the other. True: there
+  /// will be no more, since that one said so by end_calls(), or let go of the ranks; false: `timeout` has passed.
+  /// Errors: SystemError if the job's guardian was killed. What a called function throws is the caller's.
+  bool serve_calls(std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max());
 
   /// All ranks that were started together: what Communicator is made of.
   const JobGroup& world() const noexcept { return world_; }

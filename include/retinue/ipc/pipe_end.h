@@ -1,0 +1,72 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "retinue/ipc/message_channel.h"
+#include "retinue/ipc/shared_block.h"
+
+namespace retinue {
+
+struct PipeOptions {
+  /// true: both ends send and receive. false: the second sends, the first receives.
+  bool duplex = true;
+  /// Messages on their way in each direction.
+  std::size_t capacity = 64;
+  /// Of the processes that hold an end together, one may die with a message in hand.
+  OnConsumerDeath on_consumer_death = OnConsumerDeath::kReport;
+  /// Room for a message in its slot, in bytes; 0: chosen for its type. Longer ones go through a block of their own.
+  std::size_t message_bytes = 0;
+};
+
+namespace detail {
+
+/// What a Connection is without its type. Not used directly.
+///
+/// It holds a block that stands for this end: while any process or message holds that, the end is open.
+class PipeEnd {
+ public:
+  using Time = std::chrono::nanoseconds;
+
+  /// The two ends of a new pipe. Errors: UsageError, SharedMemoryExhausted.
+  static std::pair<std::shared_ptr<PipeEnd>, std::shared_ptr<PipeEnd>> create(const std::shared_ptr<JobMemory>& memory,
+                                                                              const PipeOptions& options,
+                                                                              std::uint64_t type,
+                                                                              std::size_t room_bytes);
+  /// The end in a block. Errors: UsageError if there is none, or one of another type.
+  static std::shared_ptr<PipeEnd> open(const SharedBlock& block, std::uint64_t type);
+  ~PipeEnd();
+  PipeEnd(const PipeEnd&) = delete;
+  PipeEnd& operator=(const PipeEnd&) = delete;
+
+  const SharedBlock& block() const noexcept { return block_; }
+  bool can_receive() const noexcept { return in_ != nullptr; }
+  bool can_send() const noexcept { return out_ != nullptr; }
+
+  /// A message, and the blocks that it refers to. False: not in time.
+  bool send(std::span<const std::byte> message, const std::vector<SharedBlock>& references, Time timeout);
+  /// Hands the next message to `reader`. False: not in time.
+  bool receive(Time timeout, const std::function<void(std::span<const std::byte>)>& reader);
+  bool poll(Time timeout);
+  int descriptor();
+  std::uint64_t lost() const;
+
+ private:
+  explicit PipeEnd(SharedBlock block);
+
+  MessageChannel& in() const;
+  MessageChannel& out() const;
+
+  SharedBlock block_;
+  std::shared_ptr<MessageChannel> in_;
+  std::shared_ptr<MessageChannel> out_;
+};
+
+}  // namespace detail
+}  // namespace retinue

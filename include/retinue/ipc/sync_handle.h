@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "retinue/ipc/archive.h"
+#include "retinue/ipc/shared_block.h"
+
+namespace retinue {
+
+/// What lies in a block, so that one object never arrives as another.
+enum class SyncKind : std::uint32_t {
+  kLock = 1,
+  kRLock = 2,
+  kSemaphore = 3,
+  kBoundedSemaphore = 4,
+  kEvent = 5,
+  kCondition = 6,
+  kBarrier = 7,
+};
+
+namespace detail {
+
+/// What locks, events and their like have in common: each is a handle of an object in a block of its own, and copies,
+/// or what arrives where one was sent, are the same object. Not used directly.
+class SyncHandle {
+ public:
+  /// False for a default-made one.
+  explicit operator bool() const noexcept { return static_cast<bool>(block_); }
+  friend bool operator==(const SyncHandle& a, const SyncHandle& b) noexcept { return a.block_ == b.block_; }
+
+  template <class Archive>
+  void save(Archive& archive) const {
+    archive(block_);
+  }
+  /// Errors: UsageError where an object of another kind arrives.
+  template <class Archive>
+  void load(Archive& archive) {
+    SharedBlock block;
+    archive(block);
+    check(block);
+    block_ = std::move(block);
+  }
+
+ protected:
+  explicit SyncHandle(SyncKind kind) noexcept : kind_(kind) {}
+
+  SharedBlock block_;
+
+ private:
+  void check(const SharedBlock& block) const;
+
+  SyncKind kind_;
+};
+
+}  // namespace detail
+}  // namespace retinue

@@ -1,0 +1,200 @@
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <ranges>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "retinue/launch/future.h"
+#include "retinue/launch/options.h"
+#include "retinue/launch/result_stream.h"
+
+namespace retinue {
+
+/// What each worker of a Pool runs before its first task; made by initializer<fn>(arguments...).
+class Initializer {
+ public:
+  Initializer() = default;
+  Initializer(detail::EntryKey entry, detail::Encoded arguments)
+      : entry_(std::move(entry)), arguments_(std::move(arguments)) {}
+
+  const std::optional<detail::EntryKey>& entry() const noexcept { return entry_; }
+  const detail::Encoded& arguments() const noexcept { return arguments_; }
+
+ private:
+  std::optional<detail::EntryKey> entry_;
+  detail::Encoded arguments_;
+};
+
+template <auto fn, class... Arguments>
+Initializer initializer(Arguments&&... arguments) {
+  return {detail::entry_key<fn, detail::EntryStyle::kProcess>(),
+          detail::encode<fn, detail::EntryStyle::kProcess>(std::forward<Arguments>(arguments)...)};
+}
+
+struct PoolOptions {
+  /// Workers; 0: one for each CPU that counts for this process.
+  int processes = 0;
+  /// Run by each worker before its first task: the pool fails when it fails.
+  Initializer initializer = {};
+  /// Calls after which a worker is replaced by a new one, looked at between tasks; 0: never.
+  std::size_t max_tasks_per_child = 0;
+  /// How often a task is started again whose worker died with it in hand: items of its chunk that were done run again,
+  /// too. 0: it is reported as lost.
+  int retries = 0;
+  std::optional<StartMethod> start_method = std::nullopt;
+  /// true: workers may start no processes of their own, and end at once with the program.
+  bool daemon = true;
+  StopPolicy stop = {};
+  std::chrono::milliseconds exit_grace = std::chrono::seconds(30);
+  /// Added to the caller's environment.
+  std::map<std::string, std::string> environment = {};
+  /// Where workers start; empty: in the caller's directory.
+  std::string directory = {};
+  /// Threads that each worker's libraries use; 0: its share of the CPUs.
+  int threads_per_worker = 0;
+};
+
+struct MapOptions {
+  /// Items that travel together and are run by one worker; 0: as many as give each worker four chunks.
+  std::size_t chunk_size = 0;
+};
+
+/// Processes that run functions of this program, named after Python's multiprocessing.Pool.
+///
+/// Functions are template arguments, functions or captureless lambdas, as spawn() takes them; arguments, items and
+/// results are trivially copyable or what cereal can archive, so tensors, queues, locks and shared values, too. A
+/// worker that dies is replaced, and what it had in hand is reported as lost, or run again where `retries` say so;
+/// nothing runs twice otherwise. That is seen to by whoever waits in a Pool, a Future or a ResultStream: there are no
+/// helper threads.
+///
+/// Destroying it is terminate() and waits for the workers' end, as long as the stop policy says.
+/// Blocking: giving a task, while 1024 are under way.
+/// Threads: all functions, from any thread of the process that made it.
+/// Errors: UsageError in another process than that, or without a Runtime; Closed from all that give tasks after close()
+/// or terminate(). When an initializer fails, all functions throw what it threw, or how the worker ended.
+class Pool {
+ public:
+  using Time = std::chrono::nanoseconds;
+
+  /// Starts the workers and returns at once. Errors: UsageError for wrong options and in a daemonic process, so in a
+  /// Pool's worker, too; SystemError when no processes can be started.
+  explicit Pool(const PoolOptions& options = {});
+  ~Pool();
+  Pool(Pool&&) noexcept;
+  Pool& operator=(Pool&&) noexcept;
+
+  /// Runs `fn(arguments...)` in a worker.
+  template <auto fn, class... Arguments>
+  Future<detail::TaskResult<fn>> apply_async(Arguments&&... arguments) {
+    using Result = detail::TaskResult<fn>;
+    detail::Encoded encoded = detail::encode<fn, detail::EntryStyle::kProcess>(std::forward<Arguments>(arguments)...);
+    return {desk(),
+            {detail::give_task(*desk(), detail::task_function<fn>(), std::move(encoded), {"Pool::apply"})},
+            &detail::task_value<Result>};
+  }
+  template <auto fn, class... Arguments>
+  detail::TaskResult<fn> apply(Arguments&&... arguments) {
+    return apply_async<fn>(std::forward<Arguments>(arguments)...).get();
+  }
+
+  /// `fn(item)` for each of `items`, a range; of several parameters, each item is a tuple of them. The results have
+  /// the items' order. When some fail, all chunks are finished but the rest of theirs, and the error of the first
+  /// failed item is thrown.
+  template <auto fn, class Items = std::vector<detail::TaskItem<fn>>>
+  Future<detail::MapResult<detail::TaskResult<fn>>> map_async(const Items& items, const MapOptions& options = {}) {
+    const auto count = static_cast<std::size_t>(std::ranges::distance(items));
+    const std::size_t chunk = chunk_of(options, count);
+    std::vector<detail::TaskPtr> tasks;
+    auto at = std::ranges::begin(items);
+    for (std::size_t first = 0; first < count; first += chunk) {
+      const std::size_t size = std::min(chunk, count - first);
+      std::vector<detail::TaskItem<fn>> part;
+      part.reserve(size);
+      for (std::size_t i = 0; i < size; ++i, ++at) part.emplace_back(*at);
+      tasks.push_back(detail::give_task(*desk(), detail::chunk_function<fn>(),
+                                        detail::encode_chunk(detail::AfterError::kStop, part),
+                                        {"Pool::map", first, size}));
+    }
+    return {desk(), std::move(tasks), &detail::map_values<detail::TaskResult<fn>>};
+  }
+  template <auto fn, class Items = std::vector<detail::TaskItem<fn>>>
+  detail::MapResult<detail::TaskResult<fn>> map(const Items& items, const MapOptions& options = {}) {
+    return map_async<fn>(items, options).get();
+  }
+
+  /// As map, but gives results one after the other and takes items when it needs them: `items` may be endless, and, if
+  /// it is no temporary, must stay. Default of `chunk_size`: as map has it for ranges that know their size, else 1.
+  template <auto fn, class Items = std::vector<detail::TaskItem<fn>>>
+  ResultStream<detail::TaskResult<fn>> imap(Items&& items, const MapOptions& options = {}) {
+    return stream<fn>(std::forward<Items>(items), options, detail::TaskStream::Order::kOfItems, "Pool::imap");
+  }
+  /// The same in the order in which results come.
+  template <auto fn, class Items = std::vector<detail::TaskItem<fn>>>
+  ResultStream<detail::TaskResult<fn>> imap_unordered(Items&& items, const MapOptions& options = {}) {
+    return stream<fn>(std::forward<Items>(items), options, detail::TaskStream::Order::kOfResults,
+                      "Pool::imap_unordered");
+  }
+
+  /// Workers from now on: more are started at once; of more than that, those that are free first end when they have
+  /// finished what they have in hand. Errors: UsageError for less than 1.
+  void resize(int processes);
+  int size() const;
+  /// Process ids of the workers that run now.
+  std::vector<int> pids() const;
+
+  /// No more tasks; the workers end when all are done.
+  void close();
+  /// Ends the workers by the stop policy at once; tasks that are not done fail with Closed.
+  void terminate();
+  /// Waits until all workers have ended. Errors: UsageError before close() or terminate().
+  void join();
+  /// False when they have not in time.
+  bool join(Time timeout);
+
+  class Impl;
+
+ private:
+  const detail::DeskPtr& desk() const;
+  Impl& impl() const;
+  std::size_t chunk_of(const MapOptions& options, std::size_t items) const {
+    return options.chunk_size != 0 ? options.chunk_size : detail::chunk_size_for(*desk(), items);
+  }
+
+  template <auto fn, class Items>
+  auto stream(Items&& items, const MapOptions& options, detail::TaskStream::Order order, const char* call);
+
+  detail::DeskPtr desk_;
+};
+
+template <auto fn, class Items>
+auto Pool::stream(Items&& items, const MapOptions& options, detail::TaskStream::Order order, const char* call) {
+  static_assert(!std::is_void_v<detail::TaskResult<fn>>, "the function returns nothing to iterate over: use map");
+  std::size_t chunk = options.chunk_size != 0 ? options.chunk_size : 1;
+  if constexpr (std::ranges::sized_range<Items>) chunk = chunk_of(options, std::ranges::size(items));
+  using Source = std::views::all_t<Items>;
+  // Shared, since a std::function is copied; iterators stay where their range is.
+  struct State {
+    Source source;
+    std::optional<std::ranges::iterator_t<Source>> at;
+  };
+  auto state = std::make_shared<State>(State{std::views::all(std::forward<Items>(items)), std::nullopt});
+  const auto feed = [state, chunk](std::size_t& count) -> std::optional<detail::Encoded> {
+    if (!state->at) state->at.emplace(std::ranges::begin(state->source));
+    std::vector<detail::TaskItem<fn>> part;
+    for (auto& at = *state->at; part.size() < chunk && at != std::ranges::end(state->source); ++at)
+      part.emplace_back(*at);
+    count = part.size();
+    if (part.empty()) return std::nullopt;
+    return detail::encode_chunk(detail::AfterError::kGoOn, part);
+  };
+  return ResultStream<detail::TaskResult<fn>>(
+      detail::TaskStream(desk(), detail::chunk_function<fn>(), order, call, feed));
+}
+
+}  // namespace retinue

@@ -1,0 +1,200 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "retinue/ipc/message_codec.h"
+#include "retinue/launch/entry.h"
+
+/// How a call of a function becomes a task that another process runs, and its result a value again. Used by Pool,
+/// Future and ProcessContext::call; not used directly.
+namespace retinue::detail {
+
+/// An exception that left a task's function, as the process that ran it tells of it.
+struct TaskReport {
+  std::string type = {};
+  std::string message = {};
+  std::string stack = {};
+  bool consequence = false;     ///< It only tells that another rank was lost.
+  std::uint64_t thrown_ns = 0;  ///< CLOCK_MONOTONIC.
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(type, message, stack, consequence, thrown_ns);
+  }
+};
+
+/// In a catch block. Cost: the first time at a place in the program tens of milliseconds, for the names in the stack.
+TaskReport report_current_exception();
+
+/// Of a chunk of items: the exception of one of them.
+struct ItemError {
+  std::uint64_t index = 0;  ///< In the chunk.
+  TaskReport report;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(index, report);
+  }
+};
+
+template <auto fn>
+using TaskEntry = Entry<fn, EntryStyle::kProcess>;
+template <auto fn>
+using TaskResult = typename TaskEntry<fn>::Result;
+template <auto fn>
+using TaskArguments = typename TaskEntry<fn>::Arguments;
+
+template <class Tuple>
+struct ItemOfArguments {
+  using Type = Tuple;
+};
+template <class Only>
+struct ItemOfArguments<std::tuple<Only>> {
+  using Type = Only;
+};
+/// What map() takes one of for each call: the function's argument, or a tuple where it has several.
+template <auto fn>
+using TaskItem = typename ItemOfArguments<TaskArguments<fn>>::Type;
+
+template <class T>
+constexpr bool kTravels = kIsPlain<T> || (cereal::traits::is_output_serializable<T, ValueOutput>::value &&
+                                          std::is_default_constructible_v<T>);
+template <>
+inline constexpr bool kTravels<void> = true;
+
+template <class T>
+void write_row(ValueOutput& output, const std::vector<T>& row) {
+  output(static_cast<std::uint64_t>(row.size()));
+  if constexpr (kIsPlain<T>) {
+    output.write(row.data(), row.size() * sizeof(T));
+  } else {
+    for (const auto& each : row) output(static_cast<const T&>(each));
+  }
+}
+
+/// Errors: cereal::Exception where the archive ends too early.
+template <class T>
+std::vector<T> read_row(ValueInput& input) {
+  std::uint64_t count = 0;
+  input(count);
+  input.check_length(count);
+  std::vector<T> row;
+  if constexpr (kIsPlain<T>) {
+    row.resize(count);
+    input.read(static_cast<void*>(row.data()), count * sizeof(T));
+  } else {
+    row.reserve(count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      T value{};
+      input(value);
+      row.push_back(std::move(value));
+    }
+  }
+  return row;
+}
+
+template <class Result>
+void check_result() {
+  static_assert(kTravels<Result>,
+                "the function must return void, a trivially copyable value, or what cereal can archive and read back "
+                "into a default-made value");
+}
+
+/// One call.
+template <auto fn>
+ReturnedValue task_thunk(RankContext& context, std::string_view archive) {
+  using Result = TaskResult<fn>;
+  check_result<Result>();
+  TaskArguments<fn> arguments;
+  decode_value(archive, arguments);
+  constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<TaskArguments<fn>>>();
+  ValueOutput output;
+  if constexpr (std::is_void_v<Result>) {
+    invoke_entry<fn, EntryStyle::kProcess>(context, arguments, kAll);
+  } else {
+    std::vector<Result> result;
+    result.push_back(invoke_entry<fn, EntryStyle::kProcess>(context, arguments, kAll));
+    write_row(output, result);
+  }
+  return {{}, std::move(output).take()};
+}
+
+template <class Result>
+struct ChunkValues {
+  std::vector<Result> values;
+  void skip() { values.emplace_back(); }
+};
+template <>
+struct ChunkValues<void> {
+  void skip() {}
+};
+
+/// What a chunk does after an item's exception.
+enum class AfterError : std::uint8_t { kStop, kGoOn };
+
+template <auto fn, std::size_t... kIndices>
+void run_item(RankContext& context, TaskItem<fn>& item, ChunkValues<TaskResult<fn>>& results,
+              std::index_sequence<kIndices...> all) {
+  const auto invoke = [&](TaskArguments<fn>& arguments) -> TaskResult<fn> {
+    return invoke_entry<fn, EntryStyle::kProcess>(context, arguments, all);
+  };
+  const auto keep = [&](TaskArguments<fn>& arguments) {
+    if constexpr (std::is_void_v<TaskResult<fn>>) {
+      invoke(arguments);
+    } else {
+      results.values.push_back(invoke(arguments));
+    }
+  };
+  if constexpr (std::is_same_v<TaskItem<fn>, TaskArguments<fn>>) {
+    keep(item);
+  } else {
+    TaskArguments<fn> arguments(std::move(item));
+    keep(arguments);
+  }
+}
+
+/// A call for each item of a chunk.
+template <auto fn>
+ReturnedValue chunk_thunk(RankContext& context, std::string_view archive) {
+  using Result = TaskResult<fn>;
+  check_result<Result>();
+  ValueInput input(archive);
+  std::uint8_t after = 0;
+  input(after);
+  std::vector<TaskItem<fn>> items = read_row<TaskItem<fn>>(input);
+  ChunkValues<Result> results;
+  std::vector<ItemError> errors;
+  constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<TaskArguments<fn>>>();
+  if constexpr (!std::is_void_v<Result>) results.values.reserve(items.size());
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    try {
+      run_item<fn>(context, items[i], results, kAll);
+    } catch (...) {
+      errors.push_back({i, report_current_exception()});
+      if (after == static_cast<std::uint8_t>(AfterError::kStop)) break;
+      results.skip();
+    }
+  }
+  ValueOutput output;
+  output(errors);
+  if constexpr (!std::is_void_v<Result>) write_row(output, results.values);
+  return {{}, std::move(output).take()};
+}
+
+template <class Item>
+Encoded encode_chunk(AfterError after, const std::vector<Item>& items) {
+  static_assert(kTravels<Item>, "the items must be trivially copyable, or what cereal can archive");
+  ValueOutput output;
+  output(static_cast<std::uint8_t>(after));
+  write_row(output, items);
+  return std::move(output).take();
+}
+
+}  // namespace retinue::detail

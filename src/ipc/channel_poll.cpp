@@ -1,0 +1,88 @@
+// What only channels of pipes have: another end that may be gone, and a descriptor to wait for.
+#include <algorithm>
+
+#include "ipc/channel_impl.h"
+#include "ipc/ring_owner.h"
+
+namespace retinue::detail {
+
+void MessageChannel::set_partner(const BlockHandle& partner) {
+  impl_->partner = partner;
+}
+
+bool MessageChannel::Impl::close_without_partner() {
+  if (!partner || ring.is_closed() || memory->is_held(partner)) return false;
+  close();
+  return true;
+}
+
+bool MessageChannel::Impl::close_if_alone() noexcept {
+  try {
+    return close_without_partner();
+  } catch (const Error&) {
+    return false;  // Somebody stands still in the block table. Its end will be told.
+  }
+}
+
+void MessageChannel::look_after_partner() {
+  if (impl_->is_time_to_look_up()) impl_->close_without_partner();
+}
+
+void MessageChannel::Impl::ring_pollers() const {
+  for (const auto& ticket : ring.header().pollers)
+    if (const std::uint64_t listed = ticket.load(std::memory_order_seq_cst); listed != 0) ring_poller(*memory, listed);
+}
+
+bool MessageChannel::wait_for_message(Time timeout) {
+  MessageRing& ring = impl_->ring;
+  const auto look = [&] { return ring.look(); };
+  const auto is_there = [&] { return ring.look() == RingResult::kDone; };  // It stays, for another one.
+  const bool is_message = impl_->wait(ring.header().not_empty, timeout, look, is_there) != RingResult::kWait;
+  settle_descriptor();
+  return is_message;
+}
+
+namespace {
+
+/// Puts the ticket where none is, or a void one. False: there is no such place.
+bool list(const JobMemory& memory, RingHeader& header, std::uint64_t ticket) {
+  // A poller that is gone may have left it here: this one has its entry now.
+  for (const auto& place : header.pollers)
+    if (place.load(std::memory_order_seq_cst) == ticket) return true;
+  return std::any_of(std::begin(header.pollers), std::end(header.pollers), [&](std::atomic<std::uint64_t>& place) {
+    std::uint64_t listed = place.load(std::memory_order_seq_cst);
+    return is_void(memory, listed) && place.compare_exchange_strong(listed, ticket, std::memory_order_seq_cst);
+  });
+}
+
+}  // namespace
+
+int MessageChannel::descriptor() {
+  {
+    const std::lock_guard lock(impl_->poller_mutex);
+    if (impl_->poller && impl_->poller->is_of_this_process()) return impl_->poller->descriptor();
+    auto poller = std::make_unique<Poller>(impl_->memory);
+    if (!list(*impl_->memory, impl_->ring.header(), poller->ticket()))
+      throw UsageError("a pipe's end: at most " + std::to_string(RingHeader::kMostPollers) +
+                       " processes can have a descriptor of it at a time");
+    poller->wait();
+    impl_->poller = std::move(poller);
+    impl_->has_poller.store(true, std::memory_order_release);
+  }
+  settle_descriptor();
+  return impl_->poller->descriptor();
+}
+
+void MessageChannel::settle_descriptor() noexcept {
+  if (!impl_->has_poller.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(impl_->poller_mutex);
+  if (!impl_->poller->is_of_this_process()) return;
+  if (impl_->ring.look() == RingResult::kWait) {
+    impl_->poller->wait();
+    // What came before this was told to nobody.
+    if (!impl_->close_if_alone() && impl_->ring.look() == RingResult::kWait) return;
+  }
+  impl_->poller->ring();
+}
+
+}  // namespace retinue::detail

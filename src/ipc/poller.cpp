@@ -1,0 +1,190 @@
+#include "ipc/poller.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+
+#include "ipc/crash_point.h"
+#include "ipc/job_layout.h"
+#include "ipc/ring_owner.h"
+#include "os/process_calls.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+constexpr std::size_t kNameBytes = 5;
+constexpr int kOwnerShift = 32;
+
+std::uint32_t index_of(std::uint64_t ticket) {
+  return (static_cast<std::uint32_t>(ticket) - 1) % kMaxPollers;
+}
+
+/// The kernel's own choice of an abstract name.
+std::uint64_t name_socket(int socket) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socklen_t bytes = sizeof(sa_family_t);
+  if (bind(socket, reinterpret_cast<const sockaddr*>(&address), bytes) != 0)
+    throw SystemError("naming a descriptor's socket", errno);
+  bytes = sizeof address;
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+    throw SystemError("asking for the name of a descriptor's socket", errno);
+  std::uint64_t name = 0;
+  std::memcpy(&name, address.sun_path + 1, kNameBytes);
+  return name;
+}
+
+FileDescriptor make_socket() {
+  return FileDescriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+/// True: the poller's socket is readable now, or gone.
+bool send_byte(int socket, std::uint64_t name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, &name, kNameBytes);
+  constexpr socklen_t kBytes = offsetof(sockaddr_un, sun_path) + 1 + kNameBytes;
+  const ssize_t sent =
+      sendto(socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), kBytes);
+  return sent == 1 || errno == EAGAIN || errno == ECONNREFUSED;
+}
+
+/// From a socket that this process keeps: to make and close one takes several times as long as to send.
+bool send_byte(std::uint64_t name) {
+  static std::atomic<int> kept{-1};
+  int socket = kept.load(std::memory_order_acquire);
+  if (socket >= 0 && send_byte(socket, name)) return true;
+  FileDescriptor made = make_socket();  // The program may have closed the other one.
+  if (!made || !send_byte(made.get(), name)) return false;
+  if (socket < 0 && kept.compare_exchange_strong(socket, made.get(), std::memory_order_acq_rel)) made.release();
+  return true;
+}
+
+/// First the byte, so that the death of who rings leaves a poller that still waits, or has it. The poller never waits
+/// with a number twice: who is late here takes no later wait's wish away.
+template <class Send>
+void ring_entry(PollerEntry& entry, Send send) {
+  std::uint32_t waits = entry.waits.load(std::memory_order_seq_cst);
+  RETINUE_CRASH_POINT();
+  if (waits % 2 == 0 || !send(entry.name.load(std::memory_order_acquire))) return;
+  RETINUE_CRASH_POINT();
+  entry.waits.compare_exchange_strong(waits, waits + 1, std::memory_order_seq_cst);
+}
+
+void stop_waiting(PollerEntry& entry) {
+  std::uint32_t waits = entry.waits.load(std::memory_order_relaxed);
+  while (!entry.waits.compare_exchange_weak(waits, (waits | 1) + 1, std::memory_order_seq_cst)) continue;
+}
+
+/// A free entry, or one whose owner is gone, with this process as its owner. Its index.
+std::optional<std::uint32_t> claim_entry(const JobMemory& memory) {
+  JobHeader& header = memory.header();
+  const std::uint32_t own = own_owner(memory) | PollerEntry::kTaken;
+  for (std::uint32_t index = 0; index < kMaxPollers; ++index) {
+    PollerEntry& entry = header.pollers[index];
+    std::uint32_t owner = entry.owner.load(std::memory_order_acquire);
+    if (owner != 0 && !owner_is_reaped(memory, owner & ~PollerEntry::kTaken)) continue;
+    if (!entry.owner.compare_exchange_strong(owner, own, std::memory_order_acq_rel)) continue;
+    stop_waiting(entry);
+    std::uint32_t end = header.poller_end.load(std::memory_order_relaxed);
+    while (end <= index && !header.poller_end.compare_exchange_weak(end, index + 1, std::memory_order_acq_rel))
+      continue;
+    return index;
+  }
+  return std::nullopt;
+}
+
+void watch(int epoll, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = fd;
+  if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) throw SystemError("making a descriptor to poll", errno);
+}
+
+/// Readable when the job's guardian ends; none where the job has none.
+FileDescriptor guardian_pidfd(const JobMemory& memory) {
+  const ProcessSlot& guardian = process_slot(memory, kGuardianSlot);
+  if (guardian.state.load(std::memory_order_acquire) != ProcessState::kRunning) return {};
+  FileDescriptor pidfd = open_pidfd(guardian.pid.load(std::memory_order_relaxed));
+  if (guardian.life.owner_died()) throw SystemError("making a descriptor to poll: the guardian was killed", ESRCH);
+  return pidfd;
+}
+
+}  // namespace
+
+Poller::Poller(const std::shared_ptr<JobMemory>& memory)
+    : memory_(memory),
+      socket_(make_socket()),
+      guardian_(guardian_pidfd(*memory)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      pid_(getpid()) {
+  if (!socket_ || !epoll_) throw SystemError("making a descriptor to poll", errno);
+  const std::uint64_t name = name_socket(socket_.get());
+  watch(epoll_.get(), socket_.get());
+  if (guardian_) watch(epoll_.get(), guardian_.get());
+  const std::optional<std::uint32_t> index = claim_entry(*memory);
+  if (!index)
+    throw SystemError(fmt::format("making a descriptor to poll: the job has {} of them already", kMaxPollers), EMFILE);
+  ticket_ = std::uint64_t{own_owner(*memory)} << kOwnerShift | (*index + 1);
+  entry().name.store(name, std::memory_order_release);
+}
+
+Poller::~Poller() {
+  if (!is_of_this_process()) return;
+  stop_waiting(entry());
+  entry().owner.store(0, std::memory_order_release);
+}
+
+PollerEntry& Poller::entry() const {
+  return memory_->header().pollers[index_of(ticket_)];
+}
+
+bool Poller::is_of_this_process() const {
+  return pid_ == getpid();
+}
+
+void Poller::wait() {
+  char byte = 0;
+  while (recv(socket_.get(), &byte, sizeof byte, MSG_DONTWAIT) >= 0 || errno == EINTR) continue;
+  std::uint32_t waits = entry().waits.load(std::memory_order_relaxed);
+  while (!entry().waits.compare_exchange_weak(waits, (waits + 1) | 1, std::memory_order_seq_cst)) continue;
+}
+
+void Poller::ring() {
+  ring_entry(entry(), [](std::uint64_t name) { return send_byte(name); });
+}
+
+bool is_void(const JobMemory& memory, std::uint64_t ticket) {
+  const auto owner = static_cast<std::uint32_t>(ticket >> kOwnerShift);
+  const PollerEntry& entry = memory.header().pollers[index_of(ticket)];
+  return ticket == 0 || entry.owner.load(std::memory_order_acquire) != (owner | PollerEntry::kTaken) ||
+         owner_is_reaped(memory, owner);
+}
+
+void ring_poller(const JobMemory& memory, std::uint64_t ticket) {
+  if (ticket == 0) return;
+  ring_entry(memory.header().pollers[index_of(ticket)], [](std::uint64_t name) { return send_byte(name); });
+}
+
+void ring_all_pollers(const JobMemory& memory) {
+  JobHeader& header = memory.header();
+  const std::uint32_t end = header.poller_end.load(std::memory_order_acquire);
+  // The guardian keeps none: the ranks that are forked from it would inherit it.
+  FileDescriptor socket;
+  const auto send = [&](std::uint64_t name) {
+    if (!socket) socket = make_socket();
+    return socket && send_byte(socket.get(), name);
+  };
+  for (std::uint32_t index = 0; index < end && index < kMaxPollers; ++index) ring_entry(header.pollers[index], send);
+}
+
+}  // namespace retinue

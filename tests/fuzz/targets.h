@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+/// What reads bytes that another process wrote, each with a job around it that is the same for every input. A target
+/// returns where the input was decoded, or refused by one of the errors that its decoder names; everything else, as a
+/// block that lies outside of job memory, ends the process.
+namespace retinue::fuzz {
+
+using Bytes = std::span<const std::byte>;
+
+void archive(Bytes input);         ///< Values of many types from archives: arguments, returned values, messages.
+void message(Bytes input);         ///< Values from messages as they lie in memory.
+void queue(Bytes input);           ///< A queue whose block was overwritten.
+void shared_objects(Bytes input);  ///< Locks, barriers, values and their like whose blocks were overwritten.
+void start_request(Bytes input);   ///< What the guardian and ranks read of a start.
+void crash_record(Bytes input);    ///< A dead rank's slot.
+void error_file(Bytes input);      ///< An error file that a program wrote.
+void job_door(Bytes input);        ///< What visitors say at a job's door.
+void job_view(Bytes input);        ///< Another job's tables, as `retinue ps` reads them.
+
+struct Target {
+  const char* name;
+  void (*run)(Bytes input);
+};
+inline constexpr Target kTargets[] = {
+    {"archive", archive},
+    {"message", message},
+    {"queue", queue},
+    {"shared_objects", shared_objects},
+    {"start_request", start_request},
+    {"crash_record", crash_record},
+    {"error_file", error_file},
+    {"job_door", job_door},
+    {"job_view", job_view},
+};
+
+}  // namespace retinue::fuzz
