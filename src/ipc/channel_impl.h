@@ -38,6 +38,7 @@ class MessageChannel::Impl {
   bool close_without_partner();
   bool close_if_alone() noexcept;
   bool is_time_to_look_up();
+  RingPace pace_at(const RingBell& bell);
   [[noreturn]] static void throw_closed(const char* what);
 
   SharedBlock block;
@@ -45,6 +46,8 @@ class MessageChannel::Impl {
   MessageRing ring;
   bool is_guest;  ///< This process goes on when the job ends.
   std::atomic<std::uint32_t> spin_budget{0};
+  std::atomic<std::uint64_t> put_before{0};    ///< Messages, when a put had to wait last.
+  std::atomic<std::uint64_t> taken_before{0};  ///< Messages, when a get had to wait last.
   std::atomic<std::uint32_t> sweep_from{0};
   std::atomic<std::uint64_t> last_look_ns{0};
   BlockHandle partner;  ///< Of a pipe: what stands for its other end.
@@ -61,17 +64,19 @@ RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt,
   if (result != RingResult::kWait) return result;
   if (timeout <= Time(0)) return is_time_to_look_up() && look_up() ? attempt() : result;
   RingWaiter waiter(bell);
-  while (waiter.spin(spin_budget)) {
+  const RingPace pace = pace_at(bell);
+  while (waiter.spin(spin_budget, pace)) {
     result = attempt();
     if (result == RingResult::kWait) continue;
     RingWaiter::note_success(spin_budget);
+    end_fences(bell);
     return result;
   }
   // Only now, since a look at the clock takes as long as many messages.
   const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
   for (;;) {
     waiter.prepare();
-    ring.see_solo_users();
+    ring.see_solo_users(bell);
     result = attempt();
     if (result != RingResult::kWait || deadline.passed()) break;
     if (!waiter.sleep(deadline)) look_up();

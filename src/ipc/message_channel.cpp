@@ -41,6 +41,17 @@ bool MessageChannel::Impl::is_time_to_look_up() {
          last_look_ns.compare_exchange_strong(last, now, std::memory_order_relaxed);
 }
 
+/// Several messages since the last wait of this kind are a stream.
+RingPace MessageChannel::Impl::pace_at(const RingBell& bell) {
+  constexpr std::uint64_t kStream = 3;
+  const bool puts = &bell == &ring.header().not_full;
+  const std::uint64_t count = ring.count_over(puts ? ring.header().put : ring.header().get);
+  std::atomic<std::uint64_t>& before = puts ? put_before : taken_before;
+  const bool streams = count - before.load(std::memory_order_relaxed) >= kStream;
+  before.store(count, std::memory_order_relaxed);
+  return streams ? RingPace::kStream : RingPace::kAnswer;
+}
+
 void MessageChannel::Impl::close() {
   RingHeader& header = ring.header();
   ring.close();
@@ -84,16 +95,15 @@ const SharedBlock& MessageChannel::block() const noexcept {
   return impl_->block;
 }
 
-bool MessageChannel::put_word(std::uint64_t word, Time timeout) {
-  if (impl_->is_guest) throw_if_job_ends(*impl_->memory, "put");
-  if (!impl_->ring.put_word_alone(word)) return put_words({&word, 1}, timeout) == 1;
-  retinue::ring(impl_->ring.header().not_empty);
+bool MessageChannel::put_word_at_once(std::uint64_t word) {
+  if (impl_->is_guest || !impl_->ring.put_word_alone(word)) return false;  // A guest looks after the job first.
+  ring_alone(impl_->ring.header().not_empty);
   return true;
 }
 
 bool MessageChannel::take_word_at_once(std::uint64_t& word) {
   if (!impl_->ring.take_word_alone(word)) return false;
-  retinue::ring(impl_->ring.header().not_full);
+  ring_alone(impl_->ring.header().not_full);
   return true;
 }
 
@@ -106,7 +116,7 @@ std::size_t MessageChannel::put_words(std::span<const std::uint64_t> words, Time
     RingResult result = RingResult::kDone;
     const std::size_t before = count;
     while (count < words.size() && (result = ring.try_put_word(words[count])) == RingResult::kDone) ++count;
-    if (count != before) retinue::ring(header.not_empty);
+    if (count != before) ring_alone(header.not_empty);
     return result;
   };
   const RingResult result = impl_->wait(header.not_full, timeout, attempt, [&] { return ring.has_room(); });
@@ -122,7 +132,7 @@ std::size_t MessageChannel::take_words(std::span<std::uint64_t> words, Time time
     RingResult result = RingResult::kDone;
     while (count < words.size() && (result = ring.try_take_word(words[count])) == RingResult::kDone) ++count;
     if (count == 0) return result;
-    retinue::ring(header.not_full);
+    ring_alone(header.not_full);
     return RingResult::kDone;
   };
   const RingResult result = impl_->wait(header.not_empty, timeout, attempt, [&] { return ring.has_message(); });

@@ -66,6 +66,8 @@ MessageRing::MessageRing(JobMemory& memory, const BlockHandle& block)
                        (block.bytes - sizeof(RingHeader)) / header_->slot_bytes >= header_->capacity;
   if (!is_ring) throw UsageError(fmt::format("the block at offset {} of job memory is no queue", block.offset));
   capacity_ = header_->capacity;
+  constexpr std::uint32_t kMostAhead = 32;
+  slots_ahead_ = std::min(kMostAhead, capacity_ / 4);
   has_words_ = header_->room_bytes <= kWordBytes;
   if (!is_side_whole(header_->put) || !is_side_whole(header_->get))
     throw UsageError(fmt::format("the queue at offset {} of job memory was overwritten", block.offset));

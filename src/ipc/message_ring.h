@@ -8,6 +8,7 @@
 
 #include "ipc/ring_layout.h"
 #include "ipc/ring_user.h"
+#include "os/prefetch.h"
 #include "retinue/ipc/block_handle.h"
 #include "retinue/ipc/job_memory.h"
 
@@ -78,8 +79,11 @@ class MessageRing {
   /// Frees the slot. False if this process was taken for dead: the message may be another's by now.
   bool finish(const TakenSlot& taken);
 
-  /// To be called between "I am about to sleep" and the last look: lone users of a side make no barriers themselves.
-  void see_solo_users() const;
+  /// To be called between "I am about to sleep" at `bell` and the last look: lone users of a side make no barriers
+  /// unless they are asked to.
+  void see_solo_users(RingBell& bell) const;
+  /// Messages that went over that side so far, about.
+  std::uint64_t count_over(const RingSide& side) const;
 
   /// No put succeeds after this; what is there can still be taken.
   void close();
@@ -103,10 +107,8 @@ class MessageRing {
   enum class Access { kSolo, kShared, kLater };
 
   /// Lines that the other side changed last take long to come: asked for early, several are on their way at a time.
-  void prefetch(RingPosition at) const {
-    constexpr std::uint32_t kSlotsAhead = 32;
-    const std::uint32_t index = at.index() + kSlotsAhead;
-    if (index < capacity_) __builtin_prefetch(&word_slot(index));
+  void prefetch(WordSlot& slot, RingPosition at) const {
+    if (at.index() + slots_ahead_ < capacity_) prefetch_to_write(&slot + slots_ahead_);
   }
   /// Whether this thread is the only one on that side of the ring.
   Access access(RingSide& side) {
@@ -153,6 +155,7 @@ class MessageRing {
   RingHeader* header_;
   std::byte* slots_;
   std::uint32_t capacity_;
+  std::uint32_t slots_ahead_;  ///< How far the prefetching goes: not to where the other side is at work.
   bool has_words_;
 };
 

@@ -16,6 +16,7 @@ constexpr std::uint32_t kFewestSpins = 64;  // Enough to learn that it pays agai
 /// Between two looks: who looks all the time takes the line away from the one who is to write it.
 constexpr std::uint32_t kFewestPauses = 8;
 constexpr std::uint32_t kMostPauses = 32;
+constexpr std::uint32_t kStreamPauses = 64;  // Some 1 us, and 100 words.
 
 std::uint32_t this_cpu() {
   return static_cast<std::uint32_t>(sched_getcpu()) + 1;
@@ -36,12 +37,22 @@ void ring_all_parked(RingBell& bell) {
   futex_wake_all(bell.rung);
 }
 
+void fence_and_ring(RingBell& bell) {
+  if (bell.parked.fetch_or(0, std::memory_order_seq_cst) != 0) ring_parked(bell);
+}
+
+void end_fences(RingBell& bell) {
+  std::uint32_t word = bell.fences.load(std::memory_order_relaxed);
+  if (BellFences(word).are_made())
+    bell.fences.compare_exchange_strong(word, BellFences(word).ended().word(), std::memory_order_seq_cst);
+}
+
 /// The ring that woke this one cleared `parked`, though others may sleep still.
 RingWaiter::~RingWaiter() {
   if (has_slept_) bell_.parked.store(1, std::memory_order_seq_cst);
 }
 
-bool RingWaiter::spin(std::atomic<std::uint32_t>& budget) {
+bool RingWaiter::spin(std::atomic<std::uint32_t>& budget, RingPace pace) {
   std::uint32_t allowed = budget.load(std::memory_order_relaxed);
   if (allowed == 0) allowed = kMostSpins;  // Never tried before.
   const std::uint32_t other = spun_ == 0 ? bell_.cpu.load(std::memory_order_relaxed) : 0;
@@ -50,7 +61,8 @@ bool RingWaiter::spin(std::atomic<std::uint32_t>& budget) {
     budget.store(std::max(kFewestSpins, allowed / 2), std::memory_order_relaxed);
     return false;
   }
-  const std::uint32_t pauses = std::min(spun_ / 2 + kFewestPauses, kMostPauses);
+  const std::uint32_t pauses =
+      pace == RingPace::kStream ? kStreamPauses : std::min(spun_ / 2 + kFewestPauses, kMostPauses);
   for (std::uint32_t i = 0; i < pauses; ++i) _mm_pause();
   spun_ += pauses;
   return true;

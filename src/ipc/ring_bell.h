@@ -21,6 +21,25 @@ inline void ring(RingBell& bell) {
   if (bell.parked.load(std::memory_order_seq_cst) != 0) ring_parked(bell);
 }
 
+/// The same after a plain store, by a lone user of a side of a ring: see MessageRing::see_solo_users().
+void fence_and_ring(RingBell& bell);
+inline void ring_alone(RingBell& bell) {
+  // In this order.
+  const BellFences fences(bell.fences.load(std::memory_order_seq_cst));
+  const std::uint32_t parked = bell.parked.load(std::memory_order_seq_cst);
+  if (fences.are_asked_for() || parked != 0) [[unlikely]]
+    fence_and_ring(bell);
+}
+
+/// What was waited for came without sleep: lone users need make no barriers.
+void end_fences(RingBell& bell);
+
+/// How long a thread that spins lets the other side go on between two looks.
+enum class RingPace {
+  kAnswer,  ///< One message is waited for: its sender should not be disturbed, but not be left alone for long either.
+  kStream,  ///< Many follow each other: one side that keeps at the other's heels takes its cache lines away each time.
+};
+
 /// How a thread waits for a bell: spins while the other side runs on another CPU and this has paid lately, then sleeps.
 class RingWaiter {
  public:
@@ -30,7 +49,7 @@ class RingWaiter {
   RingWaiter& operator=(const RingWaiter&) = delete;
 
   /// Spins a little longer than before; false when it is time to sleep. `budget` is what this kind of wait has learned.
-  bool spin(std::atomic<std::uint32_t>& budget);
+  bool spin(std::atomic<std::uint32_t>& budget, RingPace pace = RingPace::kAnswer);
   /// What was waited for came while spinning: it pays.
   static void note_success(std::atomic<std::uint32_t>& budget);
 

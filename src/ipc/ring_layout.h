@@ -73,6 +73,31 @@ struct alignas(64) RingBell {
   std::atomic<std::uint32_t> rung;    ///< Futex.
   std::atomic<std::uint32_t> parked;  ///< 1: somebody may sleep here.
   std::atomic<std::uint32_t> cpu;     ///< From which it was rung last, plus one.
+  std::atomic<std::uint32_t> fences;  ///< BellFences: of those that ring it, as lone users of their side.
+};
+
+/// Whether lone users of a side make a barrier between their store and the look at the bell, so that those who go to
+/// sleep need none for them: it pays where sleeps are frequent. Each time that it begins has a number.
+class BellFences {
+ public:
+  explicit constexpr BellFences(std::uint32_t word) : word_(word) {}
+
+  constexpr std::uint32_t word() const { return word_; }
+  /// Lone users that look at it now make one.
+  constexpr bool are_asked_for() const { return (word_ & 3) != kNone; }
+  /// And those that looked before are done.
+  constexpr bool are_made() const { return (word_ & 3) == kMade; }
+
+  constexpr BellFences asked_for_again() const { return BellFences(((word_ >> 2) + 1) << 2 | kAsked); }
+  constexpr BellFences made() const { return BellFences((word_ & ~std::uint32_t{3}) | kMade); }
+  constexpr BellFences ended() const { return BellFences(word_ & ~std::uint32_t{3}); }
+
+ private:
+  static constexpr std::uint32_t kNone = 0;
+  static constexpr std::uint32_t kAsked = 1;
+  static constexpr std::uint32_t kMade = 2;
+
+  std::uint32_t word_;
 };
 
 /// Where one puts, or takes.

@@ -97,14 +97,29 @@ bool MessageRing::share(RingSide& side) {
   return change_user(side, RingUser::kEverybody) == Access::kShared;
 }
 
-void MessageRing::see_solo_users() const {
-  if (!has_words_) return;
-  for (const RingSide* side : {&header_->put, &header_->get}) {
-    const std::uint64_t user = side->user.load(std::memory_order_seq_cst);
-    if (user == RingUser::kNobody || user == RingUser::kEverybody) continue;
-    heavy_barrier();
-    return;
-  }
+std::uint64_t MessageRing::count_over(const RingSide& side) const {
+  const std::uint64_t user = side.user.load(std::memory_order_relaxed);
+  const bool is_alone = user != RingUser::kNobody && user != RingUser::kEverybody;
+  const RingPosition at{(is_alone ? side.alone[RingUser::turn_of(user) % RingSide::kMostUsers] : side.hint)
+                            .load(std::memory_order_relaxed)};
+  return at.lap() * capacity_ + at.index();
+}
+
+void MessageRing::see_solo_users(RingBell& bell) const {
+  if (!has_words_ || &bell == &header_->done) return;
+  const RingSide& side = &bell == &header_->not_full ? header_->get : header_->put;
+  const std::uint64_t user = side.user.load(std::memory_order_seq_cst);
+  if (user == RingUser::kNobody || user == RingUser::kEverybody) return;
+  std::uint32_t before = bell.fences.load(std::memory_order_seq_cst);
+  // Who rings looks at `fences` before `parked`. So if it finds that they have ended since, it finds `parked`, too.
+  if (BellFences(before).are_made()) return;
+  const BellFences asked = BellFences(before).asked_for_again();
+  std::uint32_t word = asked.word();
+  bell.fences.compare_exchange_strong(before, word, std::memory_order_seq_cst);
+  RETINUE_CRASH_POINT();
+  heavy_barrier();
+  RETINUE_CRASH_POINT();
+  bell.fences.compare_exchange_strong(word, asked.made().word(), std::memory_order_seq_cst);
 }
 
 }  // namespace retinue

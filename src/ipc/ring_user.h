@@ -30,6 +30,11 @@ class RingUser {
     return known.self;
   }
 
+  /// Whether `user`, who may have a turn, is the calling thread; false also where that has not called self() yet.
+  static bool is_self(const JobMemory& memory, std::uint64_t user) {
+    return (user & ~kTurns) == known.self && known.memory == &memory && known.slot == memory.own_slot();
+  }
+
   /// Whether the thread cannot run any more.
   static bool is_gone(const JobMemory& memory, std::uint64_t user);
 
@@ -42,7 +47,8 @@ class RingUser {
   };
   static void know(const JobMemory& memory);
 
-  static thread_local constinit Known known;
+  /// Found without a call, which position-independent code would else make for it at every message.
+  [[gnu::tls_model("initial-exec")]] static thread_local constinit Known known;
 };
 
 }  // namespace retinue

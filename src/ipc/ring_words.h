@@ -11,7 +11,7 @@ namespace retinue {
 inline bool MessageRing::put_word_alone(std::uint64_t message) {
   RingSide& side = header_->put;
   const std::uint64_t user = side.user.load(std::memory_order_acquire);
-  if ((user & ~RingUser::kTurns) != RingUser::self(memory_) || is_closed()) return false;
+  if (!RingUser::is_self(memory_, user) || is_closed()) return false;
   std::atomic<std::uint64_t>& position = side.alone[RingUser::turn_of(user)];
   const RingPosition at{position.load(std::memory_order_relaxed)};
   const SlotState empty(at.lap(), SlotPhase::kEmpty);
@@ -26,7 +26,7 @@ inline bool MessageRing::put_word_alone(std::uint64_t message) {
     position.store(at.value, std::memory_order_release);
     return false;
   }
-  prefetch(next);
+  prefetch(slot, next);
   slot.word.store(message, std::memory_order_relaxed);
   RETINUE_CRASH_POINT();
   slot.state.store(empty.with(SlotPhase::kFull).word(), std::memory_order_release);
@@ -38,7 +38,7 @@ inline bool MessageRing::put_word_alone(std::uint64_t message) {
 inline bool MessageRing::take_word_alone(std::uint64_t& message) {
   RingSide& side = header_->get;
   const std::uint64_t user = side.user.load(std::memory_order_acquire);
-  if ((user & ~RingUser::kTurns) != RingUser::self(memory_)) return false;
+  if (!RingUser::is_self(memory_, user)) return false;
   std::atomic<std::uint64_t>& position = side.alone[RingUser::turn_of(user)];
   const RingPosition at{position.load(std::memory_order_relaxed)};
   const SlotState full(at.lap(), SlotPhase::kFull);
@@ -53,7 +53,7 @@ inline bool MessageRing::take_word_alone(std::uint64_t& message) {
     position.store(at.value, std::memory_order_release);
     return false;
   }
-  prefetch(next);
+  prefetch(slot, next);
   message = slot.word.load(std::memory_order_relaxed);
   RETINUE_CRASH_POINT();
   slot.state.store(full.emptied().word(), std::memory_order_release);

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "ipc/job_layout.h"
-#include "retinue/ipc/queue.h"
+#include "ring_scenes.h"
 
 namespace retinue {
 
@@ -34,48 +34,6 @@ void crash_here() {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// What the victim had done when it died, in shared memory.
-struct Progress {
-  std::atomic<int> put;
-  std::atomic<int> got;
-  std::atomic<int> done;
-  std::atomic<int> closed;
-};
-
-/// Messages of three kinds: words; what fits a slot; what needs a block.
-struct WordMessage {
-  using Type = int;
-  static int of(int id) { return id; }
-  static int id(int message) { return message; }
-};
-template <std::size_t count>
-struct RowMessage {
-  using Type = std::vector<int>;
-  static std::vector<int> of(int id) { return std::vector<int>(count, id); }
-  static int id(const std::vector<int>& message) {
-    EXPECT_EQ(message, of(message.at(0)));
-    return message.at(0);
-  }
-};
-using WideMessage = RowMessage<3>;
-using LongMessage = RowMessage<1000>;
-
-constexpr int kFirstOfVictim = 1;
-constexpr int kFirstOfParent = 101;
-
-template <class M>
-using QueueOf = Queue<typename M::Type>;
-
-/// What the victim does, on a queue in which the parent has put `before` messages.
-template <class M>
-struct Scene {
-  QueueOptions options;
-  int before;
-  std::function<void(QueueOf<M>&, Progress&)> act;
-  /// Messages that it puts or gets with one call.
-  int at_once = 1;
-};
 
 class RingCrashTest : public testing::Test {
  protected:
@@ -191,31 +149,6 @@ class RingCrashTest : public testing::Test {
   bool is_joinable_ = false;
 };
 
-template <class M>
-void put_three(QueueOf<M>& queue, Progress& progress) {
-  for (int i = 0; i < 3; ++i) {
-    queue.try_put(M::of(kFirstOfVictim + i));
-    ++progress.put;
-  }
-}
-
-template <class M>
-void get_three(QueueOf<M>& queue, Progress& progress) {
-  for (int i = 0; i < 3; ++i) {
-    queue.try_get();
-    ++progress.got;
-  }
-}
-
-template <class M>
-void do_three_tasks(QueueOf<M>& queue, Progress& progress) {
-  get_three<M>(queue, progress);
-  for (int i = 0; i < 3; ++i) {
-    queue.task_done();
-    ++progress.done;
-  }
-}
-
 TEST_F(RingCrashTest, ProducerIsKilledAnywhere) {
   EXPECT_GE(sweep<WordMessage>({{.capacity = 5}, 2, put_three<WordMessage>}), 6);
   EXPECT_GE(sweep<WideMessage>({{.capacity = 5}, 2, put_three<WideMessage>}), 9);
@@ -248,6 +181,40 @@ TEST_F(RingCrashTest, BatchesAreKilledAnywhere) {
     progress.got += static_cast<int>(queue.get_many(3, 0ns).size());
   };
   EXPECT_GE(sweep<WideMessage>({{.capacity = 4}, 4, get, 3}), 9);
+}
+
+TEST_F(RingCrashTest, SleeperIsKilledAnywhere) {
+  const auto sleep = [](Queue<int>& queue, Progress& progress) {
+    queue.try_get();
+    ++progress.got;
+    queue.get(1ms);  // Nothing is left.
+  };
+  // The parent is a lone user of its side, who makes no barriers unless it is asked to.
+  EXPECT_GE(sweep<WordMessage>({{.capacity = 4}, 1, sleep}), 7);
+}
+
+TEST_F(RingCrashTest, FencesThatADeadSleeperAskedForAreAskedForAgain) {
+  Queue<int> queue(memory_, {.capacity = 4});
+  queue.put(1);  // From here on this thread is alone on the side of those that put.
+  const MessageRing ring(*memory_, detail::encode_value(queue).references.at(0).handle());
+  RingBell& bell = ring.header().not_empty;
+  const BellFences of_the_dead = BellFences(0).asked_for_again();
+  bell.fences.store(of_the_dead.word());
+  EXPECT_TRUE(of_the_dead.are_asked_for());
+  EXPECT_FALSE(of_the_dead.are_made());
+
+  ring.see_solo_users(bell);
+  const BellFences made = of_the_dead.asked_for_again().made();
+  EXPECT_EQ(bell.fences.load(), made.word());
+  EXPECT_TRUE(made.are_asked_for() && made.are_made());
+  ring.see_solo_users(bell);
+  EXPECT_EQ(bell.fences.load(), made.word()) << "they are made as long as nobody ends them";
+
+  end_fences(bell);
+  EXPECT_FALSE(BellFences(bell.fences.load()).are_asked_for());
+  ring.see_solo_users(bell);
+  EXPECT_EQ(bell.fences.load(), made.asked_for_again().made().word()) << "each time has a number of its own";
+  EXPECT_EQ(queue.get(), 1);
 }
 
 TEST_F(RingCrashTest, CloserIsKilledAnywhere) {

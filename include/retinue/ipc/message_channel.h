@@ -59,7 +59,11 @@ class MessageChannel {
 
   const SharedBlock& block() const noexcept;
 
-  bool put_word(std::uint64_t word, Time timeout);
+  /// Only where this thread is known to be the only one that puts, and there is room: else false.
+  bool put_word_at_once(std::uint64_t word);
+  bool put_word(std::uint64_t word, Time timeout) {
+    return put_word_at_once(word) || put_words({&word, 1}, timeout) == 1;
+  }
   /// Only where this thread is known to be the only one that takes, and a word is there: else false.
   bool take_word_at_once(std::uint64_t& word);
   /// Returns how many were put in time.
