@@ -26,29 +26,29 @@ namespace detail {
 class SyncHandle {
  public:
   /// False for a default-made one.
-  explicit operator bool() const noexcept { return static_cast<bool>(block_); }
-  friend bool operator==(const SyncHandle& a, const SyncHandle& b) noexcept { return a.block_ == b.block_; }
+  explicit operator bool() const noexcept { return static_cast<bool>(block); }
+  friend bool operator==(const SyncHandle& a, const SyncHandle& b) noexcept { return a.block == b.block; }
 
   template <class Archive>
   void save(Archive& archive) const {
-    archive(block_);
+    archive(block);
   }
   /// Errors: UsageError where an object of another kind arrives.
   template <class Archive>
   void load(Archive& archive) {
-    SharedBlock block;
-    archive(block);
-    check(block);
-    block_ = std::move(block);
+    SharedBlock arrived;
+    archive(arrived);
+    check(arrived);
+    block = std::move(arrived);
   }
 
  protected:
   explicit SyncHandle(SyncKind kind) noexcept : kind_(kind) {}
 
-  SharedBlock block_;
+  SharedBlock block;
 
  private:
-  void check(const SharedBlock& block) const;
+  void check(const SharedBlock& arrived) const;
 
   SyncKind kind_;
 };
