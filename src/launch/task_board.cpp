@@ -1,5 +1,7 @@
 #include "launch/task_board.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <new>
 #include <span>
@@ -92,8 +94,15 @@ void TaskBoard::store_arguments(TaskRecord& record, const detail::Encoded& argum
   parcel.let_go();
 }
 
+std::string_view TaskBoard::bytes_in_room(const TaskRecord& record) {
+  if (record.bytes > TaskRecord::kRoomBytes)
+    throw UsageError(fmt::format("a task of {} bytes in {} bytes: job memory was overwritten", record.bytes,
+                                 TaskRecord::kRoomBytes));
+  return {reinterpret_cast<const char*>(record.room), record.bytes};
+}
+
 std::string_view TaskBoard::arguments_of(const TaskRecord& record) const {
-  return record.bytes == TaskRecord::kInParcel ? parcel_bytes(*memory_, record.arguments) : result_in_room(record);
+  return record.bytes == TaskRecord::kInParcel ? parcel_bytes(*memory_, record.arguments) : bytes_in_room(record);
 }
 
 void TaskBoard::store_result(TaskRecord& record, const detail::Encoded& result) const {

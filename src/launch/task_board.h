@@ -122,11 +122,9 @@ class TaskBoard {
   void store_arguments(TaskRecord& record, const detail::Encoded& arguments) const;
   /// The same for what comes back. Only in the process that has the task in hand.
   void store_result(TaskRecord& record, const detail::Encoded& result) const;
-  /// Where they lie.
+  /// Where they lie. Errors: UsageError, as of the next, where job memory was overwritten.
   std::string_view arguments_of(const TaskRecord& record) const;
-  std::string_view result_in_room(const TaskRecord& record) const {
-    return {reinterpret_cast<const char*>(record.room), record.bytes};
-  }
+  static std::string_view bytes_in_room(const TaskRecord& record);
   /// Frees what the board holds for the record; a process that ran it must be done with it, or dead.
   void drop_parcels(TaskRecord& record) const;
 

@@ -121,7 +121,7 @@ void TaskDesk::take_in(std::uint32_t index, TaskState state) {
     if (record.bytes == TaskRecord::kInParcel) {
       task.parcel = SharedBlock::hold(memory_, record.result);
     } else {
-      task.result = board_.result_in_room(record);
+      task.result = TaskBoard::bytes_in_room(record);
     }
     if (state.phase() == Phase::kRaised) {
       TaskReport report;
