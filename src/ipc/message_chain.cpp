@@ -137,6 +137,21 @@ MessageChain::MessageChain(JobMemory& memory, const BlockHandle& block)
     throw UsageError(fmt::format("the block at offset {} of job memory is no SimpleQueue", block.offset));
 }
 
+/// Null for 0. Errors: UsageError where none can be.
+ChainSegment* MessageChain::segment(std::uint64_t offset) const {
+  if (offset == 0) return nullptr;
+  const std::uint64_t capacity = memory_.capacity_bytes();
+  auto* const segment = memory_.at<ChainSegment>(offset);
+  const bool is_one = offset % alignof(ChainSegment) == 0 && offset <= capacity - sizeof(ChainSegment) &&
+                      segment->room_bytes <= capacity - sizeof(ChainSegment) - offset;
+  if (!is_one) throw_overwritten();
+  return segment;
+}
+
+void MessageChain::throw_overwritten() const {
+  throw UsageError(fmt::format("the SimpleQueue at offset {} of job memory was overwritten", block_.offset));
+}
+
 /// To be said before the block comes into the chain or leaves it: repair() asks the chain which it was.
 void MessageChain::doubt(const BlockHandle& block) {
   header_->doubtful = block;
@@ -243,8 +258,7 @@ MessageChain::Record& MessageChain::record_at(const ChainSegment& segment, std::
   const bool is_one = end <= segment.room_bytes && position + sizeof(Record) <= end &&
                       (record->bytes == Record::kInParcel || record->bytes <= kMostBytes) &&
                       record_bytes(record->content_bytes()) <= end - position;
-  if (!is_one)
-    throw UsageError(fmt::format("the SimpleQueue at offset {} of job memory was overwritten", block_.offset));
+  if (!is_one) throw_overwritten();
   return *record;
 }
 

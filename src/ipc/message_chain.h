@@ -101,7 +101,8 @@ class MessageChain {
   class Locked;
   struct Record;
 
-  ChainSegment* segment(std::uint64_t offset) const { return offset == 0 ? nullptr : memory_.at<ChainSegment>(offset); }
+  ChainSegment* segment(std::uint64_t offset) const;
+  [[noreturn]] void throw_overwritten() const;
   std::byte* make_room(std::uint64_t bytes);
   void add_segment(std::uint64_t room_bytes);
   void commit_put(std::uint64_t bytes);

@@ -109,8 +109,9 @@ void enter_guest_slot(JobMemory& memory, std::uint32_t index) {
 }
 
 bool is_guest_slot(const JobMemory& memory, std::uint32_t index) {
-  return index > kGuardianSlot && index < kMaxProcesses &&
-         memory.header().processes[index].context == ProcessSlot::kNoContext;
+  if (index <= kGuardianSlot || index >= kMaxProcesses) return false;
+  const ProcessSlot& slot = memory.header().processes[index];
+  return slot.context == ProcessSlot::kNoContext && slot.abandoned_in == 0;
 }
 
 void free_process_slot(JobMemory& memory, std::uint32_t index) {
