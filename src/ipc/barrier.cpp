@@ -228,36 +228,36 @@ int Barrier::Impl::wait(const Action& action, JobDeadline deadline) {
 Barrier::Barrier(const std::shared_ptr<JobMemory>& memory, int parties) : Barrier() {
   if (parties < 1 || parties > kMostParties)
     throw UsageError(fmt::format("a Barrier for {} parties: it must be 1 to {}", parties, kMostParties));
-  block = make_sync_block(memory, SyncKind::kBarrier, sizeof(BarrierState));
-  auto& state = *reinterpret_cast<BarrierState*>(block.data());
+  block_ = make_sync_block(memory, SyncKind::kBarrier, sizeof(BarrierState));
+  auto& state = *reinterpret_cast<BarrierState*>(block_.data());
   state.mutex.init();
   state.parties = static_cast<std::uint32_t>(parties);
 }
 
 int Barrier::wait(const Action& action, Time timeout) {
-  Impl impl(block);
+  Impl impl(block_);
   return impl.wait(action, JobDeadline::after(impl.memory().header(), timeout));
 }
 
 void Barrier::reset() {
-  Impl(block).reset();
+  Impl(block_).reset();
 }
 
 void Barrier::abort() {
-  Impl(block).break_up(BreakReason::kAbort);
+  Impl(block_).break_up(BreakReason::kAbort);
 }
 
 int Barrier::parties() const {
-  return static_cast<int>(Impl(block).state().parties);
+  return static_cast<int>(Impl(block_).state().parties);
 }
 
 int Barrier::n_waiting() const {
-  const Impl impl(block);
+  const Impl impl(block_);
   return impl.state().phase.load(std::memory_order_acquire) == BarrierPhase::kBroken ? 0 : impl.count_waiting();
 }
 
 bool Barrier::broken() const {
-  return Impl(block).state().phase.load(std::memory_order_acquire) == BarrierPhase::kBroken;
+  return Impl(block_).state().phase.load(std::memory_order_acquire) == BarrierPhase::kBroken;
 }
 
 }  // namespace retinue

@@ -28,11 +28,11 @@ Condition::Condition(const RLock& lock) : Condition() {
 
 void Condition::make_state() {
   static_cast<void>(base_lock().locked());  // Throws where there is none.
-  block = make_sync_block(base_lock().block.memory(), SyncKind::kCondition, sizeof(ConditionState));
+  block_ = make_sync_block(base_lock().block_.memory(), SyncKind::kCondition, sizeof(ConditionState));
 }
 
 ConditionState& Condition::held_state(const char* operation) {
-  auto& state = sync_state<ConditionState>(block, "Condition");
+  auto& state = sync_state<ConditionState>(block_, "Condition");
   if (!base_lock().is_held_here())
     throw UsageError(
         fmt::format("Condition::{}: the calling thread does not hold the lock: acquire it first", operation));
@@ -45,7 +45,7 @@ void Condition::unlock() noexcept {
 
 bool Condition::wait(Time timeout) {
   ConditionState& state = held_state("wait");
-  const std::shared_ptr<JobMemory> memory = block.memory();
+  const std::shared_ptr<JobMemory> memory = block_.memory();
   WaitList waiters(*memory, state.waiters);
   waiters.pass_on_wakeups_of_the_dead();  // Their places may be needed.
   const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
@@ -74,19 +74,19 @@ bool Condition::wait(Time timeout) {
 
 void Condition::notify(std::uint32_t count) {
   ConditionState& state = held_state("notify");
-  const std::shared_ptr<JobMemory> memory = block.memory();
+  const std::shared_ptr<JobMemory> memory = block_.memory();
   WaitList waiters(*memory, state.waiters);
   while (count-- > 0 && waiters.wake_oldest()) continue;
 }
 
 Condition::Time Condition::end_after(Time timeout) const {
-  if (!block || timeout == Time::max()) return Time::max();
-  const Time now = job_now(block.memory()->header());
+  if (!block_ || timeout == Time::max()) return Time::max();
+  const Time now = job_now(block_.memory()->header());
   return timeout > Time::max() - now ? Time::max() : now + timeout;
 }
 
 Condition::Time Condition::left_until(Time end) const {
-  return end == Time::max() ? end : end - job_now(block.memory()->header());
+  return end == Time::max() ? end : end - job_now(block_.memory()->header());
 }
 
 }  // namespace retinue

@@ -24,12 +24,12 @@ bool change(EventState& state, bool to_set) {
 
 Event Event::create(const std::shared_ptr<JobMemory>& memory) {
   Event event;
-  event.block = make_sync_block(memory, SyncKind::kEvent, sizeof(EventState));
+  event.block_ = make_sync_block(memory, SyncKind::kEvent, sizeof(EventState));
   return event;
 }
 
 EventState& Event::state() const {
-  return sync_state<EventState>(block, "Event");
+  return sync_state<EventState>(block_, "Event");
 }
 
 void Event::set() {
@@ -51,7 +51,7 @@ bool Event::is_set() const {
 
 bool Event::wait(Time timeout) const {
   EventState& state = this->state();
-  const std::shared_ptr<JobMemory> memory = block.memory();
+  const std::shared_ptr<JobMemory> memory = block_.memory();
   const std::uint32_t before = state.changes.load(std::memory_order_acquire);
   const auto attempt = [&] {
     const std::uint32_t now = state.changes.load(std::memory_order_seq_cst);

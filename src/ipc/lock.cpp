@@ -67,24 +67,24 @@ SharedBlock make_lock(const std::shared_ptr<JobMemory>& memory, SyncKind kind) {
 
 Lock Lock::create(const std::shared_ptr<JobMemory>& memory) {
   Lock lock;
-  lock.block = make_lock(memory, SyncKind::kLock);
+  lock.block_ = make_lock(memory, SyncKind::kLock);
   return lock;
 }
 
 RLock RLock::create(const std::shared_ptr<JobMemory>& memory) {
   RLock lock;
-  lock.block = make_lock(memory, SyncKind::kRLock);
+  lock.block_ = make_lock(memory, SyncKind::kRLock);
   return lock;
 }
 
 RLock RLock::lay_out(const SharedBlock& block) {
   RLock lock;
-  lock.block = lay_out_lock(block, SyncKind::kRLock);
+  lock.block_ = lay_out_lock(block, SyncKind::kRLock);
   return lock;
 }
 
 LockState& BasicLock::state() const {
-  return sync_state<LockState>(block, "lock");
+  return sync_state<LockState>(block_, "lock");
 }
 
 bool BasicLock::acquire(Time timeout) {
@@ -105,7 +105,7 @@ bool BasicLock::acquire(Time timeout) {
 }
 
 bool BasicLock::wait(LockState& state, Time timeout) {
-  const std::shared_ptr<JobMemory> memory = block.memory();
+  const std::shared_ptr<JobMemory> memory = block_.memory();
   const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
   spin_for(state);
   for (;;) {
@@ -129,7 +129,7 @@ void BasicLock::note_taken(LockState& state, bool from_the_dead) {
   RETINUE_CRASH_POINT();
   state.death_to_tell = 0;
   RETINUE_CRASH_POINT();
-  new (state.keep) SharedBlock(block);
+  new (state.keep) SharedBlock(block_);
 }
 
 void BasicLock::give_back(LockState& state) {
@@ -149,7 +149,7 @@ void BasicLock::release() {
 }
 
 void BasicLock::unlock() noexcept {
-  if (!block || !is_held_here()) return;
+  if (!block_ || !is_held_here()) return;
   LockState& state = this->state();
   if (--state.depth == 0) give_back(state);
 }

@@ -10,19 +10,19 @@ namespace retinue {
 
 Semaphore::Semaphore(SyncKind kind, const std::shared_ptr<JobMemory>& memory, std::uint32_t value) : Semaphore(kind) {
   if (value > kMostValue) throw UsageError(fmt::format("a Semaphore of {}: at most {}", value, kMostValue));
-  block = make_sync_block(memory, kind, sizeof(SemaphoreState));
+  block_ = make_sync_block(memory, kind, sizeof(SemaphoreState));
   auto& state = this->state();
   state.most = kind == SyncKind::kBoundedSemaphore ? value : kMostValue;
   state.value.store(value, std::memory_order_release);
 }
 
 SemaphoreState& Semaphore::state() const {
-  return sync_state<SemaphoreState>(block, "Semaphore");
+  return sync_state<SemaphoreState>(block_, "Semaphore");
 }
 
 bool Semaphore::acquire(Time timeout) {
   SemaphoreState& state = this->state();
-  const std::shared_ptr<JobMemory> memory = block.memory();
+  const std::shared_ptr<JobMemory> memory = block_.memory();
   const auto attempt = [&] {
     std::uint32_t value = state.value.load(std::memory_order_seq_cst);
     while (value != 0)

@@ -52,8 +52,8 @@ void check_sync_block(const SharedBlock& block, SyncKind kind) {
                                is_one ? name_of(header->kind) : "something else", name_of(kind)));
 }
 
-void detail::SyncHandle::check(const SharedBlock& arrived) const {
-  if (arrived) check_sync_block(arrived, kind_);
+void detail::SyncHandle::check(const SharedBlock& block) const {
+  if (block) check_sync_block(block, kind_);
 }
 
 void throw_no_sync_object(const char* object) {

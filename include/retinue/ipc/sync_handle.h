@@ -26,29 +26,29 @@ namespace detail {
 class SyncHandle {
  public:
   /// False for a default-made one.
-  explicit operator bool() const noexcept { return static_cast<bool>(block); }
-  friend bool operator==(const SyncHandle& a, const SyncHandle& b) noexcept { return a.block == b.block; }
+  explicit operator bool() const noexcept { return static_cast<bool>(block_); }
+  friend bool operator==(const SyncHandle& a, const SyncHandle& b) noexcept { return a.block_ == b.block_; }
 
   template <class Archive>
   void save(Archive& archive) const {
-    archive(block);
+    archive(block_);
   }
   /// Errors: UsageError where an object of another kind arrives.
   template <class Archive>
   void load(Archive& archive) {
-    SharedBlock arrived;
-    archive(arrived);
-    check(arrived);
-    block = std::move(arrived);
+    SharedBlock block;
+    archive(block);
+    check(block);
+    block_ = std::move(block);
   }
 
  protected:
   explicit SyncHandle(SyncKind kind) noexcept : kind_(kind) {}
 
-  SharedBlock block;
+  SharedBlock block_;
 
  private:
-  void check(const SharedBlock& arrived) const;
+  void check(const SharedBlock& block) const;
 
   SyncKind kind_;
 };
