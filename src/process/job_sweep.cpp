@@ -112,9 +112,12 @@ void sweep_job(const JobMemory& memory) {
   const Deadline deadline = Deadline::after(kSweepTime);
   const Sweep sweep(memory);
   // Again and again, since the dying may still fork.
-  for (auto killed = sweep.kill_all(); !killed.empty() && !deadline.passed(); killed = sweep.kill_all())
+  for (;;) {
+    const std::vector<FileDescriptor> killed = sweep.kill_all();  // Closed before the next ones are opened.
+    if (killed.empty() || deadline.passed()) return;
     for (const FileDescriptor& pidfd : killed)
       wait_for_exit(pidfd.get(), std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left(kSweepTime)));
+  }
 }
 
 }  // namespace retinue

@@ -78,6 +78,7 @@ TEST(OddEnd, AProgramWithoutDescriptorsSeesOrphansOfADeadGuardian) {
 #endif
   const std::string text = end_of("program without descriptors");
   EXPECT_NE(text.find("guardian"), std::string::npos) << text;
+  EXPECT_EQ(text.find("ulimit"), std::string::npos) << text;
   EXPECT_TRUE(text.ends_with("\nok\n")) << text;
 }
 
