@@ -9,6 +9,7 @@
 #include "collective/report.h"
 #include "collective/select.h"
 #include "ipc/process_table.h"
+#include "os/cpu_relax.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 
@@ -171,7 +172,7 @@ void Session::fail_poisoned() {
   const Poison& poison = board_.header().poison;
   // Written within microseconds, unless its writer was killed meanwhile.
   const Deadline deadline = Deadline::after(std::chrono::milliseconds(100));
-  while (poison.state.load(std::memory_order_acquire) != Poison::kWritten && !deadline.passed()) _mm_pause();
+  while (poison.state.load(std::memory_order_acquire) != Poison::kWritten && !deadline.passed()) cpu_relax();
   if (poison.state.load(std::memory_order_acquire) != Poison::kWritten)
     throw_failure(FailureKind::kPeerLost,
                   fmt::format("group \"{}\": a member died while it reported a failure", group_.name), {});

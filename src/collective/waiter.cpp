@@ -9,6 +9,7 @@
 #include "collective/rendezvous.h"
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
+#include "os/cpu_relax.h"
 #include "os/futex.h"
 
 namespace retinue {
@@ -79,7 +80,7 @@ bool Waiter::spin(const WordSet& words, std::uint64_t target, std::chrono::nanos
   const auto end = Clock::now() + budget;
   do {
     for (int i = 0; i < 16; ++i) {
-      _mm_pause();
+      cpu_relax();
       if (advance(words, target, late)) return true;
     }
   } while (Clock::now() < end);
@@ -157,7 +158,7 @@ Waiter::Outcome Waiter::wait_by_policy(const WordSet& words, std::uint64_t targe
     } else if (yields) {
       yield_and_time();
     } else {
-      for (int i = 0; i < kSpinsPerLook && !advance(words, target, late); ++i) _mm_pause();
+      for (int i = 0; i < kSpinsPerLook && !advance(words, target, late); ++i) cpu_relax();
       if (late == words.last) return Outcome::kArrived;
     }
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <immintrin.h>
 
 #include <atomic>
 #include <chrono>
@@ -9,6 +8,7 @@
 
 #include "collective/board.h"
 #include "ipc/job_clock.h"
+#include "os/cpu_relax.h"
 
 namespace retinue {
 
@@ -43,7 +43,7 @@ class Waiter {
     int late = words.first;
     for (int spins = 0; spins <= eager_spins_; ++spins) {
       if (advance(words, target, late)) return Outcome::kArrived;
-      _mm_pause();
+      cpu_relax();
     }
     return wait_long(words, target, late);
   }

@@ -26,6 +26,16 @@ std::atomic<int>& known_pid() {
   return pid;
 }
 
+/// Of all that this process holds, that block. Without the table's lock: a block that is held stays what it is.
+template <class Holds>
+Holds* find_held(std::vector<Holds>& all, const BlockTable& table, const BlockHandle& handle) {
+  if (handle.index >= all.size()) return nullptr;
+  Holds& holds = all[handle.index];
+  const bool is_held = holds.count != 0 && holds.generation == handle.generation &&
+                       is_handle_of(table, table.descriptors[handle.index], handle);
+  return is_held ? &holds : nullptr;
+}
+
 }  // namespace
 
 void JobMemory::set_own_slot(std::uint32_t process_slot) {
@@ -59,6 +69,10 @@ void JobMemory::retain(const BlockHandle& handle) {
   check_process("retain");
   const std::uint64_t bit = owner_bit(own_slot());
   const std::lock_guard counting(holds_mutex_);
+  if (Holds* const held = find_held(holds_, header().blocks, handle)) {
+    ++held->count;
+    return;
+  }
   const LockedBlocks blocks(*this);
   RETINUE_CRASH_POINT();
   blocks.alive(handle, "retain").owners[own_slot() / 64].fetch_or(bit, std::memory_order_relaxed);
@@ -70,6 +84,10 @@ void JobMemory::release(const BlockHandle& handle) {
   if (!is_of_this_process()) return;
   const std::uint64_t bit = owner_bit(own_slot());
   const std::lock_guard counting(holds_mutex_);
+  if (Holds* const held = find_held(holds_, header().blocks, handle); held != nullptr && held->count > 1) {
+    --held->count;
+    return;
+  }
   const LockedBlocks blocks(*this);
   BlockDescriptor& block = blocks.alive(handle, "release");
   std::uint32_t& holds = holds_of(handle.index, handle.generation);

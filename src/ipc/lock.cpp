@@ -1,7 +1,6 @@
 #include "retinue/ipc/lock.h"
 
 #include <fmt/format.h>
-#include <immintrin.h>
 #include <sched.h>
 
 #include <new>
@@ -34,7 +33,7 @@ const char* name_of(const LockState& state) {
 /// Until it seems to be free, if its holder runs elsewhere: it may be through in a moment.
 void spin_for(const LockState& state) {
   if (state.cpu.load(std::memory_order_relaxed) == this_cpu()) return;
-  for (int i = 0; i < kMostPauses && state.mutex.holder() != 0; ++i) _mm_pause();
+  state.mutex.spin_while_held(kMostPauses);
 }
 
 void sleep_a_little(const JobDeadline& deadline) {

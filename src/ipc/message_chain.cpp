@@ -1,7 +1,6 @@
 #include "ipc/message_chain.h"
 
 #include <fmt/format.h>
-#include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
@@ -33,9 +32,6 @@ namespace {
 
 constexpr std::uint64_t kFirstSegmentBytes = std::uint64_t{16} << 10;
 constexpr std::uint64_t kLargestSegmentBytes = std::uint64_t{1} << 20;
-
-/// Of 10 to 50 ns each; a wake-up by futex takes as long as some hundreds of them.
-constexpr int kMostPauses = 200;
 
 struct Span {
   std::uint32_t begin;
@@ -86,12 +82,11 @@ class MessageChain::Locked {
  public:
   /// Errors: TimeoutError, which names who stands in the way.
   explicit Locked(MessageChain& chain) : mutex_(chain.header_->mutex) {
-    spin();
     enter(chain, mutex_.lock(chain.memory_.lock_patience()));
   }
   /// Maybe not locked: is_locked() tells.
   Locked(MessageChain& chain, Time patience) : mutex_(chain.header_->mutex) {
-    spin();
+    mutex_.spin_while_held(RobustMutex::kPausesOfASleep);
     enter(chain, mutex_.try_lock(patience));
   }
   ~Locked() {
@@ -103,9 +98,6 @@ class MessageChain::Locked {
   bool is_locked() const { return is_locked_; }
 
  private:
-  void spin() const {
-    for (int i = 0; i < kMostPauses && mutex_.holder() != 0; ++i) _mm_pause();
-  }
   void enter(MessageChain& chain, RobustMutex::Result result) {
     is_locked_ = result == RobustMutex::Result::kLocked || result == RobustMutex::Result::kOwnerDied;
     const bool has_doubtful = is_locked_ && chain.header_->has_doubtful.load(std::memory_order_relaxed) != 0;

@@ -1,10 +1,10 @@
 #include "ipc/ring_bell.h"
 
-#include <immintrin.h>
 #include <sched.h>
 
 #include <algorithm>
 
+#include "os/cpu_relax.h"
 #include "os/futex.h"
 
 namespace retinue {
@@ -63,7 +63,7 @@ bool RingWaiter::spin(std::atomic<std::uint32_t>& budget, RingPace pace) {
   }
   const std::uint32_t pauses =
       pace == RingPace::kStream ? kStreamPauses : std::min(spun_ / 2 + kFewestPauses, kMostPauses);
-  for (std::uint32_t i = 0; i < pauses; ++i) _mm_pause();
+  for (std::uint32_t i = 0; i < pauses; ++i) cpu_relax();
   spun_ += pauses;
   return true;
 }

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "os/clock.h"
+#include "os/cpu_relax.h"
 #include "os/process_look.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
@@ -49,6 +50,7 @@ void RobustMutex::init_checked() {
 }
 
 RobustMutex::Result RobustMutex::lock(std::chrono::nanoseconds patience) {
+  spin_while_held(kPausesOfASleep);
   const Result result = try_lock(patience);
   if (result == Result::kLocked || result == Result::kOwnerDied) return result;
   const auto holder = static_cast<pid_t>(this->holder());
@@ -65,6 +67,10 @@ RobustMutex::Result RobustMutex::try_lock(std::chrono::nanoseconds patience) {
   if (error != EOWNERDEAD) throw SystemError("locking a lock in job memory", error);
   pthread_mutex_consistent(&mutex_);
   return Result::kOwnerDied;
+}
+
+void RobustMutex::spin_while_held(int pauses) const noexcept {
+  for (int i = 0; i < pauses && holder() != 0; ++i) cpu_relax();
 }
 
 std::uint32_t RobustMutex::holder() const noexcept {

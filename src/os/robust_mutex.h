@@ -22,6 +22,11 @@ class RobustMutex {
   [[nodiscard]] Result try_lock(std::chrono::nanoseconds patience);
   void unlock();
 
+  /// Tables are held for less time than so many pauses take, and a sleep takes longer.
+  static constexpr int kPausesOfASleep = 200;
+  /// Returns when it seems to be free, or after so many pauses.
+  void spin_while_held(int pauses) const noexcept;
+
   /// Id of the thread that holds it now, 0 when it is free.
   std::uint32_t holder() const noexcept;
   /// Whether its holder died with it and nobody has taken it since.

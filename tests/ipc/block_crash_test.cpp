@@ -126,8 +126,11 @@ TEST_F(BlockCrashTest, WhoNeedsNewMemoryIsKilledAnywhere) {
 }
 
 TEST_F(BlockCrashTest, WhoHoldsAndLetsGoIsKilledAnywhere) {
-  const SharedBlock ours = SharedBlock::allocate(memory_, 5'000);
+  SharedBlock ours = SharedBlock::allocate(memory_, 5'000);
   const BlockHandle other = ours.handle();
+  const SharedBlock message = SharedBlock::hold(memory_, store_parcel(*memory_, {"in a message"}, {ours}));
+  memory_->release(message.handle());
+  ours = SharedBlock();  // What a process holds already it holds once more without the table.
   EXPECT_GE(sweep(
                 [&] {
                   const SharedBlock held = SharedBlock::hold(memory_, other);

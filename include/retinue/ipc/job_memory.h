@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -108,8 +109,8 @@ class JobMemory {
   void set_own_slot(std::uint32_t process_slot);
   static constexpr std::chrono::seconds kLockPatience{30};
   /// How long an operation waits for another process that is in the block table; then it throws TimeoutError.
-  void set_lock_patience(std::chrono::nanoseconds patience) noexcept { lock_patience_ = patience; }
-  std::chrono::nanoseconds lock_patience() const noexcept { return lock_patience_; }
+  void set_lock_patience(std::chrono::nanoseconds patience) noexcept { lock_patience_.store(patience); }
+  std::chrono::nanoseconds lock_patience() const noexcept { return lock_patience_.load(); }
   static constexpr std::uint32_t kNoSlot = 0xffffffffu;
   /// False in a process that was forked without Retinue's knowledge: the slot is its parent's.
   bool is_of_this_process() const noexcept;
@@ -133,7 +134,7 @@ class JobMemory {
   int owner_pid_ = 0;                     ///< The process that `own_slot_` is.
   std::mutex holds_mutex_;                ///< Taken before the table's.
   std::vector<Holds> holds_;              ///< By block index: this process's.
-  std::chrono::nanoseconds lock_patience_ = kLockPatience;
+  std::atomic<std::chrono::nanoseconds> lock_patience_{kLockPatience};
 };
 
 }  // namespace retinue
