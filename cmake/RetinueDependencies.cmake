@@ -22,3 +22,13 @@ if(RETINUE_TORCH STREQUAL "AUTO" OR RETINUE_TORCH)
     message(FATAL_ERROR "RETINUE_TORCH is ${RETINUE_TORCH}, but ${RetinueTorch_REASON_FAILURE_MESSAGE}.")
   endif()
 endif()
+
+if(RETINUE_CUDA)
+  if(NOT RETINUE_HAS_TORCH)
+    message(FATAL_ERROR "RETINUE_CUDA is ON, but the torch layer, which it is for, is not built.")
+  elseif(NOT RetinueTorch_HAS_CUDA)
+    message(FATAL_ERROR "RETINUE_CUDA is ON, but LibTorch in ${RetinueTorch_ROOT_DIR} is a CPU build: name a CUDA "
+      "build by Torch_DIR, or by RETINUE_TORCH_WHEEL for scripts/bootstrap.")
+  endif()
+  find_package(CUDAToolkit REQUIRED)
+endif()

@@ -45,7 +45,8 @@ function(retinue_test_rules target)
   target_compile_definitions(${target} PRIVATE
     RETINUE_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
     RETINUE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-    RETINUE_TORCH_PYTHON="${RetinueTorch_PYTHON}")
+    RETINUE_TORCH_PYTHON="${RetinueTorch_PYTHON}"
+    $<$<BOOL:${RETINUE_CUDA}>:RETINUE_CUDA>)
 endfunction()
 
 # All tests and helper programs of tests/<room>.

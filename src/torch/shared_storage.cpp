@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -34,32 +35,35 @@ class KnownStorages {
 
   void remember(const SharedBlock& block, const c10::Storage& storage) {
     const std::lock_guard lock(mutex_);
-    Known& known = storages_[block.data()];
-    known = {block.handle().generation, storage.getWeakStorageImpl()};
-    if (storages_.size() >= next_sweep_) sweep();
+    note(block, storage);
   }
 
-  c10::Storage find_or_make(const SharedBlock& block, std::size_t bytes) {
+  c10::Storage find_or_make(const SharedBlock& block, std::size_t bytes, const std::function<c10::Storage()>& make) {
     const std::lock_guard lock(mutex_);
-    Known& known = storages_[block.data()];
+    const auto known = storages_.find(block.data());
     // Who has the storage may have given it other memory since.
-    if (known.generation == block.handle().generation)
-      if (auto storage = known.storage.lock(); storage && storage->data() == block.data() && storage->nbytes() >= bytes)
+    if (known != storages_.end() && known->second.generation == block.handle().generation)
+      if (auto storage = known->second.storage.lock();
+          storage && storage->data() == known->second.data && storage->nbytes() >= bytes)
         return c10::Storage(std::move(storage));
-    c10::Storage made(c10::Storage::use_byte_size_t(), bytes, data_of(block), /*allocator=*/nullptr,
-                      /*resizable=*/false);
-    known = {block.handle().generation, made.getWeakStorageImpl()};
-    if (storages_.size() >= next_sweep_) sweep();
+    c10::Storage made = make();
+    note(block, made);
     return made;
   }
 
  private:
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
   struct Known {
-    std::uint32_t generation = 0;
-    WeakStorage storage = WeakStorage(c10::intrusive_ptr<c10::StorageImpl>());
+    std::uint32_t generation;
+    const void* data;
+    WeakStorage storage;
   };
 
+  void note(const SharedBlock& block, const c10::Storage& storage) {
+    storages_.insert_or_assign(block.data(),
+                               Known{block.handle().generation, storage.data(), storage.getWeakStorageImpl()});
+    if (storages_.size() >= next_sweep_) sweep();
+  }
   void sweep() {
     std::erase_if(storages_, [](const auto& entry) { return entry.second.storage.use_count() == 0; });
     next_sweep_ = std::max<std::size_t>(kFirstSweep, 2 * storages_.size());
@@ -97,12 +101,23 @@ void share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>
 
 const SharedBlock& sent_block(const c10::Storage& storage) {
   const auto& block = *static_cast<const SharedBlock*>(storage.data_ptr().get_context());
-  KnownStorages::get().remember(block, storage);
+  remember_storage(block, storage);
   return block;
 }
 
 c10::Storage received_storage(const SharedBlock& block, std::size_t bytes) {
-  return KnownStorages::get().find_or_make(block, bytes);
+  return known_storage(block, bytes, [&block, bytes] {
+    return c10::Storage(c10::Storage::use_byte_size_t(), bytes, data_of(block), /*allocator=*/nullptr,
+                        /*resizable=*/false);
+  });
+}
+
+void remember_storage(const SharedBlock& block, const c10::Storage& storage) {
+  KnownStorages::get().remember(block, storage);
+}
+
+c10::Storage known_storage(const SharedBlock& block, std::size_t bytes, const std::function<c10::Storage()>& make) {
+  return KnownStorages::get().find_or_make(block, bytes, make);
 }
 
 }  // namespace retinue

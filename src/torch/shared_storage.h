@@ -4,6 +4,7 @@
 #include <c10/core/Storage.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "retinue/ipc/job_memory.h"
@@ -26,5 +27,10 @@ const SharedBlock& sent_block(const c10::Storage& storage);
 
 /// The storage on `block` in this process: the one that is there already, or a new one.
 c10::Storage received_storage(const SharedBlock& block, std::size_t bytes);
+
+/// The same two for any storage that a block stands for. Threads: `make` is called with a lock that no other process
+/// waits for.
+void remember_storage(const SharedBlock& block, const c10::Storage& storage);
+c10::Storage known_storage(const SharedBlock& block, std::size_t bytes, const std::function<c10::Storage()>& make);
 
 }  // namespace retinue

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "retinue/base/error.h"
+#include "torch/cuda_storage.h"
 #include "torch/shared_storage.h"
 
 namespace retinue {
@@ -26,6 +27,11 @@ std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
   }
   if (tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.is_nested()) return {};
   return {tensor};
+}
+
+/// A CUDA tensor's memory can be mapped by others where it lies.
+bool is_on_sent_device(const at::Tensor& tensor) {
+  return kSendsCuda && tensor.is_cuda();
 }
 
 void share_defined(std::initializer_list<at::Tensor> tensors) {
@@ -96,7 +102,8 @@ const at::Tensor& share_memory_(const at::Tensor& tensor) {
   if (parts.empty())
     throw UsageError(c10::str("share_memory_: a ", tensor.is_nested() ? "nested tensor" : "tensor", " of layout ",
                               tensor.layout(), " on ", tensor.device().str(), " has no storage that can be shared"));
-  for (const at::Tensor& part : parts) share_storage(part.storage(), JobMemory::current());
+  for (const at::Tensor& part : parts)
+    if (!is_on_sent_device(part)) share_storage(part.storage(), JobMemory::current());
   if (tensor.is_leaf() && tensor.grad().defined()) share_memory_(tensor.grad());
   return tensor;
 }
@@ -120,11 +127,17 @@ void share_memory_(torch::optim::Optimizer& optimizer) {
   }
 }
 
+void cuda_ipc_collect() {
+  if constexpr (kSendsCuda) collect_cuda_storages();
+}
+
 bool is_shared(const at::Tensor& tensor) {
   if (!tensor.defined()) return false;
   const std::vector<at::Tensor> parts = parts_of(tensor);
   return !parts.empty() && std::all_of(parts.begin(), parts.end(),
-                                       [](const at::Tensor& part) { return is_shared(part.storage().data_ptr()); });
+                                       [](const at::Tensor& part) {
+                                         return is_on_sent_device(part) || is_shared(part.storage().data_ptr());
+                                       });
 }
 
 bool is_shared(const torch::nn::Module& module) {

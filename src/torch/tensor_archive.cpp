@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "retinue/base/error.h"
+#include "torch/cuda_storage.h"
 #include "torch/shared_storage.h"
 
 namespace retinue::detail {
@@ -35,9 +36,10 @@ struct Flags {
 
 Form form_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return Form::kUndefined;
-  if (!tensor.device().is_cpu())
-    throw UsageError(c10::str("sending a tensor: it is on ", tensor.device().str(),
-                              "; this build sends CPU tensors: move it with tensor.cpu()"));
+  if (!tensor.is_cpu() && !(kSendsCuda && tensor.is_cuda()))
+    throw UsageError(c10::str("sending a tensor: it is on ", tensor.device().str(), "; this build sends ",
+                              kSendsCuda ? "tensors on CPU and CUDA" : "CPU tensors, or CUDA ones with RETINUE_CUDA=ON",
+                              ": move it with tensor.cpu()"));
   if (tensor.requires_grad() && !tensor.is_leaf())
     throw UsageError(
         "sending a tensor: it requires grad and is no leaf; the graph that it was computed by stays in its process: "
@@ -86,31 +88,54 @@ void write_place(ValueOutput& output, const at::Tensor& tensor) {
   write_sizes(output, tensor.sizes());
   write_sizes(output, tensor.strides());
   const c10::Storage& storage = tensor.storage();
-  output(tensor.storage_offset(), static_cast<std::uint64_t>(storage.nbytes()));
+  const c10::DeviceIndex device = storage.device().is_cuda() ? storage.device().index() : c10::DeviceIndex{-1};
+  output(device, tensor.storage_offset(), static_cast<std::uint64_t>(storage.nbytes()));
   if (storage.nbytes() == 0) return;
+  if constexpr (kSendsCuda)
+    if (device >= 0) return write_cuda_storage(output, storage);
   share_storage(storage, JobMemory::current());
   output(sent_block(storage));
 }
 
+/// Of `bytes` bytes at least. `device`: the index of a CUDA device, or -1 for the CPU.
+c10::Storage read_storage(ValueInput& input, c10::DeviceIndex device, std::uint64_t bytes) {
+  const bool is_on_cpu = device < 0;
+  if (!kSendsCuda && !is_on_cpu) throw UsageError("receiving a tensor: it is on CUDA: the message was not written here");
+  if (bytes == 0)
+    return is_on_cpu ? c10::Storage(c10::Storage::use_byte_size_t(), 0, allocate_shared(nullptr, 0))
+                     : c10::Storage(c10::Storage::use_byte_size_t(), 0,
+                                    c10::DataPtr(nullptr, c10::Device(c10::kCUDA, device)));
+  if constexpr (kSendsCuda)
+    if (!is_on_cpu) return read_cuda_storage(input, bytes);
+  SharedBlock block;
+  input(block);
+  if (bytes > block.bytes())
+    throw UsageError("receiving a tensor: it would reach outside its storage: the message was not written by Retinue");
+  return received_storage(block, bytes);
+}
+
 Place read_place(ValueInput& input, at::ScalarType type) {
   Place place{.sizes = read_sizes(input), .strides = read_sizes(input), .offset = 0, .storage = {}};
+  c10::DeviceIndex device = -1;
   std::uint64_t bytes = 0;
-  input(place.offset, bytes);
-  SharedBlock block;
-  if (bytes != 0) input(block);
-  const bool fits = place.strides.size() == place.sizes.size() && place.offset >= 0 && bytes <= block.bytes() &&
+  input(device, place.offset, bytes);
+  const bool fits = place.strides.size() == place.sizes.size() && place.offset >= 0 &&
                     at::detail::computeStorageNbytes(place.sizes, place.strides, c10::elementSize(type),
                                                      static_cast<std::size_t>(place.offset)) <= bytes;
   if (!fits)
     throw UsageError("receiving a tensor: it would reach outside its storage: the message was not written by Retinue");
-  place.storage = bytes != 0 ? received_storage(block, bytes)
-                             : c10::Storage(c10::Storage::use_byte_size_t(), 0, allocate_shared(nullptr, 0));
+  place.storage = read_storage(input, device, bytes);
   return place;
+}
+
+at::TensorOptions options_of(const Place& place, at::ScalarType type) {
+  return at::TensorOptions(type).device(place.storage.device());
 }
 
 at::Tensor strided(const Place& place, at::ScalarType type) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(place.storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(type));
+      c10::Storage(place.storage), c10::DispatchKeySet(options_of(place, type).computeDispatchKey()),
+      c10::scalarTypeToTypeMeta(type));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(place.sizes, place.strides, place.offset);
   return tensor;
 }
@@ -156,7 +181,7 @@ at::Tensor read_quantised(ValueInput& input, at::ScalarType type) {
   std::int64_t zero_point = 0;
   input(scale, zero_point);
   const Place place = read_place(input, type);
-  return at::_empty_affine_quantized({0}, at::TensorOptions(type), scale, zero_point)
+  return at::_empty_affine_quantized({0}, options_of(place, type), scale, zero_point)
       .set_(place.storage, place.offset, place.sizes, place.strides);
 }
 
@@ -166,7 +191,8 @@ at::Tensor read_quantised_by_channel(ValueInput& input, at::ScalarType type) {
   const at::Tensor scales = read_tensor(input);
   const at::Tensor zero_points = read_tensor(input);
   const Place place = read_place(input, type);
-  return at::_empty_per_channel_affine_quantized(place.sizes, scales, zero_points, axis, at::TensorOptions(type))
+  return at::_empty_per_channel_affine_quantized(place.sizes, scales, zero_points, axis,
+                                                options_of(place, type))
       .set_(place.storage, place.offset, place.sizes, place.strides);
 }
 

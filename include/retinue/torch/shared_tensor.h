@@ -30,7 +30,7 @@ at::Tensor shared_empty_like(const at::Tensor& tensor);
 at::Tensor shared_zeros_like(const at::Tensor& tensor);
 
 /// Moves the tensor's storage into job memory, with all views of it, and its gradient's. What is there already is left
-/// alone. Returns the tensor.
+/// alone, and so is CUDA memory, where RETINUE_CUDA=ON. Returns the tensor.
 /// Threads: none may use a tensor of that storage meanwhile.
 /// Errors: UsageError without a running `Runtime`, for an undefined tensor, and for one that job memory cannot hold
 /// (not on the CPU, opaque, nested); SharedMemoryExhausted.
@@ -43,7 +43,11 @@ void share_memory_(torch::nn::Module& module);
 /// it is not. Errors: UsageError also for an optimizer of another kind, and for LBFGS, whose state is no tensor alone.
 void share_memory_(torch::optim::Optimizer& optimizer);
 
-/// Whether the tensor's memory is job memory.
+/// Lets go of the CUDA memory that this process sent and that no other one needs any more. Happens by itself with the
+/// next tensor that is sent, and before LibTorch asks the driver for more memory. Does nothing without RETINUE_CUDA.
+void cuda_ipc_collect();
+
+/// Whether the tensor's memory is job memory, or CUDA memory that can be sent as it is.
 bool is_shared(const at::Tensor& tensor);
 /// Whether that is so of all parameters and buffers that have memory.
 bool is_shared(const torch::nn::Module& module);

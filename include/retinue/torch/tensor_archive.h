@@ -17,8 +17,15 @@
 /// tensor is the same memory, views of one storage arrive as views of one storage, and a storage that is here already
 /// is that storage. Kept are strides, offset, type, requires_grad and .grad of leaves, conjugate and negative bits,
 /// sparse and quantised layouts.
+///
+/// CUDA tensors (where RETINUE_CUDA=ON) stay where they are, and the receiver maps their memory. Work that the sender's
+/// current stream has before the tensor is sent is done before work that the receiver's current stream gets after it is
+/// received. Receivers share the memory of the one who allocated it: that process keeps it until the last of them let
+/// go or died, and must live as long; at its end it waits 5 s for them. So a rank cannot return a CUDA tensor. Who lets
+/// go waits for its current stream, and must itself have waited for others that use the tensor.
+///
 /// Errors: UsageError for a tensor that requires grad and is no leaf (detach it: a graph stays in its process), for one
-/// that is not on the CPU, and without a running `Runtime`; SharedMemoryExhausted.
+/// that is on another device, and without a running `Runtime`; SharedMemoryExhausted.
 namespace retinue::detail {
 
 void write_tensor(ValueOutput& output, const at::Tensor& tensor);

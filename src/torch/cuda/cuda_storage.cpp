@@ -1,0 +1,344 @@
+#include "torch/cuda_storage.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/util/Registry.h>
+#include <c10/util/StringUtil.h>
+#include <cuda_runtime_api.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "retinue/base/deadline.h"
+#include "retinue/base/error.h"
+#include "retinue/ipc/job_memory.h"
+#include "retinue/ipc/shared_block.h"
+#include "torch/shared_storage.h"
+
+namespace retinue {
+namespace {
+
+using c10::cuda::CUDAEvent;
+
+/// How long a process that ends waits for those that still use its memory, which ends with it.
+constexpr std::chrono::seconds kPatienceAtExit{5};
+/// The driver has some 20,000 events for processes to share; who lends more at a time waits for its stream instead.
+constexpr std::size_t kMostEvents = 1000;
+
+/// In a block of job memory.
+struct Lease {
+  std::int32_t owner;           ///< Process id.
+  std::array<char, 16> device;  ///< Its UUID: processes may number devices differently.
+  std::uint64_t offset;         ///< Of the storage in what the handle opens.
+  std::uint64_t bytes;          ///< Of the storage.
+  std::uint64_t handle_bytes;
+  char handle[];
+};
+
+std::array<char, 16> uuid_of(c10::DeviceIndex device) {
+  cudaDeviceProp properties{};
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  std::array<char, 16> uuid{};
+  static_assert(sizeof uuid == sizeof properties.uuid.bytes);
+  std::memcpy(uuid.data(), properties.uuid.bytes, sizeof uuid);
+  return uuid;
+}
+
+/// By device index.
+const std::vector<std::array<char, 16>>& all_uuids() {
+  static const auto all = [] {
+    std::vector<std::array<char, 16>> uuids;
+    for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); ++device) uuids.push_back(uuid_of(device));
+    return uuids;
+  }();
+  return all;
+}
+
+c10::DeviceIndex device_of(const Lease& lease) {
+  const auto& uuids = all_uuids();
+  for (std::size_t device = 0; device < uuids.size(); ++device)
+    if (uuids[device] == lease.device) return static_cast<c10::DeviceIndex>(device);
+  throw UsageError(c10::str("receiving a tensor: the GPU that process ", lease.owner, " sent it from is not one of the ",
+                            uuids.size(), " that this process sees: give both the same CUDA_VISIBLE_DEVICES"));
+}
+
+const Lease& lease_in(const SharedBlock& block) {
+  const auto& lease = *reinterpret_cast<const Lease*>(block.data());
+  if (block.bytes() < sizeof(Lease) || lease.handle_bytes > block.bytes() - sizeof(Lease))
+    throw UsageError("receiving a tensor: its lease is damaged: the message was not written by Retinue");
+  return lease;
+}
+
+SharedBlock make_lease(const c10::Storage& storage) {
+  c10::cuda::CUDACachingAllocator::ShareableHandle shared;
+  try {
+    shared = c10::cuda::CUDACachingAllocator::shareIpcHandle(storage.mutable_data());
+  } catch (const c10::Error& error) {
+    throw UsageError(c10::str("sending a tensor: its memory on ", storage.device().str(),
+                              " is not of LibTorch's CUDA allocator, or the driver does not share it; send "
+                              "tensor.clone(): ",
+                              error.what_without_backtrace()));
+  }
+  SharedBlock block = SharedBlock::allocate(sizeof(Lease) + shared.handle.size());
+  auto& lease = *reinterpret_cast<Lease*>(block.data());
+  lease.owner = getpid();
+  lease.device = all_uuids().at(static_cast<std::size_t>(storage.device().index()));
+  lease.offset = static_cast<std::uint64_t>(shared.offset);
+  lease.bytes = storage.nbytes();
+  lease.handle_bytes = shared.handle.size();
+  std::memcpy(lease.handle, shared.handle.data(), shared.handle.size());
+  return block;
+}
+
+/// A receiver's side of a lease.
+struct Borrowed {
+  SharedBlock lease;
+  std::shared_ptr<void> mapped;
+  c10::DeviceIndex device;
+};
+
+/// What the current stream was given is done before the owner may use the memory again.
+void give_back(void* context) {
+  const std::unique_ptr<Borrowed> borrowed(static_cast<Borrowed*>(context));
+  try {
+    const c10::cuda::CUDAGuard guard(borrowed->device);
+    c10::cuda::getCurrentCUDAStream().synchronize();
+  } catch (const c10::Error&) {
+    // The driver is shut down, as the process ends, and with it all work.
+  }
+}
+
+/// Null for a storage of this process's own.
+const Borrowed* borrowed_of(const c10::Storage& storage) {
+  const c10::DataPtr& data = storage.data_ptr();
+  return data.get_deleter() == &give_back ? static_cast<const Borrowed*>(data.get_context()) : nullptr;
+}
+
+void let_go_at_exit();
+
+/// What this process lends.
+class LentStorages {
+ public:
+  /// Never destroyed: receivers are waited for at exit, when statics may be gone.
+  static LentStorages& get() {
+    static auto* const lent = new LentStorages;
+    return *lent;
+  }
+
+  /// The lease, and the event behind which the memory is ready; none where it is ready now.
+  std::pair<SharedBlock, std::optional<cudaIpcEventHandle_t>> lend(const c10::Storage& storage) {
+    collect();
+    const std::lock_guard lending(lending_);
+    SharedBlock lease = lease_of(storage);
+    if (!lease) {
+      lease = make_lease(storage);
+      const std::lock_guard lock(mutex_);
+      lent_.insert_or_assign(storage.data(), Lent{lease.memory(), lease.handle(), storage,
+                                                  lent_.size() < kMostEvents ? std::make_unique<CUDAEvent>(kEventFlags)
+                                                                             : nullptr});
+    }
+    remember_storage(lease, storage);
+    return {lease, mark(storage)};
+  }
+
+  /// Lets this thread's current stream wait until what was lent is ready; for the owner, who gets it back.
+  void await(const c10::Storage& storage) {
+    const std::lock_guard lock(mutex_);
+    const auto lent = lent_.find(storage.data());
+    if (lent != lent_.end() && lent->second.ready) lent->second.ready->block(c10::cuda::getCurrentCUDAStream());
+  }
+
+  /// Threads: also called by LibTorch's allocator, which holds a lock of its own.
+  bool collect() {
+    std::vector<Lent> returned;  // Destroyed without the mutex, since that calls the allocator.
+    const std::lock_guard lock(mutex_);
+    for (auto each = lent_.begin(); each != lent_.end();) {
+      const auto memory = each->second.memory.lock();
+      if (memory && memory->is_held(each->second.lease)) {
+        ++each;
+      } else {
+        returned.push_back(std::move(each->second));
+        each = lent_.erase(each);
+      }
+    }
+    return !returned.empty();
+  }
+
+  std::size_t count() {
+    const std::lock_guard lock(mutex_);
+    return lent_.size();
+  }
+
+ private:
+  static constexpr unsigned kEventFlags = cudaEventDisableTiming | cudaEventInterprocess;
+
+  struct Lent {
+    std::weak_ptr<JobMemory> memory;
+    BlockHandle lease;
+    c10::Storage storage;
+    std::unique_ptr<CUDAEvent> ready;
+  };
+
+  LentStorages() {
+    std::atexit(&let_go_at_exit);
+    std::at_quick_exit(&let_go_at_exit);
+  }
+
+  /// Empty where it has none, or its last holder just let go.
+  SharedBlock lease_of(const c10::Storage& storage) {
+    const std::lock_guard lock(mutex_);
+    const auto lent = lent_.find(storage.data());
+    if (lent == lent_.end()) return {};
+    const auto memory = lent->second.memory.lock();
+    if (memory != JobMemory::current()) return {};
+    try {
+      return SharedBlock::hold(memory, lent->second.lease);
+    } catch (const UsageError&) {
+      return {};
+    }
+  }
+
+  /// Whoever waits for the event from now on waits for all that the current stream has to do.
+  std::optional<cudaIpcEventHandle_t> mark(const c10::Storage& storage) {
+    const auto stream = c10::cuda::getCurrentCUDAStream();
+    const std::lock_guard lock(mutex_);
+    CUDAEvent* const ready = lent_.at(storage.data()).ready.get();
+    if (ready == nullptr) {
+      stream.synchronize();
+      return std::nullopt;
+    }
+    ready->record(stream);
+    cudaIpcEventHandle_t handle{};
+    ready->ipc_handle(&handle);
+    return handle;
+  }
+
+  std::mutex lending_;  ///< One lease for one storage. Taken before the allocator's lock, and that before the next one.
+  std::mutex mutex_;
+  std::unordered_map<const void*, Lent> lent_;
+};
+
+/// What others have mapped would be pulled from under them.
+void let_go_at_exit() {
+  LentStorages& lent = LentStorages::get();
+  const Deadline deadline = Deadline::after(kPatienceAtExit);
+  for (;;) {
+    try {
+      lent.collect();
+    } catch (const Error&) {
+      return;
+    }
+    if (lent.count() == 0) return;
+    if (deadline.passed()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // A lease that comes back rings no bell.
+  }
+  TORCH_WARN("process ", getpid(), " ends while ", lent.count(),
+             " CUDA storages that it sent are in use or on their way: their memory ends with it. Let it live until its "
+             "receivers have let go, or send tensor.cpu()");
+}
+
+/// LibTorch calls it where it would have to ask the driver for more memory.
+class CollectCallback : public c10::FreeMemoryCallback {
+ public:
+  bool Execute() override {
+    try {
+      return collect_cuda_storages();
+    } catch (const Error&) {
+      return false;  // Who holds the block table stands still: memory may come from elsewhere.
+    }
+  }
+};
+
+bool has_ended(pid_t process) {
+  return kill(process, 0) != 0 && errno == ESRCH;
+}
+
+c10::Storage map(const SharedBlock& block, const Lease& lease, c10::DeviceIndex device) {
+  std::shared_ptr<void> mapped;
+  try {
+    mapped = c10::cuda::CUDACachingAllocator::getIpcDevPtr(std::string(lease.handle, lease.handle_bytes));
+  } catch (const c10::Error& error) {
+    throw UsageError(c10::str("receiving a tensor: mapping CUDA memory of process ", lease.owner, " failed",
+                              has_ended(lease.owner) ? "; that process has ended, and its memory with it: let a sender "
+                                                       "live until its receivers have let go, or send tensor.cpu()"
+                                                     : "",
+                              ": ", error.what_without_backtrace()));
+  }
+  void* const data = static_cast<char*>(mapped.get()) + lease.offset;
+  auto* const context = new Borrowed{block, std::move(mapped), device};
+  return c10::Storage(c10::Storage::use_byte_size_t(), lease.bytes,
+                      c10::DataPtr(data, context, &give_back, c10::Device(c10::kCUDA, device)),
+                      /*allocator=*/nullptr, /*resizable=*/false);
+}
+
+/// Lets this thread's current stream wait for the owner's.
+void await(const Lease& lease, c10::DeviceIndex device, const cudaIpcEventHandle_t& ready) {
+  try {
+    CUDAEvent(device, &ready).block(c10::cuda::getCurrentCUDAStream());
+  } catch (const c10::Error&) {
+    if (!has_ended(lease.owner)) throw;  // With a process its work ends.
+  }
+}
+
+}  // namespace
+
+void write_cuda_storage(detail::ValueOutput& output, const c10::Storage& storage) {
+  const c10::cuda::CUDAGuard guard(storage.device().index());
+  storage.unsafeGetStorageImpl()->set_resizable(false);  // Others would not see it grow.
+  if (const Borrowed* const borrowed = borrowed_of(storage)) {
+    // An event of this process could be gone before the message is read.
+    c10::cuda::getCurrentCUDAStream().synchronize();
+    output(borrowed->lease, false);
+    return;
+  }
+  const auto [lease, ready] = LentStorages::get().lend(storage);
+  output(lease, ready.has_value());
+  if (ready) output.write(&*ready, sizeof *ready);
+}
+
+c10::Storage read_cuda_storage(detail::ValueInput& input, std::size_t bytes) {
+  SharedBlock block;
+  bool has_event = false;
+  input(block, has_event);
+  cudaIpcEventHandle_t ready{};
+  if (has_event) input.read(&ready, sizeof ready);
+  const Lease& lease = lease_in(block);
+  if (bytes > lease.bytes)
+    throw UsageError("receiving a tensor: it would reach outside its storage: the message was not written by Retinue");
+  const c10::DeviceIndex device = device_of(lease);
+  const c10::cuda::CUDAGuard guard(device);
+  c10::Storage storage = known_storage(block, bytes, [&] { return map(block, lease, device); });
+  if (borrowed_of(storage) == nullptr) {
+    LentStorages::get().await(storage);
+  } else if (has_event) {
+    await(lease, device, ready);
+  }
+  return storage;
+}
+
+bool collect_cuda_storages() {
+  return LentStorages::get().collect();
+}
+
+}  // namespace retinue
+
+namespace c10 {
+REGISTER_FREE_MEMORY_CALLBACK("retinue_collect", retinue::CollectCallback)
+}  // namespace c10
