@@ -159,6 +159,47 @@ void JobMemory::carry(const BlockHandle& handle, std::span<const BlockHandle> ca
   RETINUE_CRASH_POINT();
 }
 
+void JobMemory::set_shelves(const BlockHandle& handle, const BlockShelves& shelves) {
+  const LockedBlocks blocks(*this);
+  BlockDescriptor& block = blocks.alive(handle, "set_shelves");
+  block.first_shelf = shelves.first;
+  block.shelf_stride = shelves.stride;
+  block.shelf_room = shelves.room;
+  RETINUE_CRASH_POINT();
+  block.shelf_count = shelves.count;
+  RETINUE_CRASH_POINT();
+}
+
+void JobMemory::fill_shelf(const BlockHandle& handle, std::uint32_t index, std::span<const BlockHandle> carried) {
+  const LockedBlocks blocks(*this);
+  BlockDescriptor& block = blocks.alive(handle, "fill_shelf");
+  if (index >= block.shelf_count || carried.size() > block.shelf_room)
+    throw UsageError(fmt::format("JobMemory::fill_shelf: block {} has {} shelves for {} blocks each: not for {} on {}",
+                                 handle.index, block.shelf_count, block.shelf_room, carried.size(), index));
+  for (const BlockHandle& other : carried) blocks.alive(other, "fill_shelf");
+  BlockShelf& shelf = blocks.shelf(block, index);
+  blocks.clear(block, shelf);
+  std::copy(carried.begin(), carried.end(), shelf.carried());
+  std::atomic_signal_fence(std::memory_order_release);  // As in carry().
+  RETINUE_CRASH_POINT();
+  shelf.count = static_cast<std::uint32_t>(carried.size());
+  for (const BlockHandle& other : carried) {
+    RETINUE_CRASH_POINT();
+    ++blocks.table().descriptors[other.index].references;
+  }
+  RETINUE_CRASH_POINT();
+}
+
+void JobMemory::clear_shelf(const BlockHandle& handle, std::uint32_t index, const std::atomic<std::uint64_t>& word,
+                            std::uint64_t expected) {
+  const LockedBlocks blocks(*this);
+  const BlockDescriptor& block = blocks.alive(handle, "clear_shelf");
+  if (index >= block.shelf_count || word.load(std::memory_order_seq_cst) != expected) return;
+  RETINUE_CRASH_POINT();
+  blocks.clear(block, blocks.shelf(block, index));
+  RETINUE_CRASH_POINT();
+}
+
 /// Without the table's lock: what a block carries is written before it is handed on, and never changes.
 std::span<const BlockHandle> JobMemory::carried_by(const BlockHandle& handle) const {
   const BlockTable& table = header().blocks;

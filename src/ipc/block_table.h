@@ -5,11 +5,20 @@
 #include <cstdint>
 
 #include "os/robust_mutex.h"
+#include "retinue/ipc/block_handle.h"
 
 namespace retinue {
 
 constexpr std::uint32_t kMaxBlocks = 65536;
 constexpr std::uint32_t kOwnerWords = 16;  ///< 64 process slots each.
+
+/// A list, inside a block, of blocks that it carries besides; their handles follow it. Guarded by the table's mutex.
+struct BlockShelf {
+  std::uint32_t count;
+  std::uint32_t unused;
+
+  BlockHandle* carried() { return reinterpret_cast<BlockHandle*>(this + 1); }
+};
 
 /// One block of job memory and who owns it: processes, blocks that carry it, and a block that holds it.
 struct BlockDescriptor {
@@ -19,11 +28,15 @@ struct BlockDescriptor {
   std::uint64_t pages;
   std::uint64_t bytes;
   std::uint32_t generation;     ///< Counts the blocks that this descriptor stood for.
-  std::uint32_t references;     ///< Blocks that carry this one.
+  std::uint32_t references;     ///< How often blocks carry this one.
   std::uint32_t carried_count;  ///< BlockHandles at the block's start: what it carries.
   std::uint32_t holder;         ///< Index + 1 of the block that holds this one; 0: none.
   std::uint32_t held_count;     ///< Blocks that this one holds.
   std::uint32_t next_unowned;   ///< Index + 1 of the next one to be freed, while that goes on; 0: none.
+  std::uint32_t shelf_count;    ///< BlockShelfs in the block.
+  std::uint32_t shelf_room;     ///< Handles for which each has room.
+  std::uint32_t shelf_stride;   ///< Bytes from one to the next.
+  std::uint32_t first_shelf;    ///< Bytes from the block's start.
   std::atomic<std::uint64_t> owners[kOwnerWords];
 };
 

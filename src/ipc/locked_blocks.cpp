@@ -46,8 +46,36 @@ BlockDescriptor& LockedBlocks::alive(const BlockHandle& handle, const char* oper
   return *block;
 }
 
-const BlockHandle* LockedBlocks::carried(const BlockDescriptor& block) const {
-  return memory_.at<BlockHandle>(table().data_offset + block.first_page * table().page_bytes);
+std::uint64_t LockedBlocks::offset_of(const BlockDescriptor& block) const {
+  return table().data_offset + block.first_page * table().page_bytes;
+}
+
+BlockShelf& LockedBlocks::shelf(const BlockDescriptor& block, std::uint32_t index) const {
+  return *memory_.at<BlockShelf>(offset_of(block) + block.first_shelf + std::uint64_t{index} * block.shelf_stride);
+}
+
+template <class Act>
+void LockedBlocks::for_each_carried(const BlockDescriptor& block, Act act) const {
+  const auto* const carried = memory_.at<BlockHandle>(offset_of(block));
+  std::for_each(carried, carried + block.carried_count, act);
+  for (std::uint32_t i = 0; i < block.shelf_count; ++i) {
+    BlockShelf& shelf = this->shelf(block, i);
+    std::for_each(shelf.carried(), shelf.carried() + std::min(shelf.count, block.shelf_room), act);
+  }
+}
+
+/// Who is killed in here leaves the counts to repair().
+void LockedBlocks::clear(const BlockDescriptor& block, BlockShelf& shelf) const {
+  const std::uint32_t count = std::min(shelf.count, block.shelf_room);
+  shelf.count = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const BlockHandle handle = shelf.carried()[i];
+    BlockDescriptor* const other = find(handle);
+    if (other == nullptr || other->references == 0) continue;
+    RETINUE_CRASH_POINT();
+    --other->references;
+    free_if_unowned(handle.index);
+  }
 }
 
 /// A list through the descriptors: nothing here may fail for want of memory.
@@ -67,14 +95,13 @@ void LockedBlocks::free_if_unowned(std::uint32_t index) const {
     RETINUE_CRASH_POINT();
     block.used.store(0, std::memory_order_relaxed);
     RETINUE_CRASH_POINT();
-    for (std::uint32_t i = 0; i < block.carried_count; ++i) {
-      const BlockHandle handle = carried(block)[i];
+    for_each_carried(block, [&](const BlockHandle& handle) {
       BlockDescriptor* const other = find(handle);
-      if (other == nullptr || other->references == 0) continue;
+      if (other == nullptr || other->references == 0) return;
       --other->references;
       RETINUE_CRASH_POINT();
       free_later(handle.index);
-    }
+    });
     for (std::uint32_t i = 0; block.held_count != 0 && i < table().descriptor_end; ++i) {
       if (table().descriptors[i].holder != next + 1) continue;
       table().descriptors[i].holder = 0;
@@ -126,8 +153,9 @@ void LockedBlocks::count_references() const {
   for (std::uint32_t i = 0; i < blocks.descriptor_end; ++i) {
     BlockDescriptor& block = blocks.descriptors[i];
     if (!is_used(block)) continue;
-    for (std::uint32_t c = 0; c < block.carried_count; ++c)
-      if (BlockDescriptor* const other = find(carried(block)[c]); other != nullptr) ++other->references;
+    for_each_carried(block, [this](const BlockHandle& handle) {
+      if (BlockDescriptor* const other = find(handle); other != nullptr) ++other->references;
+    });
     if (block.holder == 0) continue;
     BlockDescriptor& holder = blocks.descriptors[block.holder - 1];
     if (is_used(holder)) {

@@ -30,6 +30,10 @@ class LockedBlocks {
   BlockDescriptor* find(const BlockHandle& handle) const;
   /// Errors: UsageError, naming `operation`, if the block is not alive.
   BlockDescriptor& alive(const BlockHandle& handle, const char* operation) const;
+  /// A shelf of a block that has so many.
+  BlockShelf& shelf(const BlockDescriptor& block, std::uint32_t index) const;
+  /// The block lets go of what is on the shelf.
+  void clear(const BlockDescriptor& block, BlockShelf& shelf) const;
   void mark_pages(const BlockDescriptor& block, std::uint32_t value) const;
 
   /// Frees the block if nobody owns it any more, and what it alone carried or held.
@@ -39,8 +43,11 @@ class LockedBlocks {
   void repair() const;
   void repair_pages() const;
   void count_references() const;
-  /// What the block carries: its first bytes.
-  const BlockHandle* carried(const BlockDescriptor& block) const;
+  std::uint64_t offset_of(const BlockDescriptor& block) const;
+  /// `act` is given the handle of each block that the block carries, in its first bytes and on shelves.
+  template <class Act>
+  void for_each_carried(const BlockDescriptor& block, Act act) const;
+
   const JobMemory& memory_;
   RobustLock lock_;
 };

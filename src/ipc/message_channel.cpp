@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <optional>
 
 #include "ipc/channel_impl.h"
@@ -144,10 +146,15 @@ bool MessageChannel::put(std::span<const std::byte> message, const std::vector<S
   MessageRing& ring = impl_->ring;
   RingHeader& header = ring.header();
   if (impl_->is_guest) throw_if_job_ends(*impl_->memory, "put");
+  std::array<BlockHandle, 8> in_slot;
+  const bool fits = references.size() <= in_slot.size() &&
+                    message.size() + references.size() * sizeof(BlockHandle) <= header.room_bytes;
+  if (fits) std::transform(references.begin(), references.end(), in_slot.begin(), std::mem_fn(&SharedBlock::handle));
   std::optional<Parcel> parcel;
-  if (message.size() > header.room_bytes || !references.empty()) parcel.emplace(*impl_->memory, message, references);
+  if (!fits) parcel.emplace(*impl_->memory, message, references);
   const auto attempt = [&] {
-    const RingResult result = parcel ? ring.try_put_parcel(parcel->handle()) : ring.try_put(message);
+    const RingResult result =
+        parcel ? ring.try_put_parcel(parcel->handle()) : ring.try_put(message, std::span(in_slot.data(), references.size()));
     if (result == RingResult::kDone) impl_->tell_message();
     return result;
   };

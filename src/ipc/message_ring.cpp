@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 
 std::size_t slot_bytes_for(std::size_t room_bytes) {
-  return room_bytes <= kWordBytes ? sizeof(WordSlot) : round_up(sizeof(WideSlot) + room_bytes, alignof(WideSlot));
+  return room_bytes <= kWordBytes ? sizeof(WordSlot) : round_up(offsetof(WideSlot, room) + room_bytes, alignof(WideSlot));
 }
 
 /// State and message of a WordSlot in one step.
@@ -50,6 +50,11 @@ void MessageRing::lay_out(JobMemory& memory, const BlockHandle& block, const Rin
   header->room_bytes = shape.room_bytes;
   header->is_joinable = shape.is_joinable;
   header->redelivers = shape.redelivers;
+  if (shape.room_bytes > kWordBytes)
+    memory.set_shelves(block, {.first = sizeof(RingHeader) + offsetof(WideSlot, shelf),
+                               .stride = header->slot_bytes,
+                               .count = shape.capacity,
+                               .room = static_cast<std::uint32_t>(shape.room_bytes / sizeof(BlockHandle))});
   // Whoever has messages in hand needs their slots' states to say so.
   if (shape.is_joinable != 0) header->get.user.store(RingUser::kEverybody, std::memory_order_relaxed);
 }
@@ -187,14 +192,31 @@ RingResult MessageRing::publish(WideSlot& slot, SlotState writing) {
   return is_published ? RingResult::kDone : RingResult::kClosed;
 }
 
-RingResult MessageRing::try_put(std::span<const std::byte> message) {
+RingResult MessageRing::try_put(std::span<const std::byte> message, std::span<const BlockHandle> references) {
   SlotState writing(0);
   RingResult result;
   WideSlot* const slot = claim(writing, result);
   if (slot == nullptr) return result;
   slot->bytes = message.size();
-  if (!message.empty()) std::memcpy(slot->room, message.data(), message.size());
+  if (!references.empty() || slot->shelf.count != 0) refer(*slot, writing, references);
+  if (!message.empty()) std::memcpy(slot->room + references.size_bytes(), message.data(), message.size());
   return publish(*slot, writing);
+}
+
+/// In place of what a consumer could not let go of. Gives the slot back where it fails.
+void MessageRing::refer(WideSlot& slot, SlotState writing, std::span<const BlockHandle> references) {
+  RETINUE_CRASH_POINT();
+  try {
+    memory_.fill_shelf(block_, index_of(slot), references);
+  } catch (...) {
+    give_back(slot, writing);
+    throw;
+  }
+}
+
+void MessageRing::give_back(WideSlot& slot, SlotState writing) {
+  std::uint64_t expected = writing.word();
+  slot.state.compare_exchange_strong(expected, writing.emptied().word(), std::memory_order_seq_cst);
 }
 
 RingResult MessageRing::try_put_parcel(const BlockHandle& parcel) {
@@ -202,6 +224,7 @@ RingResult MessageRing::try_put_parcel(const BlockHandle& parcel) {
   RingResult result;
   WideSlot* const slot = claim(writing, result);
   if (slot == nullptr) return result;
+  if (slot->shelf.count != 0) refer(*slot, writing, {});
   std::memcpy(slot->room, &parcel, sizeof parcel);
   RETINUE_CRASH_POINT();
   slot->bytes = WideSlot::kInParcel;
@@ -209,8 +232,7 @@ RingResult MessageRing::try_put_parcel(const BlockHandle& parcel) {
   try {
     memory_.hand_over(parcel, block_);  // The sender may be gone before anybody takes the message.
   } catch (...) {
-    std::uint64_t expected = writing.word();
-    slot->state.compare_exchange_strong(expected, writing.emptied().word(), std::memory_order_seq_cst);
+    give_back(*slot, writing);
     throw;
   }
   return publish(*slot, writing);
@@ -306,10 +328,11 @@ RingResult MessageRing::try_take(TakenSlot& taken) {
 std::span<const std::byte> MessageRing::message_in(const TakenSlot& taken) const {
   if (has_words_) return std::as_bytes(std::span(&word_slot(taken.index).word, 1));
   const WideSlot& slot = wide_slot(taken.index);
-  if (slot.bytes > header_->room_bytes)
-    throw UsageError(fmt::format("a queue's message of {} bytes in {} bytes: job memory was overwritten", slot.bytes,
-                                 header_->room_bytes));
-  return {slot.room, slot.bytes};
+  const std::uint64_t before = slot.bytes_on_shelf();
+  if (before > header_->room_bytes || slot.bytes > header_->room_bytes - before)
+    throw UsageError(fmt::format("a queue's message of {} + {} bytes in {} bytes: job memory was overwritten", before,
+                                 slot.bytes, header_->room_bytes));
+  return {slot.room + before, slot.bytes};
 }
 
 std::optional<BlockHandle> MessageRing::parcel_in(const TakenSlot& taken) const {
@@ -322,11 +345,13 @@ std::optional<BlockHandle> MessageRing::parcel_in(const TakenSlot& taken) const 
 
 bool MessageRing::finish(const TakenSlot& taken) {
   const SlotState in_hand(taken.state);
-  if (!has_words_ && wide_slot(taken.index).bytes == WideSlot::kInParcel) {
-    wide_slot(taken.index).bytes = WideSlot::kParcelDone;  // From here on nobody gets it again.
+  const bool is_in_parcel = !has_words_ && wide_slot(taken.index).bytes == WideSlot::kInParcel;
+  if (is_in_parcel || (!has_words_ && wide_slot(taken.index).shelf.count != 0)) {
+    // From here on nobody gets it again.
+    wide_slot(taken.index).bytes = is_in_parcel ? WideSlot::kParcelDone : WideSlot::kShelfDone;
     RETINUE_CRASH_POINT();
     try {
-      drop_parcel(taken.index, in_hand);
+      drop_references(taken.index, in_hand);
     } catch (const Error&) {
       // It goes with the queue; the slot must not wait for that.
     }

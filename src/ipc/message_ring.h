@@ -64,8 +64,8 @@ class MessageRing {
   bool put_word_alone(std::uint64_t message);
   bool take_word_alone(std::uint64_t& message);
 
-  /// For the other rings: at most room_bytes.
-  RingResult try_put(std::span<const std::byte> message);
+  /// For the other rings: at most room_bytes, of which each block that the message refers to takes a BlockHandle's.
+  RingResult try_put(std::span<const std::byte> message, std::span<const BlockHandle> references = {});
   /// A message in a block that this process holds once; the ring holds it then. Not kDone: it is the caller's still.
   RingResult try_put_parcel(const BlockHandle& parcel);
   /// What try_take() would find; for rings without words.
@@ -127,11 +127,16 @@ class MessageRing {
     return *reinterpret_cast<WideSlot*>(slots_ + std::size_t{index} * header_->slot_bytes);
   }
   std::atomic<std::uint64_t>& state_of(std::uint32_t index) const { return wide_slot(index).state; }
+  std::uint32_t index_of(const WideSlot& slot) const {
+    return static_cast<std::uint32_t>((reinterpret_cast<const std::byte*>(&slot) - slots_) / header_->slot_bytes);
+  }
 
   Step find(RingSide& side, Access access, RingPosition& at);
   Step step_to_put(RingPosition& at, SlotState seen);
   Step step_to_take(RingPosition& at, SlotState seen);
   RingPosition after_lap(RingPosition at, SlotState seen) const;
+  void refer(WideSlot& slot, SlotState writing, std::span<const BlockHandle> references);
+  void give_back(WideSlot& slot, SlotState writing);
   WideSlot* claim(SlotState& writing, RingResult& result);
   RingResult publish(WideSlot& slot, SlotState writing);
   bool take_from_behind(TakenSlot& taken);
@@ -147,7 +152,7 @@ class MessageRing {
 
   bool resolve(std::uint32_t index, SlotState seen);
   bool resolve_taken(std::uint32_t index, SlotState seen);
-  void drop_parcel(std::uint32_t index, SlotState seen);
+  void drop_references(std::uint32_t index, SlotState seen);
   bool change(std::uint32_t index, SlotState from, SlotState to);
 
   JobMemory& memory_;

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ipc/block_table.h"
+
 /// How a ring of messages lies in job memory: a header, then slots. The state words of the slots are the truth about
 /// the ring; all else are hints, which may be behind but never ahead of it.
 namespace retinue {
@@ -143,10 +145,14 @@ struct alignas(16) WordSlot {
 struct alignas(16) WideSlot {
   std::atomic<std::uint64_t> state;
   std::uint64_t bytes;  ///< Of the message, or one of the following.
-  std::byte room[];
+  BlockShelf shelf;     ///< What the message refers to.
+  std::byte room[];     ///< The handles on the shelf, then the message.
 
   static constexpr std::uint64_t kInParcel = ~std::uint64_t{0};        ///< In `room` is a BlockHandle: it is there.
   static constexpr std::uint64_t kParcelDone = ~std::uint64_t{0} - 1;  ///< The same, and the one in hand is finished.
+  static constexpr std::uint64_t kShelfDone = ~std::uint64_t{0} - 2;   ///< Finished too, and the shelf may be full.
+
+  std::uint64_t bytes_on_shelf() const { return std::uint64_t{shelf.count} * sizeof(BlockHandle); }
 };
 
 }  // namespace retinue

@@ -8,10 +8,13 @@
 
 namespace retinue {
 
-/// The ring lets go of the parcel in the slot. A handle that is stale, or was never written whole, names none of its
-/// blocks, so that this does no harm a second time.
-void MessageRing::drop_parcel(std::uint32_t index, SlotState seen) {
+/// The ring lets go of what the message in the slot refers to, and of its parcel. A handle that is stale, or was never
+/// written whole, names none of its parcels, so that this does no harm a second time.
+void MessageRing::drop_references(std::uint32_t index, SlotState seen) {
+  if (has_words_) return;
   const WideSlot& slot = wide_slot(index);
+  RETINUE_CRASH_POINT();
+  if (slot.shelf.count != 0) memory_.clear_shelf(block_, index, slot.state, seen.word());
   if (slot.bytes != WideSlot::kInParcel && slot.bytes != WideSlot::kParcelDone) return;
   BlockHandle parcel;
   std::memcpy(&parcel, slot.room, sizeof parcel);
@@ -26,13 +29,13 @@ bool MessageRing::resolve(std::uint32_t index, SlotState seen) {
     case SlotPhase::kWriting:
       if (!owner_is_gone(memory_, seen.owner())) return false;
       // Consumers may pass it now. It is used again when no thread of the owner can write into it any more.
-      if (!has_words_) drop_parcel(index, seen);
+      drop_references(index, seen);
       RETINUE_CRASH_POINT();
       change(index, seen, seen.with(SlotPhase::kAbandoned, seen.owner()));
       return true;
     case SlotPhase::kAbandoned:
       if (!owner_is_reaped(memory_, seen.owner())) return false;
-      if (!has_words_) drop_parcel(index, seen);  // That was handed over after the look for it above.
+      drop_references(index, seen);  // That was handed over after the look for it above.
       RETINUE_CRASH_POINT();
       change(index, seen, seen.emptied());
       return true;
@@ -44,7 +47,8 @@ bool MessageRing::resolve(std::uint32_t index, SlotState seen) {
 }
 
 bool MessageRing::resolve_taken(std::uint32_t index, SlotState seen) {
-  const bool is_done = !has_words_ && wide_slot(index).bytes == WideSlot::kParcelDone;
+  const std::uint64_t bytes = has_words_ ? 0 : wide_slot(index).bytes;
+  const bool is_done = bytes == WideSlot::kParcelDone || bytes == WideSlot::kShelfDone;
   if (header_->redelivers != 0 && !is_done) {
     RETINUE_CRASH_POINT();
     // Before the message is there: to look for it in vain costs little.
@@ -54,7 +58,7 @@ bool MessageRing::resolve_taken(std::uint32_t index, SlotState seen) {
     change(index, seen, seen.with(SlotPhase::kFull, kRedelivered));
     return true;
   }
-  if (!has_words_) drop_parcel(index, seen);
+  drop_references(index, seen);
   RETINUE_CRASH_POINT();
   if (change(index, seen, seen.emptied()) && !is_done) header_->lost.fetch_add(1, std::memory_order_relaxed);
   return true;

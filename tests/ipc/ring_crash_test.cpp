@@ -1,6 +1,8 @@
-// A process is killed at each point of everything that a queue does; the survivors go on. The ring's sources are
-// compiled here once more, with these points in them.
+// A process is killed at each point of everything that a queue does; the survivors go on. The ring's sources, and those
+// of who owns blocks, are compiled here once more, with these points in them.
 #define RETINUE_CRASH_POINTS
+#include "ipc/block_owners.cpp"     // NOLINT(bugprone-suspicious-include)
+#include "ipc/locked_blocks.cpp"    // NOLINT(bugprone-suspicious-include)
 #include "ipc/message_channel.cpp"  // NOLINT(bugprone-suspicious-include)
 #include "ipc/message_ring.cpp"     // NOLINT(bugprone-suspicious-include)
 #include "ipc/ring_repair.cpp"      // NOLINT(bugprone-suspicious-include)
@@ -42,10 +44,14 @@ class RingCrashTest : public testing::Test {
     // The kernel's list of this thread's robust locks leads into it to the thread's end.
     static std::vector<std::shared_ptr<JobMemory>> kept;
     kept.push_back(memory_);
+    JobMemory::set_current(memory_);
     void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     progress_ = new (page) Progress();
   }
-  ~RingCrashTest() override { munmap(progress_, 4096); }
+  ~RingCrashTest() override {
+    JobMemory::set_current(nullptr);
+    munmap(progress_, 4096);
+  }
   /// Runs `body` in a process with a slot of its own; returns the slot, whose process is not yet known to be dead.
   std::uint32_t run_victim(long point, const std::function<void()>& body, int& status) {
     const std::uint32_t slot = reserve_process_slots(*memory_, 1).front();
@@ -153,6 +159,7 @@ TEST_F(RingCrashTest, ProducerIsKilledAnywhere) {
   EXPECT_GE(sweep<WordMessage>({{.capacity = 5}, 2, put_three<WordMessage>}), 6);
   EXPECT_GE(sweep<WideMessage>({{.capacity = 5}, 2, put_three<WideMessage>}), 9);
   EXPECT_GE(sweep<LongMessage>({{.capacity = 5}, 2, put_three<LongMessage>}), 15);
+  EXPECT_GE(sweep<BlockMessage>({{.capacity = 5}, 2, put_three<BlockMessage>}), 21);
 }
 
 TEST_F(RingCrashTest, ConsumerIsKilledAnywhere) {
@@ -161,6 +168,7 @@ TEST_F(RingCrashTest, ConsumerIsKilledAnywhere) {
     EXPECT_GE(sweep<WordMessage>({options, 4, get_three<WordMessage>}), 6);
     EXPECT_GE(sweep<WideMessage>({options, 4, get_three<WideMessage>}), 9);
     EXPECT_GE(sweep<LongMessage>({options, 4, get_three<LongMessage>}), 15);
+    EXPECT_GE(sweep<BlockMessage>({options, 4, get_three<BlockMessage>}), 21);
   }
 }
 
@@ -169,6 +177,7 @@ TEST_F(RingCrashTest, WorkerIsKilledAnywhere) {
     const QueueOptions options{.capacity = 4, .on_consumer_death = policy, .joinable = true};
     EXPECT_GE(sweep<WordMessage>({options, 4, do_three_tasks<WordMessage>}), 12);
     EXPECT_GE(sweep<LongMessage>({options, 4, do_three_tasks<LongMessage>}), 15);
+    EXPECT_GE(sweep<BlockMessage>({options, 4, do_three_tasks<BlockMessage>}), 21);
   }
 }
 

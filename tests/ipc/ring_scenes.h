@@ -20,7 +20,7 @@ struct Progress {
   std::atomic<int> closed;
 };
 
-/// Messages of three kinds: words; what fits a slot; what needs a block.
+/// Messages of all kinds: words; what fits a slot; what needs a block.
 struct WordMessage {
   using Type = int;
   static int of(int id) { return id; }
@@ -37,6 +37,17 @@ struct RowMessage {
 };
 using WideMessage = RowMessage<3>;
 using LongMessage = RowMessage<1000>;
+
+/// What refers to a block.
+struct BlockMessage {
+  using Type = SharedBlock;
+  static SharedBlock of(int id) {
+    SharedBlock block = SharedBlock::allocate(sizeof id);
+    *reinterpret_cast<int*>(block.data()) = id;
+    return block;
+  }
+  static int id(const SharedBlock& message) { return *reinterpret_cast<const int*>(message.data()); }
+};
 
 inline constexpr int kFirstOfVictim = 1;
 inline constexpr int kFirstOfParent = 101;

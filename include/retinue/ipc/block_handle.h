@@ -18,4 +18,12 @@ struct BlockHandle {
   friend bool operator==(const BlockHandle&, const BlockHandle&) = default;
 };
 
+/// Where in a block lists of further blocks lie that it carries.
+struct BlockShelves {
+  std::uint32_t first;   ///< Bytes from the block's start.
+  std::uint32_t stride;  ///< Bytes from one to the next.
+  std::uint32_t count;
+  std::uint32_t room;  ///< Handles on each.
+};
+
 }  // namespace retinue

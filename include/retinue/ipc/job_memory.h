@@ -87,7 +87,15 @@ class JobMemory {
   /// What the block carries. The caller holds it.
   std::span<const BlockHandle> carried_by(const BlockHandle& block) const;
 
-  /// Ends that `block` carries anything; its contents stay. Called by the guardian.
+  /// Says where the block's shelves are: lists of blocks that it carries besides, which come and go. All are empty.
+  void set_shelves(const BlockHandle& block, const BlockShelves& shelves);
+  /// Puts `carried` on a shelf, in place of what is there. Errors: UsageError if one of them is not alive.
+  void fill_shelf(const BlockHandle& block, std::uint32_t shelf, std::span<const BlockHandle> carried);
+  /// Lets go of what is on a shelf, if `word` is as expected: who fills it has changed that before.
+  void clear_shelf(const BlockHandle& block, std::uint32_t shelf, const std::atomic<std::uint64_t>& word,
+                   std::uint64_t expected);
+
+  /// Ends that `block` carries anything in its first bytes; its contents stay. Called by the guardian.
   void let_go_of_carried(const BlockHandle& block);
   /// Whether a process that lives, or another block, owns `block`.
   bool is_held(const BlockHandle& block) const;

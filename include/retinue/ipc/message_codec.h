@@ -45,7 +45,7 @@ std::uint64_t word_of(const T& value) {
 template <class T>
 constexpr std::size_t default_room() {
   constexpr std::size_t kMost = 1024;
-  constexpr std::size_t kOfUnknownLength = 240;  // With its header a slot of 256 bytes.
+  constexpr std::size_t kOfUnknownLength = 232;  // With its header a slot of 256 bytes.
   if constexpr (kIsWord<T>) return sizeof(std::uint64_t);
   if constexpr (kIsPlain<T>) return sizeof(T) < kMost ? sizeof(T) : kMost;
   return kOfUnknownLength;
