@@ -50,6 +50,13 @@ std::vector<double> whole_times(const Spans& spans) {
   return times;
 }
 
+std::vector<double> one_way_times(const Spans& spans) {
+  std::vector<double> times(iterations_of(spans));
+  for (std::size_t i = 0; i < times.size(); ++i)
+    times[i] = static_cast<double>(spans.at(1)[i].exit - spans.at(0)[i].enter) / 1000;
+  return times;
+}
+
 std::vector<double> times_of_rank(const Spans& spans, std::size_t rank) {
   return mean_times({spans.at(rank)});
 }

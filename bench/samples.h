@@ -35,6 +35,9 @@ std::vector<double> mean_times(const Spans& spans);
 /// For each iteration the time from the first rank's entry to the last rank's exit. Units: microseconds.
 std::vector<double> whole_times(const Spans& spans);
 
+/// For each iteration the time from rank 0's entry, who sends, to rank 1's exit, who receives. Units: microseconds.
+std::vector<double> one_way_times(const Spans& spans);
+
 /// For each iteration a single rank's own time. Units: microseconds.
 std::vector<double> times_of_rank(const Spans& spans, std::size_t rank);
 

@@ -98,7 +98,7 @@ std::vector<Row> run_round_trip(const Settings& settings, const Peers& systems, 
 
 std::vector<Row> run_tensor(const Settings& settings, const char* variant, TensorRound round, const Peers& systems) {
   const auto times = [fresh = round.way != TensorRound::Way::kHandle](const Spans& spans) {
-    return fresh ? collective_times(spans) : times_of_rank(spans, 0);
+    return fresh ? one_way_times(spans) : times_of_rank(spans, 0);
   };
   std::vector<Contender> contenders = {{"", [=] { return times(tensor_queue_spans(round)); }}};
   if (settings.peers && round.placement == Placement::kTogether) {

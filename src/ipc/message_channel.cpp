@@ -153,8 +153,8 @@ bool MessageChannel::put(std::span<const std::byte> message, const std::vector<S
   std::optional<Parcel> parcel;
   if (!fits) parcel.emplace(*impl_->memory, message, references);
   const auto attempt = [&] {
-    const RingResult result =
-        parcel ? ring.try_put_parcel(parcel->handle()) : ring.try_put(message, std::span(in_slot.data(), references.size()));
+    const RingResult result = parcel ? ring.try_put_parcel(parcel->handle())
+                                     : ring.try_put(message, std::span(in_slot.data(), references.size()));
     if (result == RingResult::kDone) impl_->tell_message();
     return result;
   };

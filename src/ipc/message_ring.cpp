@@ -19,7 +19,8 @@ namespace {
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 
 std::size_t slot_bytes_for(std::size_t room_bytes) {
-  return room_bytes <= kWordBytes ? sizeof(WordSlot) : round_up(offsetof(WideSlot, room) + room_bytes, alignof(WideSlot));
+  return room_bytes <= kWordBytes ? sizeof(WordSlot)
+                                  : round_up(offsetof(WideSlot, room) + room_bytes, alignof(WideSlot));
 }
 
 /// State and message of a WordSlot in one step.

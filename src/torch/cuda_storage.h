@@ -8,8 +8,8 @@
 
 /// CUDA storages in messages. In builds without RETINUE_CUDA none of it is there but kSendsCuda.
 ///
-/// The owner of the memory lends it: a block of job memory, the lease, says how to map it, and is held by whoever has it
-/// mapped and by messages on their way. When the lease is gone, the owner lets the memory go; so a receiver that is
+/// The owner of the memory lends it: a block of job memory, the lease, says how to map it, and is held by whoever has
+/// it mapped and by messages on their way. When the lease is gone, the owner lets the memory go; so a receiver that is
 /// killed gives back what it had. Receivers may send it on, also back to its owner.
 namespace retinue {
 
@@ -23,8 +23,8 @@ inline constexpr bool kSendsCuda = false;
 /// Errors: UsageError for memory that LibTorch's allocator did not allocate; c10::Error of the driver.
 void write_cuda_storage(detail::ValueOutput& output, const c10::Storage& storage);
 
-/// The storage in this process: the owner's own, the one that is mapped already, or a new one of at least `bytes` bytes.
-/// Errors: UsageError where the owner has ended, and where its device is not visible to this process.
+/// The storage in this process: the owner's own, the one that is mapped already, or a new one of at least `bytes`
+/// bytes. Errors: UsageError where the owner has ended, and where its device is not visible to this process.
 c10::Storage read_cuda_storage(detail::ValueInput& input, std::size_t bytes);
 
 /// Lets go of what was lent and has come back. Returns whether there was any.

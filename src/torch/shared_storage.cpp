@@ -86,17 +86,17 @@ bool is_shared(const c10::DataPtr& data) {
   return data.get_context() && data.get_deleter() == &let_go;
 }
 
-void share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>& memory) {
+c10::DataPtr share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>& memory) {
   if (storage.device_type() != c10::kCPU)
     throw UsageError(c10::str("sharing a tensor: it is on ", storage.device().str(),
                               "; job memory holds CPU tensors: move it with tensor.cpu()"));
-  if (storage.nbytes() == 0) return;
+  if (storage.nbytes() == 0) return {};
   c10::StorageImpl* const own = storage.unsafeGetStorageImpl();
   own->set_resizable(false);  // It would grow out of its block, and others would not see it.
-  if (is_shared(storage.data_ptr())) return;
+  if (is_shared(storage.data_ptr())) return {};
   c10::DataPtr shared = allocate_shared(memory, storage.nbytes());
   std::memcpy(shared.get(), storage.data(), storage.nbytes());
-  own->set_data_ptr_noswap(std::move(shared));
+  return own->set_data_ptr(std::move(shared));
 }
 
 const SharedBlock& sent_block(const c10::Storage& storage) {

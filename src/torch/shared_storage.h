@@ -18,9 +18,10 @@ c10::DataPtr allocate_shared(const std::shared_ptr<JobMemory>& memory, std::size
 /// Whether `data` came from allocate_shared().
 bool is_shared(const c10::DataPtr& data);
 
-/// Moves the storage into job memory where it is not there yet; all tensors on it follow and do not notice.
+/// Moves the storage into job memory where it is not there yet; all tensors on it follow and do not notice. Returns the
+/// memory that it had before, if any, whose freeing may take as long as the copying.
 /// Errors: UsageError for memory that is not the CPU's; SharedMemoryExhausted.
-void share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>& memory);
+c10::DataPtr share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>& memory);
 
 /// The block under a shared storage; remembers the storage, so that received_storage() finds it.
 const SharedBlock& sent_block(const c10::Storage& storage);

@@ -134,10 +134,9 @@ void cuda_ipc_collect() {
 bool is_shared(const at::Tensor& tensor) {
   if (!tensor.defined()) return false;
   const std::vector<at::Tensor> parts = parts_of(tensor);
-  return !parts.empty() && std::all_of(parts.begin(), parts.end(),
-                                       [](const at::Tensor& part) {
-                                         return is_on_sent_device(part) || is_shared(part.storage().data_ptr());
-                                       });
+  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [](const at::Tensor& part) {
+    return is_on_sent_device(part) || is_shared(part.storage().data_ptr());
+  });
 }
 
 bool is_shared(const torch::nn::Module& module) {

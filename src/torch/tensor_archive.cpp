@@ -93,14 +93,16 @@ void write_place(ValueOutput& output, const at::Tensor& tensor) {
   if (storage.nbytes() == 0) return;
   if constexpr (kSendsCuda)
     if (device >= 0) return write_cuda_storage(output, storage);
-  share_storage(storage, JobMemory::current());
+  if (c10::DataPtr before = share_storage(storage, JobMemory::current()))
+    output.leave_behind(std::make_shared<c10::DataPtr>(std::move(before)), storage.nbytes());
   output(sent_block(storage));
 }
 
 /// Of `bytes` bytes at least. `device`: the index of a CUDA device, or -1 for the CPU.
 c10::Storage read_storage(ValueInput& input, c10::DeviceIndex device, std::uint64_t bytes) {
   const bool is_on_cpu = device < 0;
-  if (!kSendsCuda && !is_on_cpu) throw UsageError("receiving a tensor: it is on CUDA: the message was not written here");
+  if (!kSendsCuda && !is_on_cpu)
+    throw UsageError("receiving a tensor: it is on CUDA: the message was not written here");
   if (bytes == 0)
     return is_on_cpu ? c10::Storage(c10::Storage::use_byte_size_t(), 0, allocate_shared(nullptr, 0))
                      : c10::Storage(c10::Storage::use_byte_size_t(), 0,
@@ -191,8 +193,7 @@ at::Tensor read_quantised_by_channel(ValueInput& input, at::ScalarType type) {
   const at::Tensor scales = read_tensor(input);
   const at::Tensor zero_points = read_tensor(input);
   const Place place = read_place(input, type);
-  return at::_empty_per_channel_affine_quantized(place.sizes, scales, zero_points, axis,
-                                                options_of(place, type))
+  return at::_empty_per_channel_affine_quantized(place.sizes, scales, zero_points, axis, options_of(place, type))
       .set_(place.storage, place.offset, place.sizes, place.strides);
 }
 

@@ -3,6 +3,7 @@
 #include <cereal/cereal.hpp>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -18,21 +19,30 @@ namespace retinue::detail {
 struct Encoded {
   std::string bytes;
   std::vector<SharedBlock> references;
+  std::vector<std::shared_ptr<void>> remains;  ///< What the value's way into job memory left behind.
 };
 
 /// A cereal archive that writes numbers as they lie in memory: both sides are one build on one machine.
 class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmptyClassElision> {
  public:
-  ValueOutput() : OutputArchive(this) {}
+  /// `most_left_behind`: bytes, as leave_behind() has them.
+  explicit ValueOutput(std::size_t most_left_behind = 0) : OutputArchive(this), most_left_behind_(most_left_behind) {}
 
   void write(const void* data, std::size_t bytes) {
     if (bytes != 0) encoded_.bytes.append(static_cast<const char*>(data), bytes);
   }
   void refer_to(const SharedBlock& block) { encoded_.references.push_back(block); }
+  /// Keeps `remains`, of so many bytes, as long as the Encoded lives, unless that were too much.
+  void leave_behind(std::shared_ptr<void> remains, std::size_t bytes) {
+    if (bytes > most_left_behind_) return;
+    most_left_behind_ -= bytes;
+    encoded_.remains.push_back(std::move(remains));
+  }
   Encoded take() && { return std::move(encoded_); }
 
  private:
   Encoded encoded_;
+  std::size_t most_left_behind_;
 };
 
 /// Reads what ValueOutput wrote, where it lies. Errors: cereal::Exception where it ends too early.
@@ -101,6 +111,16 @@ void CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, cereal::SizeTag<T>& tag) {
 template <class Value>
 Encoded encode_value(const Value& value) {
   ValueOutput output;
+  output(value);
+  return std::move(output).take();
+}
+
+/// The same for a message that is sent at once: to free what it left behind takes time, and its receiver need not wait
+/// for that.
+template <class Value>
+Encoded encode_message(const Value& value) {
+  constexpr std::size_t kMostLeftBehind = std::size_t{256} << 20;  // More would be missing elsewhere.
+  ValueOutput output(kMostLeftBehind);
   output(value);
   return std::move(output).take();
 }

@@ -75,8 +75,9 @@ c10::DeviceIndex device_of(const Lease& lease) {
   const auto& uuids = all_uuids();
   for (std::size_t device = 0; device < uuids.size(); ++device)
     if (uuids[device] == lease.device) return static_cast<c10::DeviceIndex>(device);
-  throw UsageError(c10::str("receiving a tensor: the GPU that process ", lease.owner, " sent it from is not one of the ",
-                            uuids.size(), " that this process sees: give both the same CUDA_VISIBLE_DEVICES"));
+  throw UsageError(c10::str("receiving a tensor: the GPU that process ", lease.owner,
+                            " sent it from is not one of the ", uuids.size(),
+                            " that this process sees: give both the same CUDA_VISIBLE_DEVICES"));
 }
 
 const Lease& lease_in(const SharedBlock& block) {
@@ -150,9 +151,9 @@ class LentStorages {
     if (!lease) {
       lease = make_lease(storage);
       const std::lock_guard lock(mutex_);
-      lent_.insert_or_assign(storage.data(), Lent{lease.memory(), lease.handle(), storage,
-                                                  lent_.size() < kMostEvents ? std::make_unique<CUDAEvent>(kEventFlags)
-                                                                             : nullptr});
+      lent_.insert_or_assign(storage.data(),
+                             Lent{lease.memory(), lease.handle(), storage,
+                                  lent_.size() < kMostEvents ? std::make_unique<CUDAEvent>(kEventFlags) : nullptr});
     }
     remember_storage(lease, storage);
     return {lease, mark(storage)};
