@@ -193,7 +193,10 @@ at::Tensor read_quantised_by_channel(ValueInput& input, at::ScalarType type) {
   const at::Tensor scales = read_tensor(input);
   const at::Tensor zero_points = read_tensor(input);
   const Place place = read_place(input, type);
-  return at::_empty_per_channel_affine_quantized(place.sizes, scales, zero_points, axis, options_of(place, type))
+  at::DimVector none = place.sizes;  // Of no elements: the storage is there already.
+  for (std::size_t dim = 0; dim < none.size(); ++dim)
+    if (static_cast<std::int64_t>(dim) != axis) none[dim] = 0;
+  return at::_empty_per_channel_affine_quantized(none, scales, zero_points, axis, options_of(place, type))
       .set_(place.storage, place.offset, place.sizes, place.strides);
 }
 
@@ -221,6 +224,7 @@ at::Tensor read_values(ValueInput& input, Form form) {
   const at::ScalarType type = read_type(input);
   switch (form) {
     case Form::kStrided:
+      if (c10::isQIntType(type)) break;
       return strided(read_place(input, type), type);
     case Form::kQuantised:
       return read_quantised(input, type);

@@ -19,7 +19,7 @@ namespace retinue::detail {
 struct Encoded {
   std::string bytes;
   std::vector<SharedBlock> references;
-  std::vector<std::shared_ptr<void>> remains;  ///< What the value's way into job memory left behind.
+  std::vector<std::shared_ptr<void>> remains = {};  ///< What the value's way into job memory left behind.
 };
 
 /// A cereal archive that writes numbers as they lie in memory: both sides are one build on one machine.

@@ -1,0 +1,157 @@
+// Tensors through each kind of queue, and messages that were damaged on their way.
+#include <torch/torch.h>
+
+#include <cereal/types/tuple.hpp>
+#include <cereal/types/vector.hpp>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "launch/main_with_runtime.h"
+#include "retinue/ipc/pipe.h"
+#include "retinue/ipc/queue.h"
+#include "retinue/ipc/simple_queue.h"
+#include "retinue/launch/spawn.h"
+#include "retinue/torch/shared_tensor.h"
+#include "retinue/torch/tensor_archive.h"
+
+using at::Tensor;
+using retinue::Connection;
+using retinue::JobMemory;
+using retinue::Pipe;
+using retinue::SharedBlock;
+using retinue::SimpleQueue;
+using retinue::detail::decode_value;
+using retinue::detail::encode_value;
+
+namespace {
+
+std::size_t allocated() {
+  return JobMemory::current()->allocated_bytes();
+}
+
+struct Batch {
+  std::string name;
+  std::vector<Tensor> tensors;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(name, tensors);
+  }
+};
+
+void answer_by_queue(int, SimpleQueue<Batch> from, SimpleQueue<Batch> to) {
+  Batch batch = from.get();
+  batch.tensors[0].add_(1);
+  batch.tensors.push_back(torch::full({1000}, 2.f));
+  to.put(batch);
+}
+
+TEST(SimpleQueueOfTensors, SendsThemAsTheSameMemory) {
+  const std::size_t before = allocated();
+  {
+    const Tensor tensor = torch::zeros({100});
+    auto there = SimpleQueue<Batch>::create();
+    auto back = SimpleQueue<Batch>::create();
+    auto context = retinue::spawn<answer_by_queue>({.join = false}, there, back);
+    there.put({"a batch", {tensor, tensor[3]}});
+    const Batch answer = back.get();
+    context.join();
+    EXPECT_EQ(answer.name, "a batch");
+    ASSERT_EQ(answer.tensors.size(), 3u);
+    EXPECT_EQ(answer.tensors[0].data_ptr(), tensor.data_ptr());
+    EXPECT_TRUE(answer.tensors[1].is_alias_of(tensor));
+    EXPECT_EQ(tensor.sum().item<float>(), 100);
+    EXPECT_EQ(answer.tensors[2].sum().item<float>(), 2000) << "its maker has ended";
+  }
+  EXPECT_EQ(allocated(), before);
+}
+
+void answer_by_pipe(int, Connection<Batch> end) {
+  Batch batch = end.recv();
+  batch.tensors[0].add_(1);
+  end.send(batch);
+}
+
+TEST(PipeOfTensors, SendsThemAsTheSameMemory) {
+  const std::size_t before = allocated();
+  {
+    const Tensor tensor = torch::zeros({100});
+    auto [own, theirs] = Pipe<Batch>();
+    auto context = retinue::spawn<answer_by_pipe>({.join = false}, theirs);
+    theirs.close();
+    own.send({"one", std::vector<Tensor>(20, tensor)});  // More than a slot refers to.
+    const Batch answer = own.recv();
+    ASSERT_EQ(answer.tensors.size(), 20u);
+    for (const Tensor& each : answer.tensors) EXPECT_EQ(each.data_ptr(), tensor.data_ptr());
+    EXPECT_EQ(tensor.sum().item<float>(), 100);
+    context.join();
+    EXPECT_THROW(own.recv(), retinue::Closed);
+  }
+  EXPECT_EQ(allocated(), before);
+}
+
+/// Whether all that the tensor is made of lies in one block, or has no memory.
+bool is_inside(const Tensor& tensor) {
+  const auto found = JobMemory::current()->find(tensor.storage().data());
+  if (tensor.storage().nbytes() == 0) return true;
+  const std::size_t reach = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(),
+                                                             static_cast<std::size_t>(tensor.storage_offset()));
+  return found && tensor.storage().nbytes() <= found->bytes && reach <= tensor.storage().nbytes();
+}
+
+TEST(TensorMessage, ADamagedOneReachesNothingButItsMemory) {
+  const Tensor base = torch::arange(24, torch::kFloat).reshape({4, 6});
+  const std::vector<Tensor> tensors = {
+      base.t(),
+      base.slice(0, 1, 3).requires_grad_(true),
+      at::imag(torch::complex(base, base).conj()),
+      base.to_sparse(),
+      base.to_sparse_csr(),
+      at::quantize_per_tensor(base, 0.5, 3, torch::kQUInt8),
+      at::quantize_per_channel(base, torch::rand(4) + 0.1, torch::zeros(4, torch::kLong), 0, torch::kQInt8)};
+  std::mt19937 random(7);
+  int refused = 0;
+  int accepted = 0;
+  for (const Tensor& tensor : tensors) {
+    const auto encoded = encode_value(tensor);
+    for (int round = 0; round < 3000; ++round) {
+      std::string bytes = encoded.bytes;
+      for (unsigned left = 1 + random() % 3; left > 0; --left) {
+        const std::size_t at = random() % bytes.size();
+        bytes[at] = random() % 2 == 0 ? static_cast<char>(random()) : static_cast<char>(bytes[at] ^ 1 << random() % 8);
+      }
+      if (random() % 8 == 0) bytes.resize(random() % bytes.size());
+      Tensor read;
+      try {
+        decode_value(bytes, read);
+      } catch (const std::exception&) {
+        ++refused;
+        continue;
+      }
+      ++accepted;
+      if (read.defined() && read.layout() == at::kStrided) {
+        EXPECT_TRUE(is_inside(read));
+      }
+    }
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_GT(accepted, 1000);
+}
+
+TEST(TensorMessage, AnExpandedQuantisedTensorTakesNoMemoryOfItsOwn) {
+  const Tensor small = at::quantize_per_channel(torch::ones({3, 1}), torch::ones({3}), torch::zeros({3}, torch::kLong),
+                                                0, torch::kQInt8);
+  const Tensor wide = small.expand({3, std::int64_t{1} << 40});
+  const auto encoded = encode_value(wide);
+  Tensor read;
+  decode_value(encoded.bytes, read);
+  EXPECT_EQ(read.sizes(), wide.sizes());
+  EXPECT_EQ(read.strides(), wide.strides());
+  EXPECT_TRUE(at::equal(read.slice(1, 0, 1).dequantize(), torch::ones({3, 1})));
+}
+
+}  // namespace
+
+RETINUE_TEST_MAIN()
