@@ -31,8 +31,9 @@ template <class Holds>
 Holds* find_held(std::vector<Holds>& all, const BlockTable& table, const BlockHandle& handle) {
   if (handle.index >= all.size()) return nullptr;
   Holds& holds = all[handle.index];
+  const BlockDescriptor& block = table.descriptors[handle.index];
   const bool is_held = holds.count != 0 && holds.generation == handle.generation &&
-                       is_handle_of(table, table.descriptors[handle.index], handle);
+                       block.used.load(std::memory_order_relaxed) != 0 && is_handle_of(table, block, handle);
   return is_held ? &holds : nullptr;
 }
 
@@ -107,6 +108,10 @@ void JobMemory::retain(const BlockHandle& handle, std::uint32_t process_slot) {
 
 void JobMemory::release(const BlockHandle& handle, std::uint32_t process_slot) {
   const std::uint64_t bit = owner_bit(process_slot);
+  const std::lock_guard counting(holds_mutex_);
+  if (process_slot == own_slot() && handle.index < holds_.size() &&
+      holds_[handle.index].generation == handle.generation)
+    holds_[handle.index].count = 0;
   const LockedBlocks blocks(*this);
   blocks.alive(handle, "release").owners[process_slot / 64].fetch_and(~bit, std::memory_order_relaxed);
   RETINUE_CRASH_POINT();
@@ -166,6 +171,7 @@ void JobMemory::set_shelves(const BlockHandle& handle, const BlockShelves& shelv
   block.shelf_stride = shelves.stride;
   block.shelf_room = shelves.room;
   RETINUE_CRASH_POINT();
+  std::atomic_signal_fence(std::memory_order_release);  // Who is killed here has none, or all that there is to them.
   block.shelf_count = shelves.count;
   RETINUE_CRASH_POINT();
 }
@@ -179,21 +185,14 @@ void JobMemory::fill_shelf(const BlockHandle& handle, std::uint32_t index, std::
   for (const BlockHandle& other : carried) blocks.alive(other, "fill_shelf");
   BlockShelf& shelf = blocks.shelf(block, index);
   blocks.clear(block, shelf);
-  std::copy(carried.begin(), carried.end(), shelf.carried());
-  std::atomic_signal_fence(std::memory_order_release);  // As in carry().
-  RETINUE_CRASH_POINT();
-  shelf.count = static_cast<std::uint32_t>(carried.size());
-  for (const BlockHandle& other : carried) {
-    RETINUE_CRASH_POINT();
-    ++blocks.table().descriptors[other.index].references;
-  }
+  blocks.fill(block, shelf, carried);
   RETINUE_CRASH_POINT();
 }
 
 void JobMemory::clear_shelf(const BlockHandle& handle, std::uint32_t index, const std::atomic<std::uint64_t>& word,
                             std::uint64_t expected) {
   const LockedBlocks blocks(*this);
-  const BlockDescriptor& block = blocks.alive(handle, "clear_shelf");
+  BlockDescriptor& block = blocks.alive(handle, "clear_shelf");
   if (index >= block.shelf_count || word.load(std::memory_order_seq_cst) != expected) return;
   RETINUE_CRASH_POINT();
   blocks.clear(block, blocks.shelf(block, index));

@@ -34,6 +34,7 @@ struct BlockDescriptor {
   std::uint32_t held_count;     ///< Blocks that this one holds.
   std::uint32_t next_unowned;   ///< Index + 1 of the next one to be freed, while that goes on; 0: none.
   std::uint32_t shelf_count;    ///< BlockShelfs in the block.
+  std::uint32_t shelved;        ///< Handles on all of them.
   std::uint32_t shelf_room;     ///< Handles for which each has room.
   std::uint32_t shelf_stride;   ///< Bytes from one to the next.
   std::uint32_t first_shelf;    ///< Bytes from the block's start.

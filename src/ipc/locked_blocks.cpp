@@ -55,19 +55,34 @@ BlockShelf& LockedBlocks::shelf(const BlockDescriptor& block, std::uint32_t inde
 }
 
 template <class Act>
-void LockedBlocks::for_each_carried(const BlockDescriptor& block, Act act) const {
+void LockedBlocks::for_each_carried(BlockDescriptor& block, Act act) const {
   const auto* const carried = memory_.at<BlockHandle>(offset_of(block));
-  std::for_each(carried, carried + block.carried_count, act);
-  for (std::uint32_t i = 0; i < block.shelf_count; ++i) {
+  for (std::uint32_t i = 0; i < block.carried_count; ++i) act(BlockHandle(carried[i]));
+  std::uint32_t left = block.shelved;  // A long row of empty shelves takes long to look at.
+  for (std::uint32_t i = 0; left != 0 && i < block.shelf_count; ++i) {
     BlockShelf& shelf = this->shelf(block, i);
-    std::for_each(shelf.carried(), shelf.carried() + std::min(shelf.count, block.shelf_room), act);
+    const std::uint32_t count = std::min({shelf.count, block.shelf_room, left});
+    for (std::uint32_t each = 0; each < count; ++each) act(BlockHandle(shelf.carried()[each]));
+    left -= count;
   }
 }
 
-/// Who is killed in here leaves the counts to repair().
-void LockedBlocks::clear(const BlockDescriptor& block, BlockShelf& shelf) const {
+void LockedBlocks::fill(BlockDescriptor& block, BlockShelf& shelf, std::span<const BlockHandle> carried) const {
+  std::copy(carried.begin(), carried.end(), shelf.carried());
+  std::atomic_signal_fence(std::memory_order_release);  // As in JobMemory::carry().
+  RETINUE_CRASH_POINT();
+  shelf.count = static_cast<std::uint32_t>(carried.size());
+  RETINUE_CRASH_POINT();
+  block.shelved += shelf.count;
+  for (const BlockHandle& other : carried) {
+    RETINUE_CRASH_POINT();
+    ++table().descriptors[other.index].references;
+  }
+}
+
+/// Who is killed in here leaves the counts to repair(). The shelf's own goes last: others look at it without the lock.
+void LockedBlocks::clear(BlockDescriptor& block, BlockShelf& shelf) const {
   const std::uint32_t count = std::min(shelf.count, block.shelf_room);
-  shelf.count = 0;
   for (std::uint32_t i = 0; i < count; ++i) {
     const BlockHandle handle = shelf.carried()[i];
     BlockDescriptor* const other = find(handle);
@@ -76,6 +91,10 @@ void LockedBlocks::clear(const BlockDescriptor& block, BlockShelf& shelf) const 
     --other->references;
     free_if_unowned(handle.index);
   }
+  RETINUE_CRASH_POINT();
+  block.shelved -= std::min(count, block.shelved);
+  std::atomic_signal_fence(std::memory_order_release);
+  shelf.count = 0;
 }
 
 /// A list through the descriptors: nothing here may fail for want of memory.
@@ -95,7 +114,7 @@ void LockedBlocks::free_if_unowned(std::uint32_t index) const {
     RETINUE_CRASH_POINT();
     block.used.store(0, std::memory_order_relaxed);
     RETINUE_CRASH_POINT();
-    for_each_carried(block, [&](const BlockHandle& handle) {
+    for_each_carried(block, [&](BlockHandle handle) {
       BlockDescriptor* const other = find(handle);
       if (other == nullptr || other->references == 0) return;
       --other->references;
@@ -144,6 +163,12 @@ void LockedBlocks::repair_pages() const {
   blocks.lowest_free_descriptor = 0;
 }
 
+std::uint32_t LockedBlocks::on_shelves(const BlockDescriptor& block) const {
+  std::uint32_t count = 0;
+  for (std::uint32_t i = 0; i < block.shelf_count; ++i) count += std::min(shelf(block, i).count, block.shelf_room);
+  return count;
+}
+
 /// Counts again who carries and who holds whom.
 void LockedBlocks::count_references() const {
   BlockTable& blocks = table();
@@ -153,7 +178,8 @@ void LockedBlocks::count_references() const {
   for (std::uint32_t i = 0; i < blocks.descriptor_end; ++i) {
     BlockDescriptor& block = blocks.descriptors[i];
     if (!is_used(block)) continue;
-    for_each_carried(block, [this](const BlockHandle& handle) {
+    block.shelved = on_shelves(block);
+    for_each_carried(block, [this](BlockHandle handle) {
       if (BlockDescriptor* const other = find(handle); other != nullptr) ++other->references;
     });
     if (block.holder == 0) continue;

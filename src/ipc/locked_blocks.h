@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "ipc/block_table.h"
 #include "ipc/job_layout.h"
@@ -32,8 +33,10 @@ class LockedBlocks {
   BlockDescriptor& alive(const BlockHandle& handle, const char* operation) const;
   /// A shelf of a block that has so many.
   BlockShelf& shelf(const BlockDescriptor& block, std::uint32_t index) const;
-  /// The block lets go of what is on the shelf.
-  void clear(const BlockDescriptor& block, BlockShelf& shelf) const;
+  /// Puts blocks that are alive on the shelf, which is empty and has room for them.
+  void fill(BlockDescriptor& block, BlockShelf& shelf, std::span<const BlockHandle> carried) const;
+  /// Lets go of what is on it.
+  void clear(BlockDescriptor& block, BlockShelf& shelf) const;
   void mark_pages(const BlockDescriptor& block, std::uint32_t value) const;
 
   /// Frees the block if nobody owns it any more, and what it alone carried or held.
@@ -46,7 +49,8 @@ class LockedBlocks {
   std::uint64_t offset_of(const BlockDescriptor& block) const;
   /// `act` is given the handle of each block that the block carries, in its first bytes and on shelves.
   template <class Act>
-  void for_each_carried(const BlockDescriptor& block, Act act) const;
+  void for_each_carried(BlockDescriptor& block, Act act) const;
+  std::uint32_t on_shelves(const BlockDescriptor& block) const;
 
   const JobMemory& memory_;
   RobustLock lock_;

@@ -330,10 +330,11 @@ std::span<const std::byte> MessageRing::message_in(const TakenSlot& taken) const
   if (has_words_) return std::as_bytes(std::span(&word_slot(taken.index).word, 1));
   const WideSlot& slot = wide_slot(taken.index);
   const std::uint64_t before = slot.bytes_on_shelf();
-  if (before > header_->room_bytes || slot.bytes > header_->room_bytes - before)
+  const std::uint64_t bytes = slot.bytes;
+  if (before > header_->room_bytes || bytes > header_->room_bytes - before)
     throw UsageError(fmt::format("a queue's message of {} + {} bytes in {} bytes: job memory was overwritten", before,
-                                 slot.bytes, header_->room_bytes));
-  return {slot.room + before, slot.bytes};
+                                 bytes, header_->room_bytes));
+  return {slot.room + before, bytes};
 }
 
 std::optional<BlockHandle> MessageRing::parcel_in(const TakenSlot& taken) const {

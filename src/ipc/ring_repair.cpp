@@ -28,14 +28,14 @@ bool MessageRing::resolve(std::uint32_t index, SlotState seen) {
   switch (seen.phase()) {
     case SlotPhase::kWriting:
       if (!owner_is_gone(memory_, seen.owner())) return false;
-      // Consumers may pass it now. It is used again when no thread of the owner can write into it any more.
-      drop_references(index, seen);
+      // Consumers may pass it now. It is cleared and used again when no thread of the owner can write into it any more,
+      // or still bring its message to an end.
       RETINUE_CRASH_POINT();
       change(index, seen, seen.with(SlotPhase::kAbandoned, seen.owner()));
       return true;
     case SlotPhase::kAbandoned:
       if (!owner_is_reaped(memory_, seen.owner())) return false;
-      drop_references(index, seen);  // That was handed over after the look for it above.
+      drop_references(index, seen);
       RETINUE_CRASH_POINT();
       change(index, seen, seen.emptied());
       return true;

@@ -42,7 +42,7 @@ class KnownStorages {
     const std::lock_guard lock(mutex_);
     const auto known = storages_.find(block.data());
     // Who has the storage may have given it other memory since.
-    if (known != storages_.end() && known->second.generation == block.handle().generation)
+    if (known != storages_.end() && known->second.handle == block.handle())
       if (auto storage = known->second.storage.lock();
           storage && storage->data() == known->second.data && storage->nbytes() >= bytes)
         return c10::Storage(std::move(storage));
@@ -54,14 +54,13 @@ class KnownStorages {
  private:
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
   struct Known {
-    std::uint32_t generation;
+    BlockHandle handle;
     const void* data;
     WeakStorage storage;
   };
 
   void note(const SharedBlock& block, const c10::Storage& storage) {
-    storages_.insert_or_assign(block.data(),
-                               Known{block.handle().generation, storage.data(), storage.getWeakStorageImpl()});
+    storages_.insert_or_assign(block.data(), Known{block.handle(), storage.data(), storage.getWeakStorageImpl()});
     if (storages_.size() >= next_sweep_) sweep();
   }
   void sweep() {

@@ -88,27 +88,21 @@ void write_place(ValueOutput& output, const at::Tensor& tensor) {
   write_sizes(output, tensor.sizes());
   write_sizes(output, tensor.strides());
   const c10::Storage& storage = tensor.storage();
-  const c10::DeviceIndex device = storage.device().is_cuda() ? storage.device().index() : c10::DeviceIndex{-1};
-  output(device, tensor.storage_offset(), static_cast<std::uint64_t>(storage.nbytes()));
+  output(storage.device().is_cuda(), tensor.storage_offset(), static_cast<std::uint64_t>(storage.nbytes()));
   if (storage.nbytes() == 0) return;
   if constexpr (kSendsCuda)
-    if (device >= 0) return write_cuda_storage(output, storage);
+    if (storage.device().is_cuda()) return write_cuda_storage(output, storage);
   if (c10::DataPtr before = share_storage(storage, JobMemory::current()))
     output.leave_behind(std::make_shared<c10::DataPtr>(std::move(before)), storage.nbytes());
   output(sent_block(storage));
 }
 
-/// Of `bytes` bytes at least. `device`: the index of a CUDA device, or -1 for the CPU.
-c10::Storage read_storage(ValueInput& input, c10::DeviceIndex device, std::uint64_t bytes) {
-  const bool is_on_cpu = device < 0;
-  if (!kSendsCuda && !is_on_cpu)
-    throw UsageError("receiving a tensor: it is on CUDA: the message was not written here");
-  if (bytes == 0)
-    return is_on_cpu ? c10::Storage(c10::Storage::use_byte_size_t(), 0, allocate_shared(nullptr, 0))
-                     : c10::Storage(c10::Storage::use_byte_size_t(), 0,
-                                    c10::DataPtr(nullptr, c10::Device(c10::kCUDA, device)));
+/// Of `bytes` bytes at least.
+c10::Storage read_storage(ValueInput& input, bool is_on_cuda, std::uint64_t bytes) {
   if constexpr (kSendsCuda)
-    if (!is_on_cpu) return read_cuda_storage(input, bytes);
+    if (is_on_cuda) return bytes == 0 ? empty_cuda_storage() : read_cuda_storage(input, bytes);
+  if (is_on_cuda) throw UsageError("receiving a tensor: it is on CUDA: the message was not written by this build");
+  if (bytes == 0) return c10::Storage(c10::Storage::use_byte_size_t(), 0, allocate_shared(nullptr, 0));
   SharedBlock block;
   input(block);
   if (bytes > block.bytes())
@@ -118,15 +112,15 @@ c10::Storage read_storage(ValueInput& input, c10::DeviceIndex device, std::uint6
 
 Place read_place(ValueInput& input, at::ScalarType type) {
   Place place{.sizes = read_sizes(input), .strides = read_sizes(input), .offset = 0, .storage = {}};
-  c10::DeviceIndex device = -1;
+  bool is_on_cuda = false;
   std::uint64_t bytes = 0;
-  input(device, place.offset, bytes);
+  input(is_on_cuda, place.offset, bytes);
   const bool fits = place.strides.size() == place.sizes.size() && place.offset >= 0 &&
                     at::detail::computeStorageNbytes(place.sizes, place.strides, c10::elementSize(type),
                                                      static_cast<std::size_t>(place.offset)) <= bytes;
   if (!fits)
     throw UsageError("receiving a tensor: it would reach outside its storage: the message was not written by Retinue");
-  place.storage = read_storage(input, device, bytes);
+  place.storage = read_storage(input, is_on_cuda, bytes);
   return place;
 }
 

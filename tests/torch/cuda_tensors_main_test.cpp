@@ -42,7 +42,7 @@ class CudaTensor : public testing::Test {
   const at::TensorOptions cuda_ = at::TensorOptions(at::kCUDA).dtype(at::kFloat);
 };
 
-void add_one(const Tensor& given) {
+void add_one(int, const Tensor& given) {
   given.add_(1);
   torch::cuda::synchronize();
 }
@@ -56,7 +56,7 @@ TEST_F(CudaTensor, ArrivesAsTheSameMemory) {
   EXPECT_EQ(base.sum().item<float>(), (1 << 20) + 10);
 }
 
-void check_aliases(const std::vector<Tensor>& all, Queue<Tensor> back) {
+void check_aliases(int, const std::vector<Tensor>& all, Queue<Tensor> back) {
   TORCH_CHECK(all[0].is_alias_of(all[1]), "two views of one storage");
   TORCH_CHECK(all[1].stride(0) == 3 && all[1].storage_offset() == 2, "the view's place");
   TORCH_CHECK(all[2].is_cuda() && all[2].numel() == 0, "an empty one");
@@ -85,7 +85,7 @@ TEST_F(CudaTensor, KeepsWhatItIsAndComesBackToItsOwner) {
   context.join();
 }
 
-void pass_on(Queue<Tensor> from, Queue<Tensor> to) {
+void pass_on(int, Queue<Tensor> from, Queue<Tensor> to) {
   to.put(from.get());
 }
 
@@ -102,7 +102,7 @@ TEST_F(CudaTensor, IsPassedOnByItsReceiver) {
   two.join();
 }
 
-void multiply(Queue<Tensor> from, Queue<bool> seen) {
+void multiply(int, Queue<Tensor> from, Queue<bool> seen) {
   for (int i = 0; i < 20; ++i) {
     const Tensor product = from.get();
     seen.put(at::equal(product, torch::full_like(product, 512.f * 2)));
@@ -122,7 +122,7 @@ TEST_F(CudaTensor, IsReadyWhenItsReceiverUsesIt) {
   context.join();
 }
 
-void be_killed_with(const Tensor&, Queue<bool> ready) {
+void be_killed_with(int, const Tensor&, Queue<bool> ready) {
   ready.put(true);
   raise(SIGKILL);
 }
@@ -143,13 +143,21 @@ TEST_F(CudaTensor, IsLetGoWhenItsReceiversHaveLetGoOrDied) {
   })) << allocated() - before;
 }
 
-Tensor make_one() {
+Tensor make_one(int) {
   return torch::ones({3}, at::kCUDA);
+}
+
+void send_one(int, Queue<Tensor> queue) {
+  queue.put(torch::ones({3}, at::kCUDA));
 }
 
 TEST_F(CudaTensor, EndsWithItsOwnerAndSaysSo) {
   const auto result = retinue::spawn<make_one>({.join = false}).wait();
-  EXPECT_NE(usage_error_of([&] { result.values<Tensor>(); }).find("has ended"), std::string::npos);
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.failures().at(0).message.find("returning a tensor"), std::string::npos);
+  Queue<Tensor> queue({.capacity = 1});
+  retinue::spawn<send_one>({}, queue);  // Nobody takes it in the 5 s for which its owner waits.
+  EXPECT_NE(usage_error_of([&] { queue.get(); }).find("has ended"), std::string::npos);
 }
 
 }  // namespace

@@ -22,27 +22,36 @@ struct Encoded {
   std::vector<std::shared_ptr<void>> remains = {};  ///< What the value's way into job memory left behind.
 };
 
+/// What a value is archived for.
+enum class Purpose : std::uint8_t {
+  kValue,
+  kMessage,   ///< It is sent at once, and its receiver need not wait until what it left behind is freed.
+  kReturned,  ///< It is read when its sender has ended.
+};
+
 /// A cereal archive that writes numbers as they lie in memory: both sides are one build on one machine.
 class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmptyClassElision> {
  public:
-  /// `most_left_behind`: bytes, as leave_behind() has them.
-  explicit ValueOutput(std::size_t most_left_behind = 0) : OutputArchive(this), most_left_behind_(most_left_behind) {}
+  explicit ValueOutput(Purpose purpose = Purpose::kValue) : OutputArchive(this), purpose_(purpose) {}
+
+  Purpose purpose() const { return purpose_; }
 
   void write(const void* data, std::size_t bytes) {
     if (bytes != 0) encoded_.bytes.append(static_cast<const char*>(data), bytes);
   }
   void refer_to(const SharedBlock& block) { encoded_.references.push_back(block); }
-  /// Keeps `remains`, of so many bytes, as long as the Encoded lives, unless that were too much.
+  /// Keeps `remains`, of so many bytes, of a message as long as the Encoded lives, unless that were too much.
   void leave_behind(std::shared_ptr<void> remains, std::size_t bytes) {
-    if (bytes > most_left_behind_) return;
-    most_left_behind_ -= bytes;
+    if (purpose_ != Purpose::kMessage || bytes > may_be_left_behind_) return;
+    may_be_left_behind_ -= bytes;
     encoded_.remains.push_back(std::move(remains));
   }
   Encoded take() && { return std::move(encoded_); }
 
  private:
   Encoded encoded_;
-  std::size_t most_left_behind_;
+  Purpose purpose_;
+  std::size_t may_be_left_behind_ = std::size_t{256} << 20;  ///< More would be missing elsewhere.
 };
 
 /// Reads what ValueOutput wrote, where it lies. Errors: cereal::Exception where it ends too early.
@@ -109,18 +118,8 @@ void CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, cereal::SizeTag<T>& tag) {
 }
 
 template <class Value>
-Encoded encode_value(const Value& value) {
-  ValueOutput output;
-  output(value);
-  return std::move(output).take();
-}
-
-/// The same for a message that is sent at once: to free what it left behind takes time, and its receiver need not wait
-/// for that.
-template <class Value>
-Encoded encode_message(const Value& value) {
-  constexpr std::size_t kMostLeftBehind = std::size_t{256} << 20;  // More would be missing elsewhere.
-  ValueOutput output(kMostLeftBehind);
+Encoded encode_value(const Value& value, Purpose purpose = Purpose::kValue) {
+  ValueOutput output(purpose);
   output(value);
   return std::move(output).take();
 }

@@ -73,7 +73,7 @@ class JobMemory {
 
   /// Makes the process in slot `process_slot` one more owner of the block.
   void retain(const BlockHandle& block, std::uint32_t process_slot);
-  /// Ends that process's ownership.
+  /// Ends that process's ownership, with all its holds where it is the calling one.
   void release(const BlockHandle& block, std::uint32_t process_slot);
   /// Ends every ownership of a process that is gone. Called by the guardian.
   void release_all(std::uint32_t process_slot);

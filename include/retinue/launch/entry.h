@@ -40,7 +40,7 @@ ReturnedValue returned_value(const Result& result) {
   static_assert(
       cereal::traits::is_output_serializable<Result, ValueOutput>::value && std::is_default_constructible_v<Result>,
       "the function must return void, or what cereal can archive and read back into a default-made value");
-  return {typeid(Result).name(), encode_value<Result>(result)};
+  return {typeid(Result).name(), encode_value<Result>(result, Purpose::kReturned)};
 }
 
 /// An entry's name in every process that runs the same binary. `type` serves messages only.

@@ -115,14 +115,24 @@ struct Borrowed {
   c10::DeviceIndex device;
 };
 
+/// Of LibTorch's mappings: it takes the last one's end and a new one's begin, at the same time, for an error.
+std::mutex& mapping() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+
 /// What the current stream was given is done before the owner may use the memory again.
 void give_back(void* context) {
   const std::unique_ptr<Borrowed> borrowed(static_cast<Borrowed*>(context));
   try {
     const c10::cuda::CUDAGuard guard(borrowed->device);
     c10::cuda::getCurrentCUDAStream().synchronize();
+    const std::lock_guard lock(mapping());
+    borrowed->mapped.reset();
   } catch (const c10::Error&) {
-    // The driver is shut down, as the process ends, and with it all work.
+    // The driver is shut down, as the process ends, or broken by a failed kernel, and with it all work is over. To
+    // unmap would fail as well, where it must not throw.
+    static_cast<void>(new std::shared_ptr<void>(std::move(borrowed->mapped)));
   }
 }
 
@@ -151,7 +161,7 @@ class LentStorages {
     if (!lease) {
       lease = make_lease(storage);
       const std::lock_guard lock(mutex_);
-      lent_.insert_or_assign(storage.data(),
+      lent_.insert_or_assign(storage.unsafeGetStorageImpl(),
                              Lent{lease.memory(), lease.handle(), storage,
                                   lent_.size() < kMostEvents ? std::make_unique<CUDAEvent>(kEventFlags) : nullptr});
     }
@@ -162,17 +172,18 @@ class LentStorages {
   /// Lets this thread's current stream wait until what was lent is ready; for the owner, who gets it back.
   void await(const c10::Storage& storage) {
     const std::lock_guard lock(mutex_);
-    const auto lent = lent_.find(storage.data());
+    const auto lent = lent_.find(storage.unsafeGetStorageImpl());
     if (lent != lent_.end() && lent->second.ready) lent->second.ready->block(c10::cuda::getCurrentCUDAStream());
   }
 
-  /// Threads: also called by LibTorch's allocator, which holds a lock of its own.
-  bool collect() {
+  /// Of one device, or of all. Threads: also called by LibTorch's allocator, which holds the lock of its device.
+  bool collect(std::optional<c10::DeviceIndex> device = std::nullopt) {
     std::vector<Lent> returned;  // Destroyed without the mutex, since that calls the allocator.
     const std::lock_guard lock(mutex_);
     for (auto each = lent_.begin(); each != lent_.end();) {
+      const bool is_meant = !device || each->second.storage.device().index() == *device;
       const auto memory = each->second.memory.lock();
-      if (memory && memory->is_held(each->second.lease)) {
+      if (!is_meant || (memory && memory->is_held(each->second.lease))) {
         ++each;
       } else {
         returned.push_back(std::move(each->second));
@@ -186,6 +197,8 @@ class LentStorages {
     const std::lock_guard lock(mutex_);
     return lent_.size();
   }
+  /// A process that was forked from the lender's is not.
+  bool is_of_this_process() const { return getpid() == process_; }
 
  private:
   static constexpr unsigned kEventFlags = cudaEventDisableTiming | cudaEventInterprocess;
@@ -205,7 +218,7 @@ class LentStorages {
   /// Empty where it has none, or its last holder just let go.
   SharedBlock lease_of(const c10::Storage& storage) {
     const std::lock_guard lock(mutex_);
-    const auto lent = lent_.find(storage.data());
+    const auto lent = lent_.find(storage.unsafeGetStorageImpl());
     if (lent == lent_.end()) return {};
     const auto memory = lent->second.memory.lock();
     if (memory != JobMemory::current()) return {};
@@ -219,12 +232,14 @@ class LentStorages {
   /// Whoever waits for the event from now on waits for all that the current stream has to do.
   std::optional<cudaIpcEventHandle_t> mark(const c10::Storage& storage) {
     const auto stream = c10::cuda::getCurrentCUDAStream();
-    const std::lock_guard lock(mutex_);
-    CUDAEvent* const ready = lent_.at(storage.data()).ready.get();
+    std::unique_lock lock(mutex_);
+    CUDAEvent* const ready = lent_.at(storage.unsafeGetStorageImpl()).ready.get();
     if (ready == nullptr) {
+      lock.unlock();  // The stream may wait for what another thread must do first.
       stream.synchronize();
       return std::nullopt;
     }
+    ready->block(stream);  // A message that is on its way still waits for what it was recorded behind.
     ready->record(stream);
     cudaIpcEventHandle_t handle{};
     ready->ipc_handle(&handle);
@@ -233,12 +248,14 @@ class LentStorages {
 
   std::mutex lending_;  ///< One lease for one storage. Taken before the allocator's lock, and that before the next one.
   std::mutex mutex_;
-  std::unordered_map<const void*, Lent> lent_;
+  std::unordered_map<const c10::StorageImpl*, Lent> lent_;
+  const pid_t process_ = getpid();
 };
 
 /// What others have mapped would be pulled from under them.
 void let_go_at_exit() {
   LentStorages& lent = LentStorages::get();
+  if (!lent.is_of_this_process()) return;
   const Deadline deadline = Deadline::after(kPatienceAtExit);
   for (;;) {
     try {
@@ -260,7 +277,7 @@ class CollectCallback : public c10::FreeMemoryCallback {
  public:
   bool Execute() override {
     try {
-      return collect_cuda_storages();
+      return LentStorages::get().collect(c10::cuda::current_device());  // Others have locks of their own.
     } catch (const Error&) {
       return false;  // Who holds the block table stands still: memory may come from elsewhere.
     }
@@ -274,6 +291,7 @@ bool has_ended(pid_t process) {
 c10::Storage map(const SharedBlock& block, const Lease& lease, c10::DeviceIndex device) {
   std::shared_ptr<void> mapped;
   try {
+    const std::lock_guard lock(mapping());
     mapped = c10::cuda::CUDACachingAllocator::getIpcDevPtr(std::string(lease.handle, lease.handle_bytes));
   } catch (const c10::Error& error) {
     throw UsageError(c10::str("receiving a tensor: mapping CUDA memory of process ", lease.owner, " failed",
@@ -301,6 +319,11 @@ void await(const Lease& lease, c10::DeviceIndex device, const cudaIpcEventHandle
 }  // namespace
 
 void write_cuda_storage(detail::ValueOutput& output, const c10::Storage& storage) {
+  if (output.purpose() == detail::Purpose::kReturned)
+    throw UsageError(
+        c10::str("returning a tensor: it is on ", storage.device().str(),
+                 ", and its memory ends with this process: return tensor.cpu(), or send it through a queue "
+                 "and end when its receiver is done with it"));
   const c10::cuda::CUDAGuard guard(storage.device().index());
   storage.unsafeGetStorageImpl()->set_resizable(false);  // Others would not see it grow.
   if (const Borrowed* const borrowed = borrowed_of(storage)) {
@@ -332,6 +355,11 @@ c10::Storage read_cuda_storage(detail::ValueInput& input, std::size_t bytes) {
     await(lease, device, ready);
   }
   return storage;
+}
+
+c10::Storage empty_cuda_storage() {
+  const c10::Device device(c10::kCUDA, c10::cuda::current_device());
+  return c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device));
 }
 
 bool collect_cuda_storages() {
