@@ -18,10 +18,9 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 #include <string>
 
+#include "os/process_stat.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -233,18 +232,10 @@ FileIdentity executable_identity() {
 }
 
 int exit_status_of_zombie(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const auto name_end = text.rfind(')');  // The name may hold spaces and brackets of its own.
-  if (name_end == std::string::npos) return -1;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string field;
-  fields >> field;
-  if (field != "Z" && field != "X") return -1;
-  int status = -1;
-  for (int number = 4; number <= 52 && fields >> field; ++number)  // The exit code is field 52.
-    if (number == 52) status = std::stoi(field);
-  return status;
+  constexpr std::size_t kExitCode = 52 - 3;
+  const std::vector<std::string> fields = process_stat(pid);
+  if (fields.size() <= kExitCode || (fields[0] != "Z" && fields[0] != "X")) return -1;
+  return std::stoi(fields[kExitCode]);
 }
 
 void raise_descriptor_limit() {

@@ -2,10 +2,11 @@
 
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
-#include <sstream>
+#include <cstdlib>
 #include <string>
+#include <vector>
+
+#include "os/process_stat.h"
 
 namespace retinue {
 namespace {
@@ -22,17 +23,12 @@ ProcessUse use_of(const rusage& usage) {
 }
 
 ProcessUse use_of_zombie(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const auto name_end = text.rfind(')');  // The name may hold spaces and brackets of its own.
-  if (name_end == std::string::npos) return {};
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string skipped;
-  for (int number = 3; number < 14; ++number) fields >> skipped;
-  std::uint64_t user = 0, system = 0, user_of_children = 0, system_of_children = 0;  // Fields 14 to 17.
-  if (!(fields >> user >> system >> user_of_children >> system_of_children)) return {};
+  constexpr std::size_t kUserTime = 14 - 3;  // Then system time, and the same two of its children.
+  const std::vector<std::string> fields = process_stat(pid);
+  if (fields.size() < kUserTime + 4) return {};
+  const auto ticks = [&](std::size_t field) { return std::strtoull(fields[kUserTime + field].c_str(), nullptr, 10); };
   const std::uint64_t tick_ns = 1'000'000'000u / static_cast<std::uint64_t>(sysconf(_SC_CLK_TCK));
-  return {(user + user_of_children) * tick_ns, (system + system_of_children) * tick_ns, 0};
+  return {(ticks(0) + ticks(2)) * tick_ns, (ticks(1) + ticks(3)) * tick_ns, 0};
 }
 
 }  // namespace retinue

@@ -10,9 +10,12 @@
 
 #include <cerrno>
 #include <csignal>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "os/life_lock.h"
+#include "os/process_stat.h"
 #include "os/robust_mutex.h"
 #include "os/spare_descriptors.h"
 #include "retinue/base/error.h"
@@ -152,6 +155,17 @@ TEST(ChildrenOfSelf, NeedsADescriptor) {
   setrlimit(RLIMIT_NOFILE, &none);
   EXPECT_THROW(retinue::children_of_self(), retinue::SystemError);
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+TEST(ProcessStat, KnowsAProcessUntilItIsGone) {
+  EXPECT_EQ(retinue::process_stat(getpid()).at(4 - 3), std::to_string(getppid()));
+  for (int round = 0; round < 300; ++round) {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    std::thread reaper([child] { waitpid(child, nullptr, 0); });
+    while (!retinue::process_stat(child).empty()) continue;  // It may go between the opening and the reading.
+    reaper.join();
+  }
 }
 
 TEST(SpareDescriptors, AreThereWhenNoOthersAre) {
