@@ -135,6 +135,12 @@ TEST(Guest, FindsRoomForSoManyAndWhereOneWas) {
   EXPECT_EQ(end_of(crowd), 0);
 }
 
+TEST(Guest, ComesInWhenManyComeAtOnce) {
+  StartedProgram rush("guest_program", {"rush", job()});
+  EXPECT_EQ(rush.read_all(), "128\n");
+  EXPECT_EQ(end_of(rush), 0);
+}
+
 TEST(Published, NamesLivingObjectsOnly) {
   {
     const retinue::Queue<int> queue({.capacity = 1});

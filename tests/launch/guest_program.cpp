@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "process/door_protocol.h"
 #include "process/found_job.h"
@@ -129,6 +130,32 @@ int be_crowd(const std::string& job) {
   return 0;
 }
 
+/// Guests that all come at once.
+int be_rush(const std::string& job) {
+  constexpr int kGuests = 128;
+  int start[2];
+  if (pipe(start) != 0) return 1;
+  std::vector<pid_t> guests(kGuests);
+  for (pid_t& guest : guests) {
+    guest = fork();
+    if (guest != 0) continue;
+    close(start[1]);
+    char none;
+    if (read(start[0], &none, 1) != 0) _exit(1);
+    const std::string joined = error_of([&] { retinue::join_job(job); });
+    if (joined != "nothing") say(joined);
+    _exit(joined == "nothing" ? 0 : 1);
+  }
+  close(start[1]);
+  int count = 0;
+  for (const pid_t guest : guests) {
+    int status = -1;
+    if (waitpid(guest, &status, 0) == guest && status == 0) ++count;
+  }
+  say(std::to_string(count));
+  return 0;
+}
+
 /// A job that ends when a guest has said something.
 int be_host(int argc, char** argv) {
   retinue::Runtime runtime(argc, argv);
@@ -152,6 +179,7 @@ int main(int argc, char** argv) {
   if (role == "host") return be_host(argc, argv);
   if (role == "stranger") return be_stranger(argv[2]);
   if (role == "crowd") return be_crowd(argv[2]);
+  if (role == "rush") return be_rush(argv[2]);
   const std::map<std::string, void (*)()> roles{{"square", square}, {"hold", hold}, {"outlive", outlive}};
   const std::string joined = error_of([&] { retinue::join_job(argc > 2 ? argv[2] : ""); });
   if (joined != "nothing" || !roles.contains(role)) {
