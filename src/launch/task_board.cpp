@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ipc/channel_impl.h"
+#include "ipc/crash_point.h"
 #include "ipc/parcel.h"
 #include "ipc/ring_bell.h"
 #include "ipc/ring_words.h"
@@ -70,7 +71,9 @@ TaskBoard::TaskBoard(const TaskBoardBlocks& blocks)
 void TaskBoard::note_done(TaskName name) const {
   if (done_ring_.try_put_word(name.word()) != RingResult::kDone)  // Somebody else is at it, or died at it.
     done_->put_word(name.word(), std::chrono::nanoseconds::max());
+  RETINUE_CRASH_POINT();
   const std::uint64_t count = header().done_count.fetch_add(1, std::memory_order_seq_cst) + 1;
+  RETINUE_CRASH_POINT();
   if (done_bell().parked.load(std::memory_order_seq_cst) == 0) return;
   if (count >= header().wake_at.load(std::memory_order_seq_cst)) ring_all_parked(done_bell());
 }
@@ -80,15 +83,18 @@ TaskBoardBlocks TaskBoard::blocks() const {
 }
 
 void TaskBoard::store_arguments(TaskRecord& record, const detail::Encoded& arguments) const {
+  RETINUE_CRASH_POINT();
   record.has_result_parcel.store(0, std::memory_order_relaxed);
   record.bytes = arguments.bytes.size();
   record.arguments = {};
+  RETINUE_CRASH_POINT();
   if (fits(arguments)) {
     std::memcpy(record.room, arguments.bytes.data(), arguments.bytes.size());
     return;
   }
   detail::Parcel parcel(*memory_, bytes_of(arguments), arguments.references);
   memory_->hand_over(parcel.handle(), handle_);
+  RETINUE_CRASH_POINT();
   record.arguments = parcel.handle();
   record.bytes = TaskRecord::kInParcel;
   parcel.let_go();
@@ -106,22 +112,28 @@ std::string_view TaskBoard::arguments_of(const TaskRecord& record) const {
 }
 
 void TaskBoard::store_result(TaskRecord& record, const detail::Encoded& result) const {
+  RETINUE_CRASH_POINT();
   if (fits(result)) {
     record.bytes = result.bytes.size();
+    RETINUE_CRASH_POINT();
     std::memcpy(record.room, result.bytes.data(), result.bytes.size());
     return;
   }
   detail::Parcel parcel(*memory_, bytes_of(result), result.references);
   // Named first: of a process that dies in between, the parcel is found.
   record.result = parcel.handle();
+  RETINUE_CRASH_POINT();
   record.has_result_parcel.store(1, std::memory_order_release);
+  RETINUE_CRASH_POINT();
   memory_->hand_over(parcel.handle(), handle_);
+  RETINUE_CRASH_POINT();
   parcel.let_go();
   record.bytes = TaskRecord::kInParcel;
 }
 
 void TaskBoard::drop_parcels(TaskRecord& record) const {
   if (record.arguments) memory_->take_from_holder(record.arguments, handle_);
+  RETINUE_CRASH_POINT();
   record.arguments = {};
   if (record.has_result_parcel.exchange(0, std::memory_order_acq_rel) != 0)
     memory_->take_from_holder(record.result, handle_);

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "ipc/crash_point.h"
 #include "ipc/parcel.h"
 #include "ipc/ring_bell.h"
 #include "process/failure_text.h"
@@ -47,6 +48,7 @@ std::uint32_t TaskDesk::index_of(const TaskFunction& function) {
                                  TaskBoardHeader::kMostFunctions));
   const BlockHandle entry = store_parcel(*memory_, {encode_value(key_of(function.thunk, function.type)).bytes}, {});
   memory_->hand_over(entry, board_.handle());
+  RETINUE_CRASH_POINT();
   header.functions[index] = entry;
   functions_.emplace(function.thunk, index);
   return index;
@@ -83,11 +85,14 @@ void TaskDesk::start(const TaskPtr& task, const Encoded& arguments) {
   const std::uint32_t generation = TaskState(record.state.load(std::memory_order_relaxed)).generation();
   record.function = task->function;
   record.calls = std::max<std::size_t>(task->label.count, 1);
+  RETINUE_CRASH_POINT();
   board_.store_arguments(record, arguments);
   free_.pop_back();
   tasks_[index] = task;
   ++under_way_;
+  RETINUE_CRASH_POINT();
   record.state.store(TaskState(generation, Phase::kQueued).word(), std::memory_order_release);
+  RETINUE_CRASH_POINT();
   board_.tasks().put_word(TaskName{index, generation}.word(), TaskTime::max());
 }
 
@@ -96,6 +101,7 @@ bool TaskDesk::collect() {
   bool is_any = false;
   for (std::size_t count = words.size(); count == words.size();) {
     count = board_.done().take_words(words, TaskTime(0));
+    RETINUE_CRASH_POINT();
     for (std::size_t i = 0; i < count; ++i) is_any |= take_in(TaskName::of(words[i]));
   }
   return is_any;
@@ -147,7 +153,9 @@ TaskPtr TaskDesk::let_go(std::uint32_t index, std::uint32_t generation) {
   } catch (const Error&) {
     // They go with the board.
   }
+  RETINUE_CRASH_POINT();
   record.state.store(TaskState(generation + 1, Phase::kFree).word(), std::memory_order_release);
+  RETINUE_CRASH_POINT();
   free_.push_back(index);
   if (tasks_[index] != nullptr) --under_way_;
   return std::exchange(tasks_[index], nullptr);
@@ -194,6 +202,7 @@ void TaskDesk::fail_all(const std::exception_ptr& failure) {
     const TaskState withdrawn(state.generation(), Phase::kTaken);
     // What runs, or has run, keeps its record until that is over.
     if (state.phase() == Phase::kQueued && word.compare_exchange_strong(seen, withdrawn.word())) {
+      RETINUE_CRASH_POINT();
       let_go(index, state.generation());
     } else {
       tasks_[index] = nullptr;

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -25,12 +26,16 @@ namespace {
 
 constexpr int kClerkMs = 20'000;
 
-/// A crash record that a clerk, a fork of this process, can write into.
+/// A crash record that a clerk, a fork of this process, can write into. Another fork has one of its own: it would write
+/// its exceptions into this one at the same time.
 ProcessSlot* scratch() {
-  static ProcessSlot* const slot = [] {
-    void* memory = mmap(nullptr, sizeof(ProcessSlot), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return memory == MAP_FAILED ? nullptr : new (memory) ProcessSlot();
-  }();
+  static ProcessSlot* slot = nullptr;
+  static pid_t owner = 0;
+  if (owner == getpid()) return slot;
+  void* memory = mmap(nullptr, sizeof(ProcessSlot), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (slot != nullptr) munmap(slot, sizeof(ProcessSlot));
+  slot = memory == MAP_FAILED ? nullptr : new (memory) ProcessSlot();
+  owner = getpid();
   return slot;
 }
 

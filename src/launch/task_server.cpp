@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "ipc/crash_point.h"
 #include "ipc/parcel.h"
 #include "ipc/ring_owner.h"
 #include "retinue/base/deadline.h"
@@ -92,7 +93,9 @@ void TaskServer::run(TaskName name) {
     phase = Phase::kRaised;
     leave_report(record, detail::report_current_exception());
   }
+  RETINUE_CRASH_POINT();
   record.state.store(TaskState(name.generation, phase, self_).word(), std::memory_order_release);
+  RETINUE_CRASH_POINT();
   board_.note_done(name);
 }
 
@@ -101,12 +104,15 @@ ServeEnd TaskServer::serve(const ServeOptions& options) {
   try {
     for (std::uint64_t calls = 0;;) {
       if (takes_leave()) return ServeEnd::kLeft;
+      RETINUE_CRASH_POINT();
       detail::TakenMessage taken;
       if (!board_.tasks().take(taken, deadline.left())) return ServeEnd::kTimeout;
       std::uint64_t word = 0;
       std::memcpy(&word, taken.bytes.data(), sizeof word);
       const TaskName name = TaskName::of(word);
+      RETINUE_CRASH_POINT();
       const bool is_mine = claim(name);
+      RETINUE_CRASH_POINT();
       board_.tasks().finish(taken);
       if (!is_mine) continue;
       calls += board_.record(name.index).calls;

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <charconv>
 #include <climits>
+#include <optional>
+#include <utility>
 
 #include "ipc/job_layout.h"
 #include "ipc/job_name.h"
@@ -25,6 +27,8 @@ namespace retinue {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(2);
+/// Who connects and is slow to ask may have to make room for others, and comes again.
+constexpr int kTries = 8;
 
 /// "retinue/<uid>/<id>"; the uid that the name claims.
 bool parse_door(const std::string& door, FoundJob& job) {
@@ -71,14 +75,25 @@ std::string silence_of(pid_t guardian) {
                     : fmt::format("its guardian (pid {}) does not answer", guardian);
 }
 
+/// None: the job is gone, or lets nobody of this user in.
+/// Errors: as of ask_at_door(); TimeoutError when its guardian is silent.
+std::optional<DoorAnswer> answer_to(FoundJob& job, std::uint32_t kind, const std::vector<int>& descriptors,
+                                    std::vector<FileDescriptor>& received) {
+  for (int i = 0; i < kTries; ++i) {
+    const FileDescriptor socket = ask_at_door(job, kind, descriptors);
+    if (!socket) break;
+    if (!becomes_readable(socket.get(), kPatience)) throw TimeoutError(silence_of(job.guardian));
+    DoorAnswer answer;
+    if (receive_message(socket.get(), &answer, sizeof answer, received) != 0) return answer;
+  }
+  return std::nullopt;
+}
+
 void look(FoundJob& job) {
-  const FileDescriptor socket = ask_at_door(job, DoorRequest::kLook);
-  if (!socket) return;
-  if (!becomes_readable(socket.get(), kPatience)) throw TimeoutError(silence_of(job.guardian));
-  DoorAnswer answer;
   std::vector<FileDescriptor> descriptors;
-  if (receive_message(socket.get(), &answer, sizeof answer, descriptors) == 0) return;  // It ended just now.
-  if (answer.version != kDoorVersion || answer.refused != 0 || descriptors.size() != 1)
+  const auto answer = answer_to(job, DoorRequest::kLook, {}, descriptors);
+  if (!answer) return;
+  if (answer->version != kDoorVersion || answer->refused != 0 || descriptors.size() != 1)
     throw UsageError("it was made by another version of Retinue: use that one's `retinue`");
   check_seals(descriptors.front().get());
   job.memory = JobMemory::attach(descriptors.front().get());
@@ -114,31 +129,31 @@ std::vector<FoundJob> find_jobs(WhoseJobs whose) {
 }
 
 FileDescriptor ask_at_door(FoundJob& job, std::uint32_t kind, const std::vector<int>& descriptors) {
-  auto socket = connect_local(job.door, kPatience);
-  if (!socket) return {};
-  const SocketPeer peer = peer_of(socket->get());
-  if (peer.uid != job.user)
-    throw UsageError(fmt::format("it belongs to user {}, who is not who its name says: let it alone", peer.uid));
-  job.guardian = peer.pid;
-  const DoorRequest request{.kind = kind};
-  try {
-    send_message(socket->get(), &request, sizeof request, descriptors);
-  } catch (const Closed&) {
-    return {};
+  for (int i = 0; i < kTries; ++i) {
+    auto socket = connect_local(job.door, kPatience);
+    if (!socket) break;
+    const SocketPeer peer = peer_of(socket->get());
+    if (peer.uid != job.user)
+      throw UsageError(fmt::format("it belongs to user {}, who is not who its name says: let it alone", peer.uid));
+    job.guardian = peer.pid;
+    const DoorRequest request{.kind = kind};
+    try {
+      send_message(socket->get(), &request, sizeof request, descriptors);
+      return std::move(*socket);
+    } catch (const Closed&) {
+      continue;
+    }
   }
-  return std::move(*socket);
+  return {};
 }
 
 std::uint32_t ask_for_slot(FoundJob& job) {
   const FileDescriptor self = open_pidfd(getpid());
-  const FileDescriptor socket = ask_at_door(job, DoorRequest::kJoin, {self.get()});
-  if (socket && !becomes_readable(socket.get(), kPatience)) throw TimeoutError(silence_of(job.guardian));
-  DoorAnswer answer;
   std::vector<FileDescriptor> none;
-  if (!socket || receive_message(socket.get(), &answer, sizeof answer, none) == 0)
-    throw Error(fmt::format("job {} has ended", job.id));
-  if (answer.refused != 0) throw Error(fmt::format("job {} has no room for another guest", job.id));
-  return answer.slot;
+  const auto answer = answer_to(job, DoorRequest::kJoin, {self.get()}, none);
+  if (!answer) throw Error(fmt::format("job {} has ended", job.id));
+  if (answer->refused != 0) throw Error(fmt::format("job {} has no room for another guest", job.id));
+  return answer->slot;
 }
 
 FileDescriptor pause_deadlines(FoundJob& job) {

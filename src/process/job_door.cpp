@@ -58,10 +58,11 @@ std::vector<int> JobDoor::fds() const {
   return fds;
 }
 
-void JobDoor::let_in() {
+void JobDoor::let_in(JobMemory& memory, bool& stop) {
   if (!listening_) return;
   while (auto socket = accept_local(listening_.get())) {
     if (!may_enter(socket->get())) continue;
+    if (visitors_.size() >= kMaxVisitors) serve_visitors(memory, stop);  // Who has asked goes with its answer.
     const auto says_nothing = [](const Visitor& visitor) { return !visitor.waits_for_stop && !visitor.debugs; };
     const auto oldest = std::ranges::find_if(visitors_, says_nothing);
     if (visitors_.size() >= kMaxVisitors && oldest == visitors_.end()) continue;
@@ -74,9 +75,13 @@ void JobDoor::let_in() {
 
 bool JobDoor::serve(JobMemory& memory) {
   bool stop = false;
-  let_in();
-  std::erase_if(visitors_, [&](Visitor& visitor) { return !serve(visitor, memory, stop); });
+  let_in(memory, stop);
+  serve_visitors(memory, stop);
   return stop;
+}
+
+void JobDoor::serve_visitors(JobMemory& memory, bool& stop) {
+  std::erase_if(visitors_, [&](Visitor& visitor) { return !serve(visitor, memory, stop); });
 }
 
 bool JobDoor::serve(Visitor& visitor, JobMemory& memory, bool& stop) {

@@ -40,7 +40,8 @@ class JobDoor {
     bool debugs = false;
   };
 
-  void let_in();
+  void let_in(JobMemory& memory, bool& stop);
+  void serve_visitors(JobMemory& memory, bool& stop);
   /// False: the visitor has what it came for, or is gone.
   bool serve(Visitor& visitor, JobMemory& memory, bool& stop);
   DoorAnswer let_guest_in(const Visitor& visitor, JobMemory& memory, std::vector<FileDescriptor>& descriptors);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +60,7 @@ class CrashTest : public testing::Test {
     memory_->retain_holds_for(slot);
     const pid_t pid = fork();
     if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // A test that was ended leaves nobody.
       enter_process_slot(*memory_, slot);
       points_left = point;
       body();

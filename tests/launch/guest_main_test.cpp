@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "ipc/job_layout.h"
 #include "launch/main_with_runtime.h"
 #include "retinue/ipc/published.h"
 #include "retinue/ipc/queue.h"
@@ -101,6 +102,43 @@ TEST(Guest, CannotBeOneOfNoJobNorWithARuntime) {
       << error;
   EXPECT_TRUE(WIFEXITED(end_of(guest)));
   EXPECT_NE(usage_error_of([] { retinue::join_job(job()); }).find("has a Runtime"), std::string::npos);
+}
+
+TEST(Guest, IsRefusedToAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  StartedProgram stranger("guest_program", {"stranger", job()});
+  EXPECT_EQ(stranger.read_line(), "UsageError: join_job: no job of this user has the name or the id '" + job() +
+                                      "'; `retinue ps` lists those that run\n");
+  // Who knows where the door is gets no answer there.
+  EXPECT_EQ(stranger.read_line(), "Error: job " + job() + " has ended\n");
+  EXPECT_EQ(end_of(stranger), 0);
+}
+
+TEST(Guest, IsRefusedWhereJobMemoryIsLaidOutOtherwise) {
+  retinue::JobHeader& header = Runtime::current().memory()->header();
+  header.layout_version = retinue::kJobLayoutVersion + 1;  // As if a later version had made the job.
+  StartedProgram guest("guest_program", {"square", job()});
+  const std::string error = guest.read_line();
+  header.layout_version = retinue::kJobLayoutVersion;
+  const std::string versions = "(layout " + std::to_string(retinue::kJobLayoutVersion + 1) + ", this program has " +
+                               std::to_string(retinue::kJobLayoutVersion) + ")";
+  EXPECT_TRUE(error.starts_with("UsageError: join_job: job '" + job() + "' cannot be joined: ")) << error;
+  EXPECT_NE(error.find(versions), std::string::npos) << error;
+  EXPECT_TRUE(WIFEXITED(end_of(guest)));
+}
+
+TEST(Guest, FindsRoomForSoManyAndWhereOneWas) {
+  StartedProgram crowd("guest_program", {"crowd", job()});
+  EXPECT_EQ(crowd.read_line(), "Error: job " + job() + " has no room for another guest\n");
+  EXPECT_EQ(crowd.read_line(), "256\n");
+  EXPECT_EQ(crowd.read_line(), "another one\n");
+  EXPECT_EQ(end_of(crowd), 0);
+}
+
+TEST(Guest, ComesInWhenManyComeAtOnce) {
+  StartedProgram rush("guest_program", {"rush", job()});
+  EXPECT_EQ(rush.read_all(), "128\n");
+  EXPECT_EQ(end_of(rush), 0);
 }
 
 TEST(Published, NamesLivingObjectsOnly) {

@@ -1,12 +1,18 @@
 // A guest of a job, or a job for guests: guest_program ROLE [JOB].
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "process/door_protocol.h"
+#include "process/found_job.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/pipe.h"
 #include "retinue/ipc/published.h"
@@ -38,6 +44,8 @@ std::string error_of(const std::function<void()>& call) {
     return std::string("SystemError: ") + error.what();
   } catch (const retinue::Closed& error) {
     return std::string("Closed: ") + error.what();
+  } catch (const retinue::Error& error) {
+    return std::string("Error: ") + error.what();
   }
 }
 
@@ -75,6 +83,79 @@ void outlive() {
   say(error_of([&] { end.send(1); }));
 }
 
+/// Another user's process: it asks as all do, and then at the door itself.
+int be_stranger(const std::string& job) {
+  constexpr uid_t kNobody = 65534;
+  const uid_t user = geteuid();
+  if (setresuid(kNobody, kNobody, kNobody) != 0) return 1;
+  say(error_of([&] { retinue::join_job(job); }));
+  retinue::FoundJob found;
+  found.door = retinue::door_prefix(user) + job;
+  found.id = job;
+  found.user = user;
+  say(error_of([&] { retinue::ask_for_slot(found); }));
+  return 0;
+}
+
+/// Guests, one after the other, until one is refused; then one of them ends, and another one comes in its place.
+int be_crowd(const std::string& job) {
+  constexpr int kMost = 2000;
+  int ends[2];
+  if (pipe(ends) != 0) return 1;
+  const auto send_guest = [&] {
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const std::string joined = error_of([&] { retinue::join_job(job); });
+    if (joined != "nothing") say(joined);
+    const char answer = joined == "nothing" ? '+' : '-';
+    if (write(ends[1], &answer, 1) == 1 && answer == '+') pause();
+    _exit(0);
+  };
+  const auto is_let_in = [&] {
+    char answer = '-';
+    return read(ends[0], &answer, 1) == 1 && answer == '+';
+  };
+  pid_t last = 0;
+  int count = 0;
+  for (pid_t guest = send_guest(); is_let_in() && count < kMost; guest = send_guest()) {
+    last = guest;
+    ++count;
+  }
+  say(std::to_string(count));
+  kill(last, SIGKILL);
+  waitpid(last, nullptr, 0);
+  send_guest();
+  say(is_let_in() ? "another one" : "nobody more");
+  return 0;
+}
+
+/// Guests that all come at once.
+int be_rush(const std::string& job) {
+  constexpr int kGuests = 128;
+  int start[2];
+  if (pipe(start) != 0) return 1;
+  std::vector<pid_t> guests(kGuests);
+  for (pid_t& guest : guests) {
+    guest = fork();
+    if (guest != 0) continue;
+    close(start[1]);
+    char none;
+    if (read(start[0], &none, 1) != 0) _exit(1);
+    const std::string joined = error_of([&] { retinue::join_job(job); });
+    if (joined != "nothing") say(joined);
+    _exit(joined == "nothing" ? 0 : 1);
+  }
+  close(start[1]);
+  int count = 0;
+  for (const pid_t guest : guests) {
+    int status = -1;
+    if (waitpid(guest, &status, 0) == guest && status == 0) ++count;
+  }
+  say(std::to_string(count));
+  return 0;
+}
+
 /// A job that ends when a guest has said something.
 int be_host(int argc, char** argv) {
   retinue::Runtime runtime(argc, argv);
@@ -96,6 +177,9 @@ int be_host(int argc, char** argv) {
 int main(int argc, char** argv) {
   const std::string role = argc > 1 ? argv[1] : "";
   if (role == "host") return be_host(argc, argv);
+  if (role == "stranger") return be_stranger(argv[2]);
+  if (role == "crowd") return be_crowd(argv[2]);
+  if (role == "rush") return be_rush(argv[2]);
   const std::map<std::string, void (*)()> roles{{"square", square}, {"hold", hold}, {"outlive", outlive}};
   const std::string joined = error_of([&] { retinue::join_job(argc > 2 ? argv[2] : ""); });
   if (joined != "nothing" || !roles.contains(role)) {

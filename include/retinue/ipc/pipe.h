@@ -76,7 +76,7 @@ class Connection {
 
   bool readable() const { return end().can_receive(); }
   bool writable() const { return end().can_send(); }
-  /// Messages to this end that died with who had them in hand.
+  /// Messages to this end that died with who had them in hand, counted as Queue::lost() does.
   std::uint64_t lost() const { return end().lost(); }
 
   /// Lets this copy go. The end is closed with the last one.

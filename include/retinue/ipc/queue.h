@@ -129,7 +129,8 @@ class Queue {
   bool empty() const { return size() == 0; }
   bool full() const { return channel().is_full(); }
   std::size_t capacity() const { return channel().capacity(); }
-  /// Messages that died with their consumers.
+  /// Messages that died with their consumers. It may miss one for each process that was killed just when it was about
+  /// to count one.
   std::uint64_t lost() const { return channel().lost(); }
 
   explicit operator bool() const noexcept { return channel_ != nullptr; }

@@ -52,8 +52,8 @@ struct MapOptions {
 /// Functions are template arguments, functions or captureless lambdas, as spawn() takes them; arguments, items and
 /// results are trivially copyable or what cereal can archive, so tensors, queues, locks and shared values, too. A
 /// worker that dies is replaced, and what it had in hand is reported as lost, or run again where `retries` say so;
-/// nothing runs twice otherwise. That is seen to by whoever waits in a Pool, a Future or a ResultStream: there are no
-/// helper threads.
+/// nothing runs twice otherwise. There are no helper threads: whoever gives a task, or waits in the Pool, a Future or a
+/// ResultStream, sees to that, so a worker that dies while nobody does is replaced only when somebody does again.
 ///
 /// Destroying it is terminate() and waits for the workers' end, as long as the stop policy says.
 /// Blocking: giving a task, while 1024 are under way.
