@@ -6,6 +6,7 @@
 #include "ipc/message_ring.cpp"     // NOLINT(bugprone-suspicious-include)
 #include "ipc/pipe_end.cpp"         // NOLINT(bugprone-suspicious-include)
 #include "ipc/poller.cpp"           // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring_slots.cpp"       // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
 #include <poll.h>

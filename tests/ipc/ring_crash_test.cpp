@@ -6,6 +6,7 @@
 #include "ipc/message_channel.cpp"  // NOLINT(bugprone-suspicious-include)
 #include "ipc/message_ring.cpp"     // NOLINT(bugprone-suspicious-include)
 #include "ipc/ring_repair.cpp"      // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring_slots.cpp"       // NOLINT(bugprone-suspicious-include)
 #include "ipc/ring_user.cpp"        // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>

@@ -7,6 +7,7 @@
 #include "ipc/message_ring.cpp"     // NOLINT(bugprone-suspicious-include)
 #include "ipc/parcel.cpp"           // NOLINT(bugprone-suspicious-include)
 #include "ipc/ring_repair.cpp"      // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring_slots.cpp"       // NOLINT(bugprone-suspicious-include)
 #include "ipc/ring_user.cpp"        // NOLINT(bugprone-suspicious-include)
 #include "launch/task_board.cpp"    // NOLINT(bugprone-suspicious-include)
 #include "launch/task_desk.cpp"     // NOLINT(bugprone-suspicious-include)

@@ -11,12 +11,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,6 +27,7 @@
 #include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
 #include "retinue/ipc/shared_block.h"
+#include "torch/cuda/cuda_lease.h"
 #include "torch/shared_storage.h"
 
 namespace retinue {
@@ -41,72 +39,6 @@ using c10::cuda::CUDAEvent;
 constexpr std::chrono::seconds kPatienceAtExit{5};
 /// The driver has some 20,000 events for processes to share; who lends more at a time waits for its stream instead.
 constexpr std::size_t kMostEvents = 1000;
-
-/// In a block of job memory.
-struct Lease {
-  std::int32_t owner;           ///< Process id.
-  std::array<char, 16> device;  ///< Its UUID: processes may number devices differently.
-  std::uint64_t offset;         ///< Of the storage in what the handle opens.
-  std::uint64_t bytes;          ///< Of the storage.
-  std::uint64_t handle_bytes;
-  char handle[];
-};
-
-std::array<char, 16> uuid_of(c10::DeviceIndex device) {
-  cudaDeviceProp properties{};
-  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
-  std::array<char, 16> uuid{};
-  static_assert(sizeof uuid == sizeof properties.uuid.bytes);
-  std::memcpy(uuid.data(), properties.uuid.bytes, sizeof uuid);
-  return uuid;
-}
-
-/// By device index.
-const std::vector<std::array<char, 16>>& all_uuids() {
-  static const auto all = [] {
-    std::vector<std::array<char, 16>> uuids;
-    for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); ++device) uuids.push_back(uuid_of(device));
-    return uuids;
-  }();
-  return all;
-}
-
-c10::DeviceIndex device_of(const Lease& lease) {
-  const auto& uuids = all_uuids();
-  for (std::size_t device = 0; device < uuids.size(); ++device)
-    if (uuids[device] == lease.device) return static_cast<c10::DeviceIndex>(device);
-  throw UsageError(c10::str("receiving a tensor: the GPU that process ", lease.owner,
-                            " sent it from is not one of the ", uuids.size(),
-                            " that this process sees: give both the same CUDA_VISIBLE_DEVICES"));
-}
-
-const Lease& lease_in(const SharedBlock& block) {
-  const auto& lease = *reinterpret_cast<const Lease*>(block.data());
-  if (block.bytes() < sizeof(Lease) || lease.handle_bytes > block.bytes() - sizeof(Lease))
-    throw UsageError("receiving a tensor: its lease is damaged: the message was not written by Retinue");
-  return lease;
-}
-
-SharedBlock make_lease(const c10::Storage& storage) {
-  c10::cuda::CUDACachingAllocator::ShareableHandle shared;
-  try {
-    shared = c10::cuda::CUDACachingAllocator::shareIpcHandle(storage.mutable_data());
-  } catch (const c10::Error& error) {
-    throw UsageError(c10::str("sending a tensor: its memory on ", storage.device().str(),
-                              " is not of LibTorch's CUDA allocator, or the driver does not share it; send "
-                              "tensor.clone(): ",
-                              error.what_without_backtrace()));
-  }
-  SharedBlock block = SharedBlock::allocate(sizeof(Lease) + shared.handle.size());
-  auto& lease = *reinterpret_cast<Lease*>(block.data());
-  lease.owner = getpid();
-  lease.device = all_uuids().at(static_cast<std::size_t>(storage.device().index()));
-  lease.offset = static_cast<std::uint64_t>(shared.offset);
-  lease.bytes = storage.nbytes();
-  lease.handle_bytes = shared.handle.size();
-  std::memcpy(lease.handle, shared.handle.data(), shared.handle.size());
-  return block;
-}
 
 /// A receiver's side of a lease.
 struct Borrowed {

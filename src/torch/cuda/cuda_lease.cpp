@@ -1,0 +1,76 @@
+#include "torch/cuda/cuda_lease.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/util/StringUtil.h>
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <vector>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+std::array<char, 16> uuid_of(c10::DeviceIndex device) {
+  cudaDeviceProp properties{};
+  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+  std::array<char, 16> uuid{};
+  static_assert(sizeof uuid == sizeof properties.uuid.bytes);
+  std::memcpy(uuid.data(), properties.uuid.bytes, sizeof uuid);
+  return uuid;
+}
+
+/// By device index.
+const std::vector<std::array<char, 16>>& all_uuids() {
+  static const auto all = [] {
+    std::vector<std::array<char, 16>> uuids;
+    for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); ++device) uuids.push_back(uuid_of(device));
+    return uuids;
+  }();
+  return all;
+}
+
+}  // namespace
+
+c10::DeviceIndex device_of(const Lease& lease) {
+  const auto& uuids = all_uuids();
+  for (std::size_t device = 0; device < uuids.size(); ++device)
+    if (uuids[device] == lease.device) return static_cast<c10::DeviceIndex>(device);
+  throw UsageError(c10::str("receiving a tensor: the GPU that process ", lease.owner,
+                            " sent it from is not one of the ", uuids.size(),
+                            " that this process sees: give both the same CUDA_VISIBLE_DEVICES"));
+}
+
+const Lease& lease_in(const SharedBlock& block) {
+  const auto& lease = *reinterpret_cast<const Lease*>(block.data());
+  if (block.bytes() < sizeof(Lease) || lease.handle_bytes > block.bytes() - sizeof(Lease))
+    throw UsageError("receiving a tensor: its lease is damaged: the message was not written by Retinue");
+  return lease;
+}
+
+SharedBlock make_lease(const c10::Storage& storage) {
+  c10::cuda::CUDACachingAllocator::ShareableHandle shared;
+  try {
+    shared = c10::cuda::CUDACachingAllocator::shareIpcHandle(storage.mutable_data());
+  } catch (const c10::Error& error) {
+    throw UsageError(c10::str("sending a tensor: its memory on ", storage.device().str(),
+                              " is not of LibTorch's CUDA allocator, or the driver does not share it; send "
+                              "tensor.clone(): ",
+                              error.what_without_backtrace()));
+  }
+  SharedBlock block = SharedBlock::allocate(sizeof(Lease) + shared.handle.size());
+  auto& lease = *reinterpret_cast<Lease*>(block.data());
+  lease.owner = getpid();
+  lease.device = all_uuids().at(static_cast<std::size_t>(storage.device().index()));
+  lease.offset = static_cast<std::uint64_t>(shared.offset);
+  lease.bytes = storage.nbytes();
+  lease.handle_bytes = shared.handle.size();
+  std::memcpy(lease.handle, shared.handle.data(), shared.handle.size());
+  return block;
+}
+
+}  // namespace retinue

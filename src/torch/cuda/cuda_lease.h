@@ -1,0 +1,32 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Storage.h>
+
+#include <array>
+#include <cstdint>
+
+#include "retinue/ipc/shared_block.h"
+
+namespace retinue {
+
+/// In a block of job memory: what a receiver needs to map a storage.
+struct Lease {
+  std::int32_t owner;           ///< Process id.
+  std::array<char, 16> device;  ///< Its UUID: processes may number devices differently.
+  std::uint64_t offset;         ///< Of the storage in what the handle opens.
+  std::uint64_t bytes;          ///< Of the storage.
+  std::uint64_t handle_bytes;
+  char handle[];
+};
+
+/// Errors: UsageError for memory that LibTorch's allocator did not allocate; SharedMemoryExhausted.
+SharedBlock make_lease(const c10::Storage& storage);
+
+/// Errors: UsageError for a block that holds none.
+const Lease& lease_in(const SharedBlock& block);
+
+/// This process's number for the lease's device. Errors: UsageError if it does not see that.
+c10::DeviceIndex device_of(const Lease& lease);
+
+}  // namespace retinue
