@@ -12,7 +12,7 @@ namespace {
 
 // Counted in pauses of 10 to 50 ns each; a wake-up by futex takes as long as some hundreds of them.
 constexpr std::uint32_t kMostSpins = 2048;
-constexpr std::uint32_t kFewestSpins = 64;  // Enough to learn that it pays again.
+constexpr std::uint32_t kFewestSpins = 256;  // About what a sleep costs: enough to learn that it pays again.
 /// Between two looks: who looks all the time takes the line away from the one who is to write it.
 constexpr std::uint32_t kFewestPauses = 8;
 constexpr std::uint32_t kMostPauses = 32;
