@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ipc/context_table.h"
+#include "ipc/crash_victim.h"
 #include "ipc/job_layout.h"
 #include "ipc/parcel.h"
 #include "ipc/process_table.h"
@@ -21,12 +22,6 @@
 /// For tests of the tables of blocks, processes and contexts, compiled with RETINUE_CRASH_POINTS.
 namespace retinue {
 
-inline long points_left = 0;  ///< 0: nobody is to die.
-
-inline void crash_here() {
-  if (points_left > 0 && --points_left == 0) kill(getpid(), SIGKILL);
-}
-
 namespace test {
 
 class BlockCrashTest : public test::SyncTest {
@@ -34,16 +29,7 @@ class BlockCrashTest : public test::SyncTest {
   /// Runs `body` in a process with a slot of its own, which dies at its `point`-th point; 0: nowhere. Returns the slot,
   /// marked as the guardian marks the dead.
   std::uint32_t run_victim(long point, const std::function<void()>& body, int& status) {
-    const std::uint32_t slot = reserve_process_slots(*memory_, 1).front();
-    memory_->retain_holds_for(slot);
-    const pid_t pid = fork();
-    if (pid == 0) {
-      enter_process_slot(*memory_, slot);
-      points_left = point;
-      body();
-      points_left = 0;
-      _exit(0);
-    }
+    const auto [slot, pid] = start_victim(*memory_, point, body);
     EXPECT_EQ(waitpid(pid, &status, 0), pid);
     process_slot(*memory_, slot).state.store(ProcessState::kDead);
     return slot;

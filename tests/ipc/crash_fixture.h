@@ -13,18 +13,12 @@
 #include <new>
 #include <vector>
 
+#include "ipc/crash_victim.h"
 #include "ipc/job_layout.h"
 #include "retinue/ipc/job_memory.h"
 
 /// For tests that kill a process at each point of sources that they compile once more with RETINUE_CRASH_POINTS.
 namespace retinue {
-
-inline long points_left = 0;  ///< 0: nobody is to die.
-inline bool stops = false;    ///< It is to be stopped instead.
-
-inline void crash_here() {
-  if (points_left > 0 && --points_left == 0) kill(getpid(), stops ? SIGSTOP : SIGKILL);
-}
 
 /// What the victims had done when they died, in shared memory.
 struct Progress {
@@ -49,25 +43,9 @@ class CrashTest : public testing::Test {
     munmap(progress_, 4096);
   }
 
-  struct Victim {
-    std::uint32_t slot;
-    pid_t pid;
-  };
-
   /// `body` in a process with a slot of its own, which is killed at its point; 0: never.
   Victim start_victim(long point, const std::function<void()>& body) {
-    const std::uint32_t slot = reserve_process_slots(*memory_, 1).front();
-    memory_->retain_holds_for(slot);
-    const pid_t pid = fork();
-    if (pid == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // A test that was ended leaves nobody.
-      enter_process_slot(*memory_, slot);
-      points_left = point;
-      body();
-      points_left = 0;
-      _exit(0);
-    }
-    return {slot, pid};
+    return retinue::start_victim(*memory_, point, body);
   }
   /// Waits for its end, and does what the guardian would. True: it exited by itself.
   bool bury(const Victim& victim) {

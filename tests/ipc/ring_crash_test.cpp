@@ -21,18 +21,11 @@
 #include <set>
 #include <vector>
 
+#include "ipc/crash_victim.h"
 #include "ipc/job_layout.h"
 #include "ring_scenes.h"
 
 namespace retinue {
-
-namespace {
-long points_left = 0;  // 0: nobody is to die.
-}
-
-void crash_here() {
-  if (points_left > 0 && --points_left == 0) kill(getpid(), SIGKILL);
-}
 
 namespace {
 
@@ -55,16 +48,7 @@ class RingCrashTest : public testing::Test {
   }
   /// Runs `body` in a process with a slot of its own; returns the slot, whose process is not yet known to be dead.
   std::uint32_t run_victim(long point, const std::function<void()>& body, int& status) {
-    const std::uint32_t slot = reserve_process_slots(*memory_, 1).front();
-    memory_->retain_holds_for(slot);
-    const pid_t pid = fork();
-    if (pid == 0) {
-      enter_process_slot(*memory_, slot);
-      points_left = point;
-      body();
-      points_left = 0;
-      _exit(0);
-    }
+    const auto [slot, pid] = start_victim(*memory_, point, body);
     EXPECT_EQ(waitpid(pid, &status, 0), pid);
     return slot;
   }
