@@ -14,7 +14,7 @@ void reduce_inline(Session& session, const Call& call) {
   PointerLists& lists = session.scratch();
   for (int i = 0; i < session.size(); ++i) lists.sources[static_cast<std::size_t>(i)] = &session.line(i).inline_data;
   void* destination = call.output;
-  kernel_of(call)(lists.sources.data(), session.size(), &destination, 1, call.shape.count);
+  kernel_of(call)({lists.sources.data(), session.size()}, {&destination, 1}, call.shape.count);
 }
 
 void reduce_staged(Session& session, const Call& call) {
@@ -22,7 +22,7 @@ void reduce_staged(Session& session, const Call& call) {
   for (int i = 0; i < session.size(); ++i)
     lists.sources[static_cast<std::size_t>(i)] = i == session.rank() ? call.input : session.stage(i);
   void* destination = call.output;
-  kernel_of(call)(lists.sources.data(), session.size(), &destination, 1, call.shape.count);
+  kernel_of(call)({lists.sources.data(), session.size()}, {&destination, 1}, call.shape.count);
 }
 
 /// Each member loads its slice from all buffers and stores the result to all: every byte is read once and written once.
@@ -34,7 +34,7 @@ void reduce_direct(Session& session, const Call& call) {
     lists.sources[static_cast<std::size_t>(i)] = buffer;
     lists.destinations[static_cast<std::size_t>(i)] = buffer;
   }
-  kernel_of(call)(lists.sources.data(), session.size(), lists.destinations.data(), session.size(),
+  kernel_of(call)({lists.sources.data(), session.size()}, {lists.destinations.data(), session.size()},
                   slice.bytes / size_of(call.shape.dtype));
   session.post(1);
   session.await_release(1);
@@ -93,7 +93,7 @@ class ChunkedReduction {
       lists.sources[static_cast<std::size_t>(i)] =
           i == session_.rank() ? in_place : session_.board().chunk(i, k) + own.begin;
     void* destination = in_place;
-    kernel_(lists.sources.data(), session_.size(), &destination, 1, own.bytes / element_bytes_);
+    kernel_({lists.sources.data(), session_.size()}, {&destination, 1}, own.bytes / element_bytes_);
     stream_bytes(session_.board().chunk(session_.rank(), k) + own.begin, in_place, own.bytes);
     session_.post(reduced(k));
   }

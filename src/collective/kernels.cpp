@@ -37,7 +37,7 @@ const KernelTable& kernels() {
 
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
   // The reduction of a single source is the source.
-  kernels().get(Dtype::kUint64, ReduceOp::kMax)(&from, 1, &to, 1, bytes / 8);
+  kernels().get(Dtype::kUint64, ReduceOp::kMax)({&from, 1}, {&to, 1}, bytes / 8);
   const std::size_t rest = bytes % 8;
   std::memcpy(static_cast<char*>(to) + (bytes - rest), static_cast<const char*>(from) + (bytes - rest), rest);
 }

@@ -6,10 +6,20 @@
 
 namespace retinue {
 
-/// Reduces `count` elements of `source_count` arrays, in their order, and writes the result to all destinations in the
-/// same pass. A destination may be a source; no pointer needs alignment.
-using ReduceKernel = void (*)(const void* const* sources, int source_count, void* const* destinations,
-                              int destination_count, std::size_t count);
+/// One array per rank, in rank order.
+struct ReduceSources {
+  const void* const* arrays;
+  int count;
+};
+
+struct ReduceDestinations {
+  void* const* arrays;
+  int count;
+};
+
+/// Reduces `count` elements of all sources, in their order, and writes the result to all destinations in the same pass.
+/// A destination may be a source; no pointer needs alignment.
+using ReduceKernel = void (*)(ReduceSources sources, ReduceDestinations destinations, std::size_t count);
 
 constexpr int kDtypes = 12;
 constexpr int kReduceOps = 5;

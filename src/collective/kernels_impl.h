@@ -69,17 +69,16 @@ RETINUE_INLINE V finish(V sum, int ranks) {
 }
 
 template <typename Format, ReduceOp Op, int Vectors>
-RETINUE_INLINE void reduce_vectors(const void* const* sources, int source_count, void* const* destinations,
-                                   int destination_count, std::size_t at) {
+RETINUE_INLINE void reduce_vectors(ReduceSources sources, ReduceDestinations destinations, std::size_t at) {
   using Lanes = typename Format::Lanes;
   using Stored = typename Format::Stored;
   Lanes sums[Vectors];
-  const char* first = static_cast<const char*>(sources[0]) + at;
+  const char* first = static_cast<const char*>(sources.arrays[0]) + at;
 #pragma GCC unroll 4
   for (int v = 0; v < Vectors; ++v)
     sums[v] = Format::widen(load_vector<Stored>(first + static_cast<std::size_t>(v) * sizeof(Stored)));
-  for (int s = 1; s < source_count; ++s) {
-    const char* from = static_cast<const char*>(sources[s]) + at;
+  for (int s = 1; s < sources.count; ++s) {
+    const char* from = static_cast<const char*>(sources.arrays[s]) + at;
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v)
       sums[v] = combine<Op, typename Format::Lane>(
@@ -88,9 +87,9 @@ RETINUE_INLINE void reduce_vectors(const void* const* sources, int source_count,
   Stored results[Vectors];
 #pragma GCC unroll 4
   for (int v = 0; v < Vectors; ++v)
-    results[v] = Format::narrow(finish<Op, typename Format::Lane>(sums[v], source_count));
-  for (int d = 0; d < destination_count; ++d) {
-    char* to = static_cast<char*>(destinations[d]) + at;
+    results[v] = Format::narrow(finish<Op, typename Format::Lane>(sums[v], sources.count));
+  for (int d = 0; d < destinations.count; ++d) {
+    char* to = static_cast<char*>(destinations.arrays[d]) + at;
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; ++v)
       __builtin_memcpy(to + static_cast<std::size_t>(v) * sizeof(Stored), &results[v], sizeof(Stored));
@@ -99,33 +98,30 @@ RETINUE_INLINE void reduce_vectors(const void* const* sources, int source_count,
 
 /// The last elements, fewer than a vector holds: computed in a vector that is filled up with zeros.
 template <typename Format, ReduceOp Op>
-RETINUE_INLINE void reduce_rest(const void* const* sources, int source_count, void* const* destinations,
-                                int destination_count, std::size_t at, std::size_t bytes) {
+RETINUE_INLINE void reduce_rest(ReduceSources sources, ReduceDestinations destinations, std::size_t at,
+                                std::size_t bytes) {
   using Stored = typename Format::Stored;
   typename Format::Lanes sum{};
-  for (int s = 0; s < source_count; ++s) {
+  for (int s = 0; s < sources.count; ++s) {
     Stored part{};
-    __builtin_memcpy(&part, static_cast<const char*>(sources[s]) + at, bytes);
+    __builtin_memcpy(&part, static_cast<const char*>(sources.arrays[s]) + at, bytes);
     const auto lanes = Format::widen(part);
     sum = s == 0 ? lanes : combine<Op, typename Format::Lane>(sum, lanes);
   }
-  const Stored result = Format::narrow(finish<Op, typename Format::Lane>(sum, source_count));
-  for (int d = 0; d < destination_count; ++d)
-    __builtin_memcpy(static_cast<char*>(destinations[d]) + at, &result, bytes);
+  const Stored result = Format::narrow(finish<Op, typename Format::Lane>(sum, sources.count));
+  for (int d = 0; d < destinations.count; ++d)
+    __builtin_memcpy(static_cast<char*>(destinations.arrays[d]) + at, &result, bytes);
 }
 
 template <typename Format, ReduceOp Op>
-void reduce(const void* const* sources, int source_count, void* const* destinations, int destination_count,
-            std::size_t count) {
+void reduce(ReduceSources sources, ReduceDestinations destinations, std::size_t count) {
   constexpr std::size_t kStep = sizeof(typename Format::Stored);
   const std::size_t element_bytes = kStep / (sizeof(typename Format::Lanes) / sizeof(typename Format::Lane));
   const std::size_t bytes = count * element_bytes;
   std::size_t at = 0;
-  for (; at + 4 * kStep <= bytes; at += 4 * kStep)
-    reduce_vectors<Format, Op, 4>(sources, source_count, destinations, destination_count, at);
-  for (; at + kStep <= bytes; at += kStep)
-    reduce_vectors<Format, Op, 1>(sources, source_count, destinations, destination_count, at);
-  if (at < bytes) reduce_rest<Format, Op>(sources, source_count, destinations, destination_count, at, bytes - at);
+  for (; at + 4 * kStep <= bytes; at += 4 * kStep) reduce_vectors<Format, Op, 4>(sources, destinations, at);
+  for (; at + kStep <= bytes; at += kStep) reduce_vectors<Format, Op, 1>(sources, destinations, at);
+  if (at < bytes) reduce_rest<Format, Op>(sources, destinations, at, bytes - at);
 }
 
 inline void stream(void* to, const void* from, std::size_t blocks) {

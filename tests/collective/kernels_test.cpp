@@ -25,7 +25,7 @@ void check_kernels(ReduceOp op, const std::vector<std::vector<T>>& inputs) {
     std::vector<T> first(count);
     std::vector<T> second(count);
     void* destinations[] = {first.data(), second.data()};
-    table->get(DtypeOf<T>::value, op)(sources.data(), static_cast<int>(sources.size()), destinations, 2, count);
+    table->get(DtypeOf<T>::value, op)({sources.data(), static_cast<int>(sources.size())}, {destinations, 2}, count);
     std::vector<T> by_rank(inputs.size());
     for (std::size_t i = 0; i < count; ++i) {
       for (std::size_t k = 0; k < inputs.size(); ++k) by_rank[k] = inputs[k][i];
