@@ -1,16 +1,73 @@
 #pragma once
 
 #include "collective/line.h"
-#include "retinue/collective/communicator.h"
+#include "retinue/collective/call.h"
 
 namespace retinue {
 
-/// One collective as its caller asked for it.
-struct Call {
-  CallShape shape;
-  const void* input = nullptr;  ///< What this member contributes; null if nothing.
-  void* output = nullptr;       ///< Where the result goes; `input` itself for all_reduce.
-  CallSite site;
+/// Who gives in a collective, who takes, and what.
+struct Pattern {
+  enum class Result : std::uint8_t { kNothing, kParts, kReduction, kPrefix };
+
+  Result result;
+  bool only_root_gives = false;
+  bool only_root_takes = false;
+  bool part_per_taker = false;  ///< A giver has a part for each rank; otherwise all takers take the same one.
+
+  /// Whether a taker keeps a part of each rank.
+  constexpr bool takes_parts() const { return result == Result::kParts && !only_root_gives; }
 };
+
+constexpr Pattern pattern_of(CollectiveKind kind) {
+  using Result = Pattern::Result;
+  switch (kind) {
+    case CollectiveKind::kBroadcast:
+      return {.result = Result::kParts, .only_root_gives = true};
+    case CollectiveKind::kScatter:
+      return {.result = Result::kParts, .only_root_gives = true, .part_per_taker = true};
+    case CollectiveKind::kGather:
+      return {.result = Result::kParts, .only_root_takes = true};
+    case CollectiveKind::kAllGather:
+      return {.result = Result::kParts};
+    case CollectiveKind::kAllToAll:
+      return {.result = Result::kParts, .part_per_taker = true};
+    case CollectiveKind::kAllReduce:
+      return {.result = Result::kReduction};
+    case CollectiveKind::kReduce:
+      return {.result = Result::kReduction, .only_root_takes = true};
+    case CollectiveKind::kReduceScatter:
+      return {.result = Result::kReduction, .part_per_taker = true};
+    case CollectiveKind::kScan:
+      return {.result = Result::kPrefix};
+    default:
+      return {.result = Result::kNothing};
+  }
+}
+
+constexpr bool is_reduction(CollectiveKind kind) {
+  const Pattern::Result result = pattern_of(kind).result;
+  return result == Pattern::Result::kReduction || result == Pattern::Result::kPrefix;
+}
+
+/// One member's call, checked and ready to be published.
+struct Call {
+  CollectiveCall what;
+  Pattern pattern;
+  CallShape shape;  ///< Its count is that of the largest part that this member gives (or takes, if it gives none).
+  std::size_t element_bytes = 1;
+  bool gives = false;
+  bool takes = false;
+  bool overwrites_itself = false;  ///< The result lands where others would read the input: it must not be read there.
+  CallSite site{"", 0};
+
+  /// Of this member's own data.
+  std::size_t part_bytes() const { return what.count * element_bytes; }
+  ConstBytes input_part(int rank) const;
+  /// Where what `rank` gives goes; for reductions, where the result goes.
+  Bytes output_part(int rank) const;
+};
+
+/// Errors: UsageError for what no group could do.
+Call checked_call(const CollectiveCall& what, int rank, int size, CallSite site);
 
 }  // namespace retinue

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <limits>
 #include <utility>
+#include <vector>
 
 #include "collective/paths.h"
 #include "collective/select.h"
@@ -11,42 +11,6 @@
 #include "retinue/collective/pending.h"
 
 namespace retinue {
-namespace {
-
-Call barrier_call(CallSite site) {
-  return {.shape = {.kind = CallKind::kBarrier}, .site = site};
-}
-
-Call all_reduce_call(void* data, std::size_t count, Dtype dtype, ReduceOp op, CallSite site) {
-  if (data == nullptr && count > 0) throw UsageError("all_reduce: data is null");
-  if (static_cast<unsigned>(dtype) > static_cast<unsigned>(Dtype::kFloat64) ||
-      static_cast<unsigned>(op) > static_cast<unsigned>(ReduceOp::kProduct))
-    throw UsageError(fmt::format("all_reduce: no such dtype ({}) or reduction ({})", static_cast<unsigned>(dtype),
-                                 static_cast<unsigned>(op)));
-  if (count > std::numeric_limits<std::size_t>::max() / size_of(dtype))
-    throw UsageError(fmt::format("all_reduce: {} elements of {} don't fit in memory", count, name_of(dtype)));
-  return {.shape = {.kind = CallKind::kAllReduce, .dtype = dtype, .op = op, .count = count},
-          .input = data,
-          .output = data,
-          .site = site};
-}
-
-Call broadcast_call(const Session& session, void* data, std::size_t bytes, int root, CallSite site) {
-  if (data == nullptr && bytes > 0) throw UsageError("broadcast: data is null");
-  if (root < 0 || root >= session.size())
-    throw UsageError(fmt::format("broadcast: root {} of a group of {}", root, session.size()));
-  return {.shape = {.kind = CallKind::kBroadcast, .root = static_cast<std::uint16_t>(root), .count = bytes},
-          .input = root == session.rank() ? data : nullptr,
-          .output = data,
-          .site = site};
-}
-
-Call all_gather_call(const void* input, void* output, std::size_t bytes, CallSite site) {
-  if ((input == nullptr || output == nullptr) && bytes > 0) throw UsageError("all_gather: a buffer is null");
-  return {.shape = {.kind = CallKind::kAllGather, .count = bytes}, .input = input, .output = output, .site = site};
-}
-
-}  // namespace
 
 class Communicator::Impl {
  public:
@@ -54,32 +18,33 @@ class Communicator::Impl {
 
   Session& session() { return session_; }
 
-  void begin(const Call& call) {
+  void begin(const CollectiveCall& what, CallSite site) {
     if (pending_) throw UsageError("a collective was begun on this communicator and is not finished yet");
-    session_.publish(call);
-    call_ = call;
+    call_ = checked_call(what, session_.rank(), session_.size(), site);
+    session_.publish(call_);
     pending_ = true;
+  }
+
+  /// From here on the lists of parts may go.
+  void keep_lists() {
+    inputs_.assign(call_.what.inputs.begin(), call_.what.inputs.end());
+    outputs_.assign(call_.what.outputs.begin(), call_.what.outputs.end());
+    call_.what.inputs = inputs_;
+    call_.what.outputs = outputs_;
   }
 
   void finish() {
     pending_ = false;
-    const std::uint8_t places = session_.await_arrival();
-    const Path path = select_path(call_.shape, session_.size(), places);
-    switch (call_.shape.kind) {
-      case CallKind::kAllReduce:
-        return run_all_reduce(session_, call_, path);
-      case CallKind::kBroadcast:
-        return run_broadcast(session_, call_, path);
-      case CallKind::kAllGather:
-        return run_all_gather(session_, call_, path);
-      default:
-        return;
-    }
-  }
-
-  void run(const Call& call) {
-    begin(call);
-    finish();
+    const Arrival arrival = session_.await_arrival();
+    if (call_.pattern.result == Pattern::Result::kNothing) return;
+    if (session_.size() == 1) return run_alone(call_);
+    const Path path = select_path(call_, session_.size(), arrival);
+    const bool has_slices =
+        call_.shape.kind == CollectiveKind::kAllReduce || call_.shape.kind == CollectiveKind::kReduce;
+    if (has_slices && (path == Path::kDirect || path == Path::kChunked))
+      reduce_in_slices(session_, call_, path);
+    else
+      exchange(session_, call_, path, arrival);
   }
 
   void abandon() {
@@ -90,8 +55,15 @@ class Communicator::Impl {
  private:
   Session session_;
   Call call_;
+  std::vector<ConstBytes> inputs_;
+  std::vector<Bytes> outputs_;
   bool pending_ = false;
 };
+
+void run_alone(const CollectiveCall& call) {
+  const Call checked = checked_call(call, 0, 1, {"", 0});
+  if (checked.pattern.result != Pattern::Result::kNothing) run_alone(checked);
+}
 
 Communicator::Communicator(JobGroup group, CommunicatorOptions options)
     : impl_(std::make_unique<Impl>(std::move(group), options.timeout)) {}
@@ -112,41 +84,20 @@ void Communicator::set_timeout(std::chrono::nanoseconds timeout) {
   impl_->session().set_timeout(timeout);
 }
 
-void Communicator::barrier(CallSite site) {
-  impl_->run(barrier_call(site));
+void Communicator::run(const CollectiveCall& call, CallSite site) {
+  impl_->begin(call, site);
+  impl_->finish();
 }
 
-void Communicator::all_reduce(void* data, std::size_t count, Dtype dtype, ReduceOp op, CallSite site) {
-  impl_->run(all_reduce_call(data, count, dtype, op, site));
-}
-
-void Communicator::broadcast(void* data, std::size_t bytes, int root, CallSite site) {
-  impl_->run(broadcast_call(impl_->session(), data, bytes, root, site));
-}
-
-void Communicator::all_gather(const void* input, void* output, std::size_t bytes, CallSite site) {
-  impl_->run(all_gather_call(input, output, bytes, site));
-}
-
-PendingCollective Communicator::start_barrier(CallSite site) {
-  impl_->begin(barrier_call(site));
+PendingCollective Communicator::start(const CollectiveCall& call, CallSite site) {
+  impl_->begin(call, site);
+  impl_->keep_lists();
   return PendingCollective(impl_.get());
 }
 
-PendingCollective Communicator::start_all_reduce(void* data, std::size_t count, Dtype dtype, ReduceOp op,
-                                                 CallSite site) {
-  impl_->begin(all_reduce_call(data, count, dtype, op, site));
-  return PendingCollective(impl_.get());
-}
-
-PendingCollective Communicator::start_broadcast(void* data, std::size_t bytes, int root, CallSite site) {
-  impl_->begin(broadcast_call(impl_->session(), data, bytes, root, site));
-  return PendingCollective(impl_.get());
-}
-
-PendingCollective Communicator::start_all_gather(const void* input, void* output, std::size_t bytes, CallSite site) {
-  impl_->begin(all_gather_call(input, output, bytes, site));
-  return PendingCollective(impl_.get());
+void Communicator::check_size(std::string_view call, std::size_t elements, std::size_t wanted) {
+  if (elements != wanted)
+    throw UsageError(fmt::format("{}: a buffer holds {} elements where {} are needed", call, elements, wanted));
 }
 
 PendingCollective::PendingCollective(PendingCollective&& other) noexcept

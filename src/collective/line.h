@@ -6,21 +6,19 @@
 #include <cstdint>
 #include <cstring>
 
+#include "retinue/collective/call.h"
 #include "retinue/collective/types.h"
 
 namespace retinue {
 
-enum class CallKind : std::uint8_t { kNone = 0, kOpen, kBarrier, kAllReduce, kBroadcast, kAllGather };
-
 /// What all members of a collective must agree on.
 struct CallShape {
-  CallKind kind = CallKind::kNone;
+  CollectiveKind kind = CollectiveKind::kNone;
   Dtype dtype = Dtype::kUint8;
   ReduceOp op = ReduceOp::kSum;
   std::uint16_t root = 0;
-  std::uint64_t count = 0;  ///< Elements for all_reduce, bytes otherwise.
+  std::uint64_t count = 0;  ///< Of one part: elements for reductions, bytes otherwise. Members may differ with kUneven.
 
-  std::size_t bytes() const { return count * (kind == CallKind::kAllReduce ? size_of(dtype) : 1); }
   friend bool operator==(const CallShape&, const CallShape&) = default;
 };
 
@@ -29,6 +27,16 @@ enum BufferPlace : std::uint8_t {
   kPrivateMemory = 0,
   kInJobMemory = 1,  ///< The line carries the offset.
   kStaged = 2,       ///< Copied into the member's staging buffer before the line was published; may be combined.
+  // Not of the place, but members may differ in these, too.
+  kListed = 4,  ///< A table of PartEntry, one per rank, is at the beginning of the staging buffer.
+  kUneven = 8,  ///< Parts may have sizes of their own; `count` is the largest.
+};
+
+/// Where one part of a member's input is.
+struct PartEntry {
+  std::uint64_t bytes;
+  std::uint64_t offset;     ///< In job memory, with kInJobMemory.
+  std::uint64_t staged_at;  ///< In the staging buffer, with kStaged.
 };
 
 constexpr std::size_t kInlineBytes = 32;
@@ -44,7 +52,7 @@ struct alignas(128) Line {
   std::atomic<std::uint64_t> sequence;
   std::atomic<std::uint64_t> head;  ///< kind, dtype, op, place, root (16 bits), tag from the lowest byte up.
   std::atomic<std::uint64_t> count;
-  std::atomic<std::uint64_t> offset;  ///< In job memory, with kInJobMemory.
+  std::atomic<std::uint64_t> offset;  ///< Of the input in job memory, with kInJobMemory.
   std::array<std::atomic<std::uint64_t>, kInlineBytes / 8> inline_data;
   /// On a cache line of its own: nobody reads it before something went wrong. Source line in the first four bytes, then
   /// the tail of the path, filled with zeros.
@@ -72,7 +80,7 @@ constexpr std::uint8_t place_of(std::uint64_t head) {
 }
 
 constexpr CallShape unpack(std::uint64_t head, std::uint64_t count) {
-  return {.kind = static_cast<CallKind>(head & 0xff),
+  return {.kind = static_cast<CollectiveKind>(head & 0xff),
           .dtype = static_cast<Dtype>(head >> 8 & 0xff),
           .op = static_cast<ReduceOp>(head >> 16 & 0xff),
           .root = static_cast<std::uint16_t>(head >> 32),

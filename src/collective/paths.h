@@ -8,8 +8,13 @@
 /// member's buffer and no other member reads or writes its buffers any more.
 namespace retinue {
 
-void run_all_reduce(Session& session, const Call& call, Path path);
-void run_broadcast(Session& session, const Call& call, Path path);
-void run_all_gather(Session& session, const Call& call, Path path);
+/// What a call comes to in a group of one.
+void run_alone(const Call& call);
+
+/// Each taker takes its parts from all givers by itself.
+void exchange(Session& session, const Call& call, Path path, const Arrival& arrival);
+
+/// Each member reduces its slice for all takers: all_reduce and reduce of much data.
+void reduce_in_slices(Session& session, const Call& call, Path path);
 
 }  // namespace retinue

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "collective/call.h"
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
 #include "os/process_look.h"
@@ -27,7 +28,7 @@ std::uint64_t calls_until(std::uint64_t sequence) {
 }
 
 std::string described_at(const SeenCall& call) {
-  if (call.shape.kind == CallKind::kOpen) return describe(call.shape);
+  if (call.shape.kind == CollectiveKind::kOpen) return describe(call.shape);
   return fmt::format("{} at {}:{}", describe(call.shape), call.file, call.line);
 }
 
@@ -43,26 +44,18 @@ std::string process_end(const ProcessSlot& slot) {
 }  // namespace
 
 std::string describe(const CallShape& shape) {
-  switch (shape.kind) {
-    case CallKind::kOpen:
-      return "the opening of the group";
-    case CallKind::kBarrier:
-      return "barrier";
-    case CallKind::kAllReduce:
-      return fmt::format("all_reduce({}, {}, {})", name_of(shape.dtype), shape.count, name_of(shape.op));
-    case CallKind::kBroadcast:
-      return fmt::format("broadcast({} bytes, root {})", shape.count, shape.root);
-    case CallKind::kAllGather:
-      return fmt::format("all_gather({} bytes)", shape.count);
-    case CallKind::kNone:
-      break;
-  }
-  return "nothing";
+  const Pattern pattern = pattern_of(shape.kind);
+  if (pattern.result == Pattern::Result::kNothing) return std::string(name_of(shape.kind));
+  std::string text = fmt::format("{}(", name_of(shape.kind));
+  text += is_reduction(shape.kind) ? fmt::format("{}, {}, {}", name_of(shape.dtype), shape.count, name_of(shape.op))
+                                   : fmt::format("{} bytes", shape.count);
+  if (pattern.only_root_gives || pattern.only_root_takes) text += fmt::format(", root {}", shape.root);
+  return text + ")";
 }
 
 std::string Reporter::own_call() const {
   const auto call = board_.read_line(group_.rank, sequence_);
-  if (!call || call->shape.kind == CallKind::kOpen)
+  if (!call || call->shape.kind == CollectiveKind::kOpen)
     return fmt::format("rank {} waits in the opening of the group", group_.rank);
   return fmt::format("rank {} waits in its {} call, {}, at {}:{}", group_.rank, ordinal(calls_until(sequence_)),
                      describe(call->shape), call->file, call->line);
@@ -71,7 +64,7 @@ std::string Reporter::own_call() const {
 std::string Reporter::history_of(int rank) const {
   const SeenCall newest = board_.newest_call(rank);
   if (newest.sequence == 0) return "before it joined the group";
-  if (newest.sequence >= sequence_ && newest.shape.kind != CallKind::kOpen)
+  if (newest.sequence >= sequence_ && newest.shape.kind != CollectiveKind::kOpen)
     return fmt::format("in its {} call, {}", ordinal(calls_until(newest.sequence)), described_at(newest));
   const std::uint64_t calls = calls_until(newest.sequence);
   if (calls == 0) return "before its first call";
@@ -112,9 +105,8 @@ std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanos
   return text;
 }
 
-std::string Reporter::mismatch() const {
-  std::string text = fmt::format("group \"{}\": the ranks met in different calls (the {} of each): ", group_.name,
-                                 ordinal(calls_until(sequence_)));
+std::string Reporter::all_calls() const {
+  std::string text;
   const int named = std::min(board_.size(), kNamedRanks);
   for (int rank = 0; rank < named; ++rank) {
     const auto call = board_.read_line(rank, sequence_);
@@ -122,6 +114,16 @@ std::string Reporter::mismatch() const {
   }
   if (named < board_.size()) text += fmt::format("; and {} more", board_.size() - named);
   return text;
+}
+
+std::string Reporter::mismatch() const {
+  return fmt::format("group \"{}\": the ranks met in different calls (the {} of each): {}", group_.name,
+                     ordinal(calls_until(sequence_)), all_calls());
+}
+
+std::string Reporter::wrong_size(int giver, std::size_t given, std::size_t wanted) const {
+  return fmt::format("group \"{}\": rank {} takes {} bytes from rank {}, which gives {} (the {} call of each): {}",
+                     group_.name, group_.rank, wanted, giver, given, ordinal(calls_until(sequence_)), all_calls());
 }
 
 }  // namespace retinue

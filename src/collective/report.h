@@ -20,9 +20,12 @@ class Reporter {
   std::string lost(const std::vector<int>& ranks) const;
   std::string timed_out(const std::vector<int>& late, std::chrono::nanoseconds timeout) const;
   std::string mismatch() const;
+  /// `giver` gives this member `given` bytes, and it takes `wanted`.
+  std::string wrong_size(int giver, std::size_t given, std::size_t wanted) const;
 
  private:
   std::string own_call() const;
+  std::string all_calls() const;
   std::int32_t pid_of(int rank) const;
   std::string fate_of(int rank) const;
   std::string history_of(int rank) const;

@@ -9,25 +9,29 @@ namespace {
 
 /// Beyond this the direct path's second hop costs less than staging's copy. Measured on two cores of one L3.
 constexpr std::size_t kStagedInJobMemory = std::size_t{8} << 10;
-/// Each member of a staged all_reduce reads all members' data; this bounds what it reads.
+/// Each taker of a staged reduction reads all givers' data; this bounds what it reads.
 constexpr std::size_t kStagedReads = std::size_t{128} << 10;
 
 }  // namespace
 
-bool stages_first(const CallShape& shape, int size, bool in_job_memory) {
-  const std::size_t bytes = shape.bytes();
-  if (bytes <= kInlineBytes || size < 2) return false;
+bool stages_first(const Pattern& pattern, int size, std::size_t bytes, bool in_job_memory) {
+  if (size < 2) return false;
   if (in_job_memory) return bytes <= kStagedInJobMemory;
-  if (shape.kind != CallKind::kAllReduce) return bytes <= kStageBytes;
+  if (pattern.result == Pattern::Result::kParts || pattern.part_per_taker) return bytes <= kStageBytes;
   return bytes <= std::min(kStageBytes, kStagedReads / static_cast<std::size_t>(size));
 }
 
-Path select_path(const CallShape& shape, int size, std::uint8_t places) {
-  const std::size_t bytes = shape.bytes();
-  if (bytes == 0 || size < 2) return Path::kNothing;
-  if (bytes <= kInlineBytes) return Path::kInline;
-  if ((places & kStaged) != 0) return Path::kStaged;
-  if ((places & kInJobMemory) != 0) return Path::kDirect;
+bool fits_line(const Call& call, std::size_t bytes) {
+  return !call.what.uneven && bytes <= kInlineBytes;
+}
+
+Path select_path(const Call& call, int size, const Arrival& arrival) {
+  if (call.pattern.result == Pattern::Result::kNothing || arrival.count == 0 || size < 2) return Path::kNothing;
+  const std::size_t given = arrival.count * call.element_bytes;
+  const std::size_t parts = call.pattern.part_per_taker ? static_cast<std::size_t>(size) : 1;
+  if (!arrival.uneven && given * parts <= kInlineBytes) return Path::kInline;
+  if ((arrival.places & kStaged) != 0) return Path::kStaged;
+  if ((arrival.places & kInJobMemory) != 0) return Path::kDirect;
   return Path::kChunked;
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
-#include "collective/line.h"
+#include "collective/call.h"
 
 namespace retinue {
 
@@ -15,12 +16,22 @@ enum class Path : std::uint8_t {
   kChunked,  ///< Through small shared chunks, pipelined.
 };
 
+/// What the lines of all members say together.
+struct Arrival {
+  std::uint8_t places = 0;  ///< What the lines of all givers have in common.
+  bool uneven = false;      ///< Parts may have sizes of their own.
+  std::uint64_t count = 0;  ///< Of the largest part that anybody gives: elements for reductions, bytes otherwise.
+};
+
 /// Whether a member copies its data into its staging buffer before it publishes its line. It can't know the other
 /// members' places yet; if they decide otherwise, the copy is for nothing and nobody looks at it.
-bool stages_first(const CallShape& shape, int size, bool in_job_memory);
+/// `bytes`: of all that it gives.
+bool stages_first(const Pattern& pattern, int size, std::size_t bytes, bool in_job_memory);
 
-/// The path of a collective whose members' lines agree. `places`: what all lines that contribute data have in common.
-/// Pure: all members come to the same answer.
-Path select_path(const CallShape& shape, int size, std::uint8_t places);
+/// Whether a member's data travel in its line. `bytes`: of all that it gives; they are the same on all givers.
+bool fits_line(const Call& call, std::size_t bytes);
+
+/// The path of a collective whose members' lines agree. Pure: all members come to the same answer.
+Path select_path(const Call& call, int size, const Arrival& arrival);
 
 }  // namespace retinue

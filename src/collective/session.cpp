@@ -7,7 +7,6 @@
 
 #include "collective/kernels.h"
 #include "collective/report.h"
-#include "collective/select.h"
 #include "ipc/process_table.h"
 #include "os/cpu_relax.h"
 #include "retinue/base/deadline.h"
@@ -39,7 +38,7 @@ Session::Session(JobGroup group, std::chrono::nanoseconds timeout)
       waiter_(board_, group_, timeout),
       scratch_(board_.size()) {
   try {
-    publish({.shape = {.kind = CallKind::kOpen}, .site = {"", 0}});
+    publish({.what = {}, .pattern = pattern_of(CollectiveKind::kOpen), .shape = {.kind = CollectiveKind::kOpen}});
     await_arrival();
     waiter_.count_cpus();
   } catch (...) {
@@ -64,12 +63,40 @@ void Session::check_usable() {
 }
 
 std::uint8_t Session::stage_data(const Call& call) {
-  const std::size_t bytes = call.shape.bytes();
-  if (call.input == nullptr || bytes <= kInlineBytes) return kPrivateMemory;
-  const std::uint8_t place = memory().contains(call.input, bytes) ? kInJobMemory : kPrivateMemory;
-  if (!stages_first(call.shape, size(), place == kInJobMemory)) return place;
-  stream_bytes(stage(rank()), call.input, bytes);
+  const std::uint8_t uneven = call.what.uneven ? kUneven : 0;
+  if (!call.gives || call.pattern.result == Pattern::Result::kNothing) return uneven;
+  if (!call.what.inputs.empty()) return uneven | stage_parts(call);
+  const std::size_t bytes = call.part_bytes() * (call.pattern.part_per_taker ? static_cast<std::size_t>(size()) : 1);
+  if (bytes == 0) return uneven | kInJobMemory | kStaged;  // Wherever the others' are.
+  if (fits_line(call, bytes)) return kPrivateMemory;
+  const bool result_is_reached =
+      call.shape.kind != CollectiveKind::kReduce || !call.takes || memory().contains(call.what.output, bytes);
+  const bool in_job = !call.overwrites_itself && result_is_reached && memory().contains(call.what.input, bytes);
+  const std::uint8_t place = uneven | (in_job ? kInJobMemory : kPrivateMemory);
+  if (!stages_first(call.pattern, size(), bytes, in_job)) return place;
+  stream_bytes(stage(rank()), call.what.input, bytes);
   return place | kStaged;
+}
+
+std::uint8_t Session::stage_parts(const Call& call) {
+  const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
+  const std::size_t table_bytes = aligned(call.what.inputs.size() * sizeof(PartEntry));
+  std::size_t bytes = 0;
+  bool in_job = true;
+  for (const ConstBytes& part : call.what.inputs) {
+    bytes += aligned(part.size());
+    in_job = in_job && (part.empty() || memory().contains(part.data(), part.size()));
+  }
+  const bool stages = stages_first(call.pattern, size(), table_bytes + bytes, in_job);
+  auto* entry = reinterpret_cast<PartEntry*>(stage(rank()));
+  std::size_t at = table_bytes;
+  for (const ConstBytes& part : call.what.inputs) {
+    *entry++ = {
+        .bytes = part.size(), .offset = in_job && !part.empty() ? memory().offset_of(part.data()) : 0, .staged_at = at};
+    if (stages) stream_bytes(stage(rank()) + at, part.data(), part.size());
+    at += aligned(part.size());
+  }
+  return static_cast<std::uint8_t>(kListed | (in_job ? kInJobMemory : 0) | (stages ? kStaged : 0));
 }
 
 void Session::publish(const Call& call) {
@@ -83,24 +110,28 @@ void Session::publish(const Call& call) {
     sites_[slot] = {call.site.file, call.site.line};
   }
   waiter_.note_cpu();
-  const std::size_t bytes = call.shape.bytes();
+  const std::size_t bytes = call.part_bytes() * (call.pattern.part_per_taker ? static_cast<std::size_t>(size()) : 1);
   std::uint64_t words[kInlineBytes / 8] = {};
-  const bool is_inline = call.input != nullptr && bytes > 0 && bytes <= kInlineBytes;
-  if (is_inline) std::memcpy(words, call.input, bytes);
+  std::size_t used_words = 0;
+  if (call.gives && call.what.input != nullptr && fits_line(call, bytes)) {
+    std::memcpy(words, call.what.input, bytes);
+    used_words = (bytes + 7) / 8;
+  } else if (call.shape.kind == CollectiveKind::kReduce && call.takes && (place & kInJobMemory) != 0) {
+    words[0] = memory().offset_of(call.what.output);
+    used_words = 1;
+  }
   // From here on one store after the other: others spin on this cache line, and take it away in every pause.
   line.head.store(pack_head(call.shape, place, sequence_), std::memory_order_relaxed);
   line.count.store(call.shape.count, std::memory_order_release);
-  if (is_inline) {
-    for (std::size_t i = 0; i * 8 < bytes; ++i) line.inline_data[i].store(words[i], std::memory_order_relaxed);
-  } else if ((place & kInJobMemory) != 0) {
-    line.offset.store(memory().offset_of(call.input), std::memory_order_relaxed);
-  }
+  for (std::size_t i = 0; i < used_words; ++i) line.inline_data[i].store(words[i], std::memory_order_relaxed);
+  if ((place & (kInJobMemory | kListed)) == kInJobMemory && call.what.input != nullptr)
+    line.offset.store(memory().offset_of(call.what.input), std::memory_order_relaxed);
   // Pairs with the acquire loads of the waiters, and with `parked`, see Waiter.
   line.sequence.store(sequence_, std::memory_order_seq_cst);
   waiter_.posted();
 }
 
-std::uint8_t Session::await_arrival() {
+Arrival Session::await_arrival() {
   if (failure_) std::rethrow_exception(failure_);
   const WordSet words = line_sequences();
   const Waiter::Outcome outcome = waiter_.wait(words, sequence_);
@@ -109,18 +140,29 @@ std::uint8_t Session::await_arrival() {
   const std::uint64_t own_head = own.head.load(std::memory_order_relaxed);
   const std::uint64_t own_count = own.count.load(std::memory_order_relaxed);
   std::uint64_t differences = 0;
+  std::uint64_t counts_differ = 0;
   std::uint64_t common = kPlaceMask;
+  std::uint64_t any = 0;
+  std::uint64_t largest = 0;
   for (int i = 0; i < size(); ++i) {
     const Line& other = line(i);
     const std::uint64_t head = other.head.load(std::memory_order_relaxed);
-    differences |= ((head ^ own_head) & ~kPlaceMask) | (other.count.load(std::memory_order_relaxed) ^ own_count);
+    const std::uint64_t count = other.count.load(std::memory_order_relaxed);
+    differences |= (head ^ own_head) & ~kPlaceMask;
+    counts_differ |= count ^ own_count;
     common &= head;
+    any |= head;
+    largest = std::max(largest, count);
   }
-  if (differences != 0) fail_mismatch();
+  const bool uneven = (place_of(any) & kUneven) != 0;
+  if (differences != 0 || (counts_differ != 0 && !uneven)) fail_mismatch();
   const CallShape shape = unpack(own_head, own_count);
-  if (shape.kind == CallKind::kBroadcast)  // Only the root contributes.
-    common = line(static_cast<int>(shape.root)).head.load(std::memory_order_relaxed);
-  return place_of(common);
+  if (pattern_of(shape.kind).only_root_gives) {
+    const Line& root = line(static_cast<int>(shape.root));
+    common = root.head.load(std::memory_order_relaxed);
+    largest = root.count.load(std::memory_order_relaxed);
+  }
+  return {.places = place_of(common), .uneven = uneven, .count = largest};
 }
 
 WordSet Session::progress_words(int first, int last) const {
@@ -166,6 +208,10 @@ void Session::fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t 
 
 void Session::fail_mismatch() {
   fail_with(FailureKind::kMismatch, Reporter(group_, board_, sequence_).mismatch(), {});
+}
+
+void Session::fail_sizes(int giver, std::size_t given, std::size_t wanted) {
+  fail_with(FailureKind::kMismatch, Reporter(group_, board_, sequence_).wrong_size(giver, given, wanted), {});
 }
 
 void Session::fail_poisoned() {

@@ -9,18 +9,27 @@
 #include "collective/board.h"
 #include "collective/call.h"
 #include "collective/rendezvous.h"
+#include "collective/select.h"
 #include "collective/waiter.h"
 #include "retinue/ipc/job_group.h"
 
 namespace retinue {
 
-/// Room for one pointer per member, so that no call allocates.
+/// Room for one pointer per member and for a chunk, so that no call allocates but the first that needs the chunk.
 struct PointerLists {
   explicit PointerLists(int size)
       : sources(static_cast<std::size_t>(size)), destinations(static_cast<std::size_t>(size)) {}
 
+  std::byte* chunk() {
+    if (chunk_.empty()) chunk_.resize(kChunkBytes);
+    return chunk_.data();
+  }
+
   std::vector<const void*> sources;
   std::vector<void*> destinations;
+
+ private:
+  std::vector<std::byte> chunk_;
 };
 
 /// One member's part in a group: publishes its lines, waits for the others', turns trouble into errors.
@@ -42,8 +51,8 @@ class Session {
     return Waiter::spin(line_sequences(), sequence_, budget);
   }
 
-  /// Waits for all members' lines and checks that they agree. Returns the places that contributing lines share.
-  std::uint8_t await_arrival();
+  /// Waits for all members' lines and checks that they agree.
+  Arrival await_arrival();
 
   /// Marks `step` of this call, counted from 1, as done, and all before it.
   void post(std::uint64_t step) {
@@ -53,6 +62,10 @@ class Session {
   /// Waits until all members posted `step`.
   void await(std::uint64_t step) { await(step, 0, size()); }
   void await_one(std::uint64_t step, int rank) { await(step, rank, rank + 1); }
+  void await_others(std::uint64_t step) {
+    if (rank() > 0) await(step, 0, rank());
+    if (rank() + 1 < size()) await(step, rank() + 1, size());
+  }
   /// Waits until all members posted `step`, after which they touch no other's buffer. Fails only when no living member
   /// can touch this one's any more, because the caller may free it then; a member that is stopped for long is not
   /// waited for.
@@ -65,8 +78,13 @@ class Session {
   const Board& board() const noexcept { return board_; }
   const Line& line(int rank) const { return board_.member(rank).lines[sequence_ % kLines]; }
   std::byte* stage(int rank) const { return board_.stage(rank, sequence_); }
+  /// Where the root's result of a reduce goes, in job memory; for calls whose data are there.
+  std::uint64_t output_offset(int rank) const { return line(rank).inline_data[0].load(std::memory_order_relaxed); }
   PointerLists& scratch() { return scratch_; }
   void set_timeout(std::chrono::nanoseconds timeout) { waiter_.set_timeout(timeout); }
+
+  /// `giver` gives this member another number of bytes than it takes. Errors: CollectiveMismatch, here and on all.
+  [[noreturn]] void fail_sizes(int giver, std::size_t given, std::size_t wanted);
 
   /// Makes every later call fail, because one was begun and never finished.
   void abandon();
@@ -77,6 +95,7 @@ class Session {
   WordSet progress_words(int first, int last) const;
   /// Copies the data into staging if they belong there; says where they are.
   std::uint8_t stage_data(const Call& call);
+  std::uint8_t stage_parts(const Call& call);
   void check_usable();
 
   [[noreturn]] void fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target);

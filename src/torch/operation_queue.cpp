@@ -10,33 +10,14 @@ namespace {
 /// How long a caller of an asynchronous operation looks whether the others are there already.
 constexpr std::chrono::microseconds kEagerSpin{20};
 
-void call_now(Communicator& communicator, const CollectiveCall& call) {
+void call_now(Communicator& communicator, const QueuedCall& call) {
   communicator.set_timeout(call.timeout);
-  switch (call.kind) {
-    case CollectiveCall::Kind::kAllReduce:
-      return communicator.all_reduce(call.data, call.count, call.dtype, call.op, call.site);
-    case CollectiveCall::Kind::kBroadcast:
-      return communicator.broadcast(call.data, call.count, call.root, call.site);
-    case CollectiveCall::Kind::kAllGather:
-      return communicator.all_gather(call.input, call.data, call.count, call.site);
-    case CollectiveCall::Kind::kBarrier:
-      return communicator.barrier(call.site);
-  }
+  communicator.run(call.call, call.site);
 }
 
-PendingCollective begin(Communicator& communicator, const CollectiveCall& call) {
+PendingCollective begin(Communicator& communicator, const QueuedCall& call) {
   communicator.set_timeout(call.timeout);
-  switch (call.kind) {
-    case CollectiveCall::Kind::kAllReduce:
-      return communicator.start_all_reduce(call.data, call.count, call.dtype, call.op, call.site);
-    case CollectiveCall::Kind::kBroadcast:
-      return communicator.start_broadcast(call.data, call.count, call.root, call.site);
-    case CollectiveCall::Kind::kAllGather:
-      return communicator.start_all_gather(call.input, call.data, call.count, call.site);
-    case CollectiveCall::Kind::kBarrier:
-      break;
-  }
-  return communicator.start_barrier(call.site);
+  return communicator.start(call.call, call.site);
 }
 
 }  // namespace
@@ -83,7 +64,7 @@ void OperationQueue::give_back(const std::exception_ptr& error) {
   if (others_wait) wake_.notify_one();
 }
 
-void OperationQueue::run(const CollectiveCall& call) {
+void OperationQueue::run(const QueuedCall& call) {
   if (!try_take()) {
     auto work = c10::make_intrusive<ShmWork>(-1, c10d::OpType::UNKNOWN, std::vector<at::Tensor>{}, 0);
     push({.call = call, .work = work, .after = nullptr, .pending = std::nullopt});
@@ -99,7 +80,7 @@ void OperationQueue::run(const CollectiveCall& call) {
   give_back(nullptr);
 }
 
-void OperationQueue::start(const CollectiveCall& call, c10::intrusive_ptr<ShmWork> work, std::function<void()> after) {
+void OperationQueue::start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> work, std::function<void()> after) {
   Operation operation{.call = call, .work = std::move(work), .after = std::move(after), .pending = std::nullopt};
   if (!try_take()) return push(std::move(operation));
   std::exception_ptr error;

@@ -17,17 +17,9 @@
 
 namespace retinue {
 
-/// One call of a communicator as data, so that it can be made later and on another thread.
-struct CollectiveCall {
-  enum class Kind { kAllReduce, kBroadcast, kAllGather, kBarrier };
-
-  Kind kind;
-  const void* input = nullptr;  ///< kAllGather.
-  void* data = nullptr;         ///< Output; in place for the others.
-  std::size_t count = 0;        ///< Elements for kAllReduce, else bytes.
-  Dtype dtype = Dtype::kUint8;
-  ReduceOp op = ReduceOp::kSum;
-  int root = 0;
+/// One call of a communicator, so that it can be made later and on another thread.
+struct QueuedCall {
+  CollectiveCall call;
   CallSite site{"", 0};
   std::chrono::nanoseconds timeout{};
 };
@@ -45,18 +37,18 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
   void close();
 
   /// Blocking: until the call is done. Errors: as the communicator's.
-  void run(const CollectiveCall& call);
+  void run(const QueuedCall& call);
 
   /// The error that made the communicator useless, if any.
   std::exception_ptr first_error() const;
 
   /// Returns without waiting for other ranks, but for some tens of microseconds in which they often arrive.
   /// `after` runs when the call succeeded and before the work completes.
-  void start(const CollectiveCall& call, c10::intrusive_ptr<ShmWork> work, std::function<void()> after);
+  void start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> work, std::function<void()> after);
 
  private:
   struct Operation {
-    CollectiveCall call;
+    QueuedCall call;
     c10::intrusive_ptr<ShmWork> work;
     std::function<void()> after;
     std::optional<PendingCollective> pending;  ///< Set when the caller has started it.

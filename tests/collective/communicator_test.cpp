@@ -100,7 +100,8 @@ TEST(PendingCollective, EndsWhereTheBlockingCallWould) {
     Communicator communicator(group);
     for (const std::size_t count : {1, 1000, 100000}) {
       std::vector<float> data(count, 1.0f);
-      PendingCollective pending = communicator.start_all_reduce(data.data(), count, Dtype::kFloat32, ReduceOp::kAvg);
+      PendingCollective pending =
+          communicator.start(CollectiveCall::all_reduce(data.data(), count, Dtype::kFloat32, ReduceOp::kAvg));
       EXPECT_THROW(communicator.barrier(), UsageError);
       std::thread helper([moved = std::move(pending)]() mutable {
         while (!moved.ready(std::chrono::microseconds(20))) {
@@ -111,13 +112,13 @@ TEST(PendingCollective, EndsWhereTheBlockingCallWould) {
       helper.join();
       EXPECT_EQ(data, std::vector<float>(count, 1.0f));
     }
-    communicator.start_barrier().finish();
+    communicator.start(CollectiveCall::barrier()).finish();
     int x = group.rank + 5;
-    communicator.start_broadcast(&x, sizeof x, 1).finish();
+    communicator.start(CollectiveCall::broadcast(&x, sizeof x, 1)).finish();
     EXPECT_EQ(x, 6);
     int all[2];
     x = group.rank;
-    communicator.start_all_gather(&x, all, sizeof x).finish();
+    communicator.start(CollectiveCall::all_gather(&x, all, sizeof x)).finish();
     EXPECT_EQ(all[0], 0);
     EXPECT_EQ(all[1], 1);
   });
@@ -128,7 +129,7 @@ TEST(PendingCollective, IsNotReadyBeforeAllHaveBegun) {
     Communicator first(group);
     Communicator second(group);
     if (group.rank == 0) {
-      PendingCollective pending = first.start_barrier();
+      PendingCollective pending = first.start(CollectiveCall::barrier());
       EXPECT_FALSE(pending.ready(std::chrono::microseconds(100)));
       second.barrier();
       pending.finish();
@@ -142,7 +143,7 @@ TEST(PendingCollective, IsNotReadyBeforeAllHaveBegun) {
 TEST(PendingCollective, LeftUnfinishedMakesTheNextCallFail) {
   run_ranks(1, [](const JobGroup& group) {
     Communicator communicator(group);
-    { const PendingCollective pending = communicator.start_barrier(); }
+    { const PendingCollective pending = communicator.start(CollectiveCall::barrier()); }
     EXPECT_THROW(communicator.barrier(), UsageError);
   });
 }

@@ -3,11 +3,11 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
-#include <source_location>
 #include <span>
-#include <string>
+#include <string_view>
 
 #include "retinue/base/error.h"
+#include "retinue/collective/call.h"
 #include "retinue/collective/types.h"
 #include "retinue/ipc/job_group.h"
 
@@ -20,25 +20,24 @@ struct CommunicatorOptions {
   std::chrono::nanoseconds timeout = std::chrono::minutes(30);
 };
 
-/// Where a call was made, as errors on other ranks print it. Made from std::source_location by default arguments.
-struct CallSite {
-  CallSite(std::source_location where = std::source_location::current())  // NOLINT(google-explicit-constructor)
-      : file(where.file_name()), line(where.line()) {}
-  CallSite(const char* file_name, unsigned line_number) : file(file_name), line(line_number) {}
-
-  const char* file;
-  unsigned line;
-};
-
 /// Lets the ranks of one host step together through job memory.
 ///
 /// All members make the same calls in the same order. A member that calls something else gets CollectiveMismatch, and
 /// so do all others; a member that died or finished ends every wait with PeerLost.
 ///
-/// Blocking: every call returns when the result is in the caller's buffer and the buffer may be changed.
+/// A *part* is what one rank gives to another, or to all. Where there are parts for all ranks or from all, they lie one
+/// behind the other in rank order. A rank may give or take its own part in place; all_to_all, scan, reduce and
+/// all_reduce also take `output` equal to `input`. Other overlaps are UsageErrors. Pointers need no alignment. Buffers
+/// that a rank does not use (the output of reduce and gather and the input of scatter, where it is not the root) may be
+/// null.
+///
+/// Blocking: every call returns when all members have made it, the result is in the caller's buffer, and the buffers
+/// may be changed.
 /// Threads: one call at a time; calls from several threads are serialised by the caller.
 /// Errors: PeerLost, CollectiveMismatch, TimeoutError, UsageError.
 /// After an error: all but UsageError poison the group; later calls throw the same.
+/// Cost: docs/reference/algorithms.md. Inputs in job memory are read where they are; others are copied once more,
+/// through shared memory that stays in the cache.
 class Communicator {
  public:
   /// Blocking: waits for all members, at most `options.timeout`.
@@ -52,23 +51,74 @@ class Communicator {
   const JobGroup& group() const noexcept;
   void set_timeout(std::chrono::nanoseconds timeout);
 
-  void barrier(CallSite site = {});
+  /// Makes a call that is given as data.
+  void run(const CollectiveCall& call, CallSite site = {});
+  /// Begins it and doesn't wait: see retinue/collective/pending.h.
+  PendingCollective start(const CollectiveCall& call, CallSite site = {});
+
+  void barrier(CallSite site = {}) { run(CollectiveCall::barrier(), site); }
 
   /// Reduces `count` elements at `data` over all ranks, in place, with the bits of the serial loop over ranks.
   /// Cost: buffers in job memory: each rank reads its slice from all and writes it to all, twice the buffer's bytes per
   /// rank. Private buffers: two copies more, through chunks that stay in the cache.
-  void all_reduce(void* data, std::size_t count, Dtype dtype, ReduceOp op, CallSite site = {});
+  void all_reduce(void* data, std::size_t count, Dtype dtype, ReduceOp op, CallSite site = {}) {
+    run(CollectiveCall::all_reduce(data, count, dtype, op), site);
+  }
+  /// The same, with the result at `root` alone.
+  void reduce(const void* input, void* output, std::size_t count, Dtype dtype, ReduceOp op, int root,
+              CallSite site = {}) {
+    run(CollectiveCall::reduce(input, output, count, dtype, op, root), site);
+  }
+  /// Reduces part r of all ranks' inputs into rank r's output. Shape: `count` elements a part.
+  void reduce_scatter(const void* input, void* output, std::size_t count, Dtype dtype, ReduceOp op,
+                      CallSite site = {}) {
+    run(CollectiveCall::reduce_scatter(input, output, count, dtype, op), site);
+  }
+  /// Reduces the inputs of ranks 0 to r into rank r's output.
+  void scan(const void* input, void* output, std::size_t count, Dtype dtype, ReduceOp op, CallSite site = {}) {
+    run(CollectiveCall::scan(input, output, count, dtype, op), site);
+  }
 
   /// Copies `bytes` bytes at `data` from `root` to all other ranks.
-  void broadcast(void* data, std::size_t bytes, int root, CallSite site = {});
-
-  /// Shape: `output` holds size() times `bytes` bytes; rank r's input lands at r times `bytes`. `input` may be its own
-  /// place in `output`.
-  void all_gather(const void* input, void* output, std::size_t bytes, CallSite site = {});
+  void broadcast(void* data, std::size_t bytes, int root, CallSite site = {}) {
+    run(CollectiveCall::broadcast(data, bytes, root), site);
+  }
+  /// Rank r's input becomes part r of every rank's output. Shape: `bytes` bytes a part.
+  void all_gather(const void* input, void* output, std::size_t bytes, CallSite site = {}) {
+    run(CollectiveCall::all_gather(input, output, bytes), site);
+  }
+  /// The same, with the result at `root` alone.
+  void gather(const void* input, void* output, std::size_t bytes, int root, CallSite site = {}) {
+    run(CollectiveCall::gather(input, output, bytes, root), site);
+  }
+  /// Part r of the root's input becomes rank r's output. Shape: `bytes` bytes a part.
+  void scatter(const void* input, void* output, std::size_t bytes, int root, CallSite site = {}) {
+    run(CollectiveCall::scatter(input, output, bytes, root), site);
+  }
+  /// Part r of rank s's input becomes part s of rank r's output. Shape: `bytes` bytes a part.
+  void all_to_all(const void* input, void* output, std::size_t bytes, CallSite site = {}) {
+    run(CollectiveCall::all_to_all(input, output, bytes), site);
+  }
 
   template <typename T>
   void all_reduce(std::span<T> data, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
     all_reduce(data.data(), data.size(), DtypeOf<T>::value, op, site);
+  }
+  template <typename T>
+  void reduce(std::span<const T> input, std::span<T> output, int root, ReduceOp op = ReduceOp::kSum,
+              CallSite site = {}) {
+    if (rank() == root) check_size("reduce", output.size(), input.size());
+    reduce(input.data(), output.data(), input.size(), DtypeOf<T>::value, op, root, site);
+  }
+  template <typename T>
+  void reduce_scatter(std::span<const T> input, std::span<T> output, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
+    check_size("reduce_scatter", input.size(), output.size() * parts());
+    reduce_scatter(input.data(), output.data(), output.size(), DtypeOf<T>::value, op, site);
+  }
+  template <typename T>
+  void scan(std::span<const T> input, std::span<T> output, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
+    check_size("scan", output.size(), input.size());
+    scan(input.data(), output.data(), input.size(), DtypeOf<T>::value, op, site);
   }
   template <typename T>
   void broadcast(std::span<T> data, int root, CallSite site = {}) {
@@ -76,20 +126,34 @@ class Communicator {
   }
   template <typename T>
   void all_gather(std::span<const T> input, std::span<T> output, CallSite site = {}) {
-    if (output.size() != input.size() * static_cast<std::size_t>(size()))
-      throw UsageError("all_gather: output must hold size() times the input's elements");
+    check_size("all_gather", output.size(), input.size() * parts());
     all_gather(input.data(), output.data(), input.size_bytes(), site);
   }
-
-  /// The same without waiting: see PendingCollective in retinue/collective/pending.h.
-  PendingCollective start_barrier(CallSite site = {});
-  PendingCollective start_all_reduce(void* data, std::size_t count, Dtype dtype, ReduceOp op, CallSite site = {});
-  PendingCollective start_broadcast(void* data, std::size_t bytes, int root, CallSite site = {});
-  PendingCollective start_all_gather(const void* input, void* output, std::size_t bytes, CallSite site = {});
+  template <typename T>
+  void gather(std::span<const T> input, std::span<T> output, int root, CallSite site = {}) {
+    if (rank() == root) check_size("gather", output.size(), input.size() * parts());
+    gather(input.data(), output.data(), input.size_bytes(), root, site);
+  }
+  template <typename T>
+  void scatter(std::span<const T> input, std::span<T> output, int root, CallSite site = {}) {
+    if (rank() == root) check_size("scatter", input.size(), output.size() * parts());
+    scatter(input.data(), output.data(), output.size_bytes(), root, site);
+  }
+  template <typename T>
+  void all_to_all(std::span<const T> input, std::span<T> output, CallSite site = {}) {
+    check_size("all_to_all", output.size(), input.size());
+    check_size("all_to_all", input.size(), input.size() / parts() * parts());
+    all_to_all(input.data(), output.data(), input.size_bytes() / parts(), site);
+  }
 
  private:
   friend class PendingCollective;
   class Impl;
+
+  std::size_t parts() const noexcept { return static_cast<std::size_t>(size()); }
+  /// Errors: UsageError unless a buffer holds as many elements as it must.
+  static void check_size(std::string_view call, std::size_t elements, std::size_t wanted);
+
   std::unique_ptr<Impl> impl_;
 };
 

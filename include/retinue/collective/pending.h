@@ -6,7 +6,7 @@
 
 namespace retinue {
 
-/// A collective that was begun by one of Communicator's `start_` functions: this member's line is published, nothing
+/// A collective that was begun by Communicator::start(): this member's line is published, nothing
 /// was waited for.
 ///
 /// One may be pending per communicator. Its buffers and the communicator must stay in place until finish() returned;

@@ -10,38 +10,30 @@ ReduceKernel kernel_of(const Call& call) {
   return kernels().get(call.shape.dtype, call.shape.op);
 }
 
-void reduce_inline(Session& session, const Call& call) {
-  PointerLists& lists = session.scratch();
-  for (int i = 0; i < session.size(); ++i) lists.sources[static_cast<std::size_t>(i)] = &session.line(i).inline_data;
-  void* destination = call.output;
-  kernel_of(call)({lists.sources.data(), session.size()}, {&destination, 1}, call.shape.count);
-}
-
-void reduce_staged(Session& session, const Call& call) {
-  PointerLists& lists = session.scratch();
-  for (int i = 0; i < session.size(); ++i)
-    lists.sources[static_cast<std::size_t>(i)] = i == session.rank() ? call.input : session.stage(i);
-  void* destination = call.output;
-  kernel_of(call)({lists.sources.data(), session.size()}, {&destination, 1}, call.shape.count);
-}
-
-/// Each member loads its slice from all buffers and stores the result to all: every byte is read once and written once.
+/// Each member loads its slice from all buffers and stores the result to all takers': every byte is read once and
+/// written once.
 void reduce_direct(Session& session, const Call& call) {
   PointerLists& lists = session.scratch();
-  const Slice slice = slice_of(call.shape.bytes(), session.size(), session.rank());
+  const Slice slice = slice_of(call.part_bytes(), session.size(), session.rank());
   for (int i = 0; i < session.size(); ++i) {
-    std::byte* buffer = session.memory().at(session.line(i).offset.load(std::memory_order_relaxed)) + slice.begin;
+    const std::uint64_t offset = session.line(i).offset.load(std::memory_order_relaxed);
+    std::byte* buffer = session.memory().at(offset) + slice.begin;
     lists.sources[static_cast<std::size_t>(i)] = buffer;
     lists.destinations[static_cast<std::size_t>(i)] = buffer;
   }
-  kernel_of(call)({lists.sources.data(), session.size()}, {lists.destinations.data(), session.size()},
-                  slice.bytes / size_of(call.shape.dtype));
+  int takers = session.size();
+  if (call.pattern.only_root_takes) {
+    takers = 1;
+    lists.destinations[0] = session.memory().at(session.output_offset(call.shape.root)) + slice.begin;
+  }
+  kernel_of(call)({lists.sources.data(), session.size()}, {lists.destinations.data(), takers},
+                  slice.bytes / call.element_bytes);
   session.post(1);
   session.await_release(1);
 }
 
 /// Private buffers, in rounds of at most kChunkBytes. In each round a member copies the others' slices of its data into
-/// its chunk, reduces its own slice (from its buffer and the others' chunks) into its buffer and its chunk, and copies
+/// its chunk, reduces its own slice (from its buffer and the others' chunks) into its chunk, and a taker also copies
 /// the others' results out of their chunks.
 ///
 /// Round k uses chunk k % kChunkBuffers; two are enough. Copying in for k + 1 overwrites the others' slices of round k
@@ -51,9 +43,11 @@ class ChunkedReduction {
  public:
   ChunkedReduction(Session& session, const Call& call)
       : session_(session),
-        data_(static_cast<std::byte*>(call.output)),
-        bytes_(call.shape.bytes()),
-        element_bytes_(size_of(call.shape.dtype)),
+        input_(static_cast<const std::byte*>(call.what.input)),
+        output_(call.takes ? static_cast<std::byte*>(call.what.output) : nullptr),
+        shared_result_(!call.takes || !call.pattern.only_root_takes),
+        bytes_(call.part_bytes()),
+        element_bytes_(call.element_bytes),
         kernel_(kernel_of(call)),
         rounds_((bytes_ + kChunkBytes - 1) / kChunkBytes) {}
 
@@ -64,7 +58,7 @@ class ChunkedReduction {
       reduce(k);
       if (k + 1 < rounds_) copy_in(k + 1);
       session_.await(reduced(k));
-      copy_out(k);
+      if (output_ != nullptr) copy_out(k);
     }
   }
 
@@ -80,7 +74,7 @@ class ChunkedReduction {
     for (int i = 0; i < session_.size(); ++i) {
       if (i == session_.rank()) continue;
       const Slice part = slice(k, i);
-      stream_bytes(chunk + part.begin, data_ + k * kChunkBytes + part.begin, part.bytes);
+      stream_bytes(chunk + part.begin, input_ + k * kChunkBytes + part.begin, part.bytes);
     }
     session_.post(copied_in(k));
   }
@@ -88,13 +82,15 @@ class ChunkedReduction {
   void reduce(std::size_t k) {
     PointerLists& lists = session_.scratch();
     const Slice own = slice(k, session_.rank());
-    std::byte* in_place = data_ + k * kChunkBytes + own.begin;
+    const std::size_t begin = k * kChunkBytes + own.begin;
     for (int i = 0; i < session_.size(); ++i)
       lists.sources[static_cast<std::size_t>(i)] =
-          i == session_.rank() ? in_place : session_.board().chunk(i, k) + own.begin;
-    void* destination = in_place;
+          i == session_.rank() ? input_ + begin : session_.board().chunk(i, k) + own.begin;
+    // Reduced in private memory first, because storing to lines that another core has read is slow.
+    std::byte* result = output_ != nullptr ? output_ + begin : session_.scratch().chunk();
+    void* destination = result;
     kernel_({lists.sources.data(), session_.size()}, {&destination, 1}, own.bytes / element_bytes_);
-    stream_bytes(session_.board().chunk(session_.rank(), k) + own.begin, in_place, own.bytes);
+    if (shared_result_) stream_bytes(session_.board().chunk(session_.rank(), k) + own.begin, result, own.bytes);
     session_.post(reduced(k));
   }
 
@@ -102,12 +98,14 @@ class ChunkedReduction {
     for (int i = 0; i < session_.size(); ++i) {
       if (i == session_.rank()) continue;
       const Slice part = slice(k, i);
-      copy_bytes(data_ + k * kChunkBytes + part.begin, session_.board().chunk(i, k) + part.begin, part.bytes);
+      copy_bytes(output_ + k * kChunkBytes + part.begin, session_.board().chunk(i, k) + part.begin, part.bytes);
     }
   }
 
   Session& session_;
-  std::byte* data_;
+  const std::byte* input_;
+  std::byte* output_;   ///< Null: this member takes nothing.
+  bool shared_result_;  ///< Others take the slice that this member reduces.
   std::size_t bytes_;
   std::size_t element_bytes_;
   ReduceKernel kernel_;
@@ -116,19 +114,9 @@ class ChunkedReduction {
 
 }  // namespace
 
-void run_all_reduce(Session& session, const Call& call, Path path) {
-  switch (path) {
-    case Path::kNothing:
-      return;
-    case Path::kInline:
-      return reduce_inline(session, call);
-    case Path::kStaged:
-      return reduce_staged(session, call);
-    case Path::kDirect:
-      return reduce_direct(session, call);
-    case Path::kChunked:
-      return ChunkedReduction(session, call).run();
-  }
+void reduce_in_slices(Session& session, const Call& call, Path path) {
+  if (path == Path::kDirect) return reduce_direct(session, call);
+  ChunkedReduction(session, call).run();
 }
 
 }  // namespace retinue

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <span>
+#include <string_view>
+
+#include "retinue/collective/types.h"
+
+namespace retinue {
+
+/// Where a call was made, as errors on other ranks print it. Made from std::source_location by default arguments.
+struct CallSite {
+  CallSite(std::source_location where = std::source_location::current())  // NOLINT(google-explicit-constructor)
+      : file(where.file_name()), line(where.line()) {}
+  CallSite(const char* file_name, unsigned line_number) : file(file_name), line(line_number) {}
+
+  const char* file;
+  unsigned line;
+};
+
+enum class CollectiveKind : std::uint8_t {
+  kNone = 0,
+  kOpen,  ///< The opening of a group, which is no call of a user's.
+  kBarrier,
+  kAllReduce,
+  kBroadcast,
+  kAllGather,
+  kReduce,
+  kGather,
+  kScatter,
+  kReduceScatter,
+  kAllToAll,
+  kScan,
+};
+
+/// As "all_reduce".
+std::string_view name_of(CollectiveKind kind);
+
+using Bytes = std::span<std::byte>;
+using ConstBytes = std::span<const std::byte>;
+
+/// A collective as data, for Communicator::run() and start(). Made by the functions below; Communicator's functions of
+/// the same names say what each does.
+///
+/// Those that take lists or Bytes are the uneven ones: each rank's part may have a size of its own. They may meet even
+/// calls of the same kind on other ranks, if the sizes fit.
+struct CollectiveCall {
+  CollectiveKind kind = CollectiveKind::kNone;
+  Dtype dtype = Dtype::kUint8;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  std::size_t count = 0;        ///< Of one part: elements for reductions, bytes otherwise.
+  const void* input = nullptr;  ///< One part, or size() parts one behind the other. Null where `inputs` is given.
+  void* output = nullptr;
+  std::span<const ConstBytes> inputs = {};  ///< The parts for each rank, in rank order.
+  std::span<const Bytes> outputs = {};      ///< Where the part of each rank goes, in rank order.
+  bool uneven = false;
+
+  static CollectiveCall barrier();
+  static CollectiveCall all_reduce(void* data, std::size_t count, Dtype dtype, ReduceOp op);
+  static CollectiveCall broadcast(void* data, std::size_t bytes, int root);
+  static CollectiveCall all_gather(const void* input, void* output, std::size_t bytes);
+  static CollectiveCall all_gather(ConstBytes input, std::span<const Bytes> outputs);
+  static CollectiveCall reduce(const void* input, void* output, std::size_t count, Dtype dtype, ReduceOp op, int root);
+  static CollectiveCall gather(const void* input, void* output, std::size_t bytes, int root);
+  static CollectiveCall gather(ConstBytes input, std::span<const Bytes> outputs, int root);
+  static CollectiveCall scatter(const void* input, void* output, std::size_t bytes, int root);
+  static CollectiveCall scatter(std::span<const ConstBytes> inputs, Bytes output, int root);
+  static CollectiveCall reduce_scatter(const void* input, void* output, std::size_t count, Dtype dtype, ReduceOp op);
+  static CollectiveCall reduce_scatter(std::span<const ConstBytes> inputs, void* output, std::size_t count, Dtype dtype,
+                                       ReduceOp op);
+  static CollectiveCall all_to_all(const void* input, void* output, std::size_t bytes);
+  static CollectiveCall all_to_all(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs);
+  static CollectiveCall scan(const void* input, void* output, std::size_t count, Dtype dtype, ReduceOp op);
+};
+
+/// Makes the call of a group of one, which needs no communicator and no job. Errors: UsageError.
+void run_alone(const CollectiveCall& call);
+
+}  // namespace retinue

@@ -1,0 +1,161 @@
+#include "collective/call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+template <typename... Arguments>
+[[noreturn]] void refuse(CollectiveKind kind, fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+  throw UsageError(fmt::format("{}: {}", name_of(kind), fmt::format(text, std::forward<Arguments>(arguments)...)));
+}
+
+std::size_t checked_element_bytes(const CollectiveCall& what) {
+  if (!is_reduction(what.kind)) return 1;
+  if (static_cast<unsigned>(what.dtype) > static_cast<unsigned>(Dtype::kFloat64) ||
+      static_cast<unsigned>(what.op) > static_cast<unsigned>(ReduceOp::kProduct))
+    refuse(what.kind, "no such dtype ({}) or reduction ({})", static_cast<unsigned>(what.dtype),
+           static_cast<unsigned>(what.op));
+  return size_of(what.dtype);
+}
+
+void check_root(const CollectiveCall& what, const Pattern& pattern, int size) {
+  if ((pattern.only_root_gives || pattern.only_root_takes) && (what.root < 0 || what.root >= size))
+    refuse(what.kind, "root {} of a group of {}", what.root, size);
+}
+
+void check_size(const Call& call, std::size_t size) {
+  const bool has_parts = call.pattern.part_per_taker || call.pattern.takes_parts();
+  const std::size_t largest = std::numeric_limits<std::ptrdiff_t>::max() / call.element_bytes / (has_parts ? size : 1);
+  if (call.what.count > largest)
+    refuse(call.what.kind, "{} elements of {} bytes for each of {} ranks don't fit in memory", call.what.count,
+           call.element_bytes, size);
+}
+
+template <typename List>
+void check_list(CollectiveKind kind, const List& list, std::size_t size, const char* name) {
+  if (list.size() != size) refuse(kind, "{} {} for a group of {}", list.size(), name, size);
+  for (std::size_t i = 0; i < size; ++i)
+    if (list[i].data() == nullptr && !list[i].empty()) refuse(kind, "number {} of the {} is null", i, name);
+}
+
+void check_buffers(const Call& call, std::size_t size) {
+  const CollectiveCall& what = call.what;
+  if (call.pattern.result == Pattern::Result::kNothing) return;
+  if (call.gives && what.uneven && call.pattern.part_per_taker) {
+    check_list(what.kind, what.inputs, size, "inputs");
+    for (const ConstBytes& input : what.inputs)
+      if (input.size() % call.element_bytes != 0)
+        refuse(what.kind, "an input of {} bytes is not of whole {} elements", input.size(), name_of(what.dtype));
+  } else if (call.gives && what.input == nullptr && what.count > 0) {
+    refuse(what.kind, "the input is null");
+  }
+  if (call.takes && what.uneven && call.pattern.takes_parts()) {
+    check_list(what.kind, what.outputs, size, "outputs");
+  } else if (call.takes && what.output == nullptr && what.count > 0) {
+    refuse(what.kind, "the output is null");
+  }
+}
+
+void check_own_part(const Call& call, int rank) {
+  const std::size_t given = call.input_part(rank).size();
+  const std::size_t taken = call.output_part(rank).size();
+  if (given != taken) refuse(call.what.kind, "rank {} gives itself {} bytes and takes {}", rank, given, taken);
+}
+
+bool overlap(ConstBytes a, ConstBytes b) {
+  if (a.empty() || b.empty()) return false;
+  const auto a_begin = reinterpret_cast<std::uintptr_t>(a.data());
+  const auto b_begin = reinterpret_cast<std::uintptr_t>(b.data());
+  return a_begin < b_begin + b.size() && b_begin < a_begin + a.size();
+}
+
+/// All of this member's buffer as one run; only of even calls.
+ConstBytes whole(const void* buffer, const Call& call, bool has_parts, std::size_t size) {
+  return {static_cast<const std::byte*>(buffer), call.part_bytes() * (has_parts ? size : 1)};
+}
+
+bool parts_overlap(const Call& call, int rank, int size) {
+  const bool gives_parts = call.pattern.part_per_taker;
+  const bool takes_parts = call.pattern.takes_parts();
+  for (int i = 0; i < (gives_parts ? size : 1); ++i)
+    for (int k = 0; k < (takes_parts ? size : 1); ++k) {
+      const ConstBytes input = call.input_part(i);
+      const ConstBytes output = call.output_part(k);
+      const bool is_own = (!gives_parts || i == rank) && (!takes_parts || k == rank);
+      if (overlap(input, output) && !(is_own && input.data() == output.data())) return true;
+    }
+  return false;
+}
+
+/// Whether input and output overlap so that the result, where it lands, changes what others have yet to read; refuses
+/// what can't be done right.
+bool overwrites_itself(const Call& call, int rank, int size) {
+  const CollectiveCall& what = call.what;
+  if (!call.gives || !call.takes || what.kind == CollectiveKind::kAllReduce || what.kind == CollectiveKind::kBroadcast)
+    return false;
+  if (!what.uneven) {
+    const auto parts = static_cast<std::size_t>(size);
+    const ConstBytes input = whole(what.input, call, call.pattern.part_per_taker, parts);
+    const ConstBytes output = whole(what.output, call, call.pattern.takes_parts(), parts);
+    if (!overlap(input, output)) return false;
+    if (input.data() == output.data()) {
+      if (what.kind == CollectiveKind::kAllToAll || what.kind == CollectiveKind::kScan) return true;
+      if (what.kind == CollectiveKind::kReduce) return false;
+    }
+  }
+  if (parts_overlap(call, rank, size))
+    refuse(what.kind, "input and output overlap; only a rank's own part may be in place");
+  return false;
+}
+
+std::size_t largest_part(const Call& call) {
+  if (call.what.inputs.empty()) return call.what.count;
+  std::size_t largest = 0;
+  for (const ConstBytes& input : call.what.inputs) largest = std::max(largest, input.size());
+  return largest / call.element_bytes;
+}
+
+}  // namespace
+
+ConstBytes Call::input_part(int rank) const {
+  if (!what.inputs.empty()) return what.inputs[static_cast<std::size_t>(rank)];
+  const std::size_t begin = pattern.part_per_taker ? static_cast<std::size_t>(rank) * part_bytes() : 0;
+  return {static_cast<const std::byte*>(what.input) + begin, part_bytes()};
+}
+
+Bytes Call::output_part(int rank) const {
+  if (!what.outputs.empty()) return what.outputs[static_cast<std::size_t>(rank)];
+  const std::size_t begin = pattern.takes_parts() ? static_cast<std::size_t>(rank) * part_bytes() : 0;
+  return {static_cast<std::byte*>(what.output) + begin, part_bytes()};
+}
+
+Call checked_call(const CollectiveCall& what, int rank, int size, CallSite site) {
+  Call call{.what = what, .pattern = pattern_of(what.kind), .shape = {}, .site = site};
+  if (what.kind < CollectiveKind::kBarrier || what.kind > CollectiveKind::kScan)
+    throw UsageError(fmt::format("there is no collective number {}", static_cast<unsigned>(what.kind)));
+  call.element_bytes = checked_element_bytes(what);
+  check_root(what, call.pattern, size);
+  call.gives = !call.pattern.only_root_gives || rank == what.root;
+  call.takes = !call.pattern.only_root_takes || rank == what.root;
+  check_size(call, static_cast<std::size_t>(size));
+  check_buffers(call, static_cast<std::size_t>(size));
+  if (!call.gives || !call.pattern.part_per_taker) call.what.inputs = {};
+  if (!call.takes) call.what.outputs = {};
+  if (what.uneven && call.gives && call.takes) check_own_part(call, rank);
+  call.overwrites_itself = overwrites_itself(call, rank, size);
+  call.shape = {.kind = what.kind,
+                .dtype = what.dtype,
+                .op = what.op,
+                .root = static_cast<std::uint16_t>(what.root),
+                .count = largest_part(call)};
+  return call;
+}
+
+}  // namespace retinue

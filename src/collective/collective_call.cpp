@@ -1,0 +1,129 @@
+#include "retinue/collective/call.h"
+
+namespace retinue {
+
+CollectiveCall CollectiveCall::barrier() {
+  return {.kind = CollectiveKind::kBarrier};
+}
+
+CollectiveCall CollectiveCall::all_reduce(void* data, std::size_t count, Dtype dtype, ReduceOp op) {
+  return {.kind = CollectiveKind::kAllReduce, .dtype = dtype, .op = op, .count = count, .input = data, .output = data};
+}
+
+CollectiveCall CollectiveCall::broadcast(void* data, std::size_t bytes, int root) {
+  return {.kind = CollectiveKind::kBroadcast, .root = root, .count = bytes, .input = data, .output = data};
+}
+
+CollectiveCall CollectiveCall::all_gather(const void* input, void* output, std::size_t bytes) {
+  return {.kind = CollectiveKind::kAllGather, .count = bytes, .input = input, .output = output};
+}
+
+CollectiveCall CollectiveCall::all_gather(ConstBytes input, std::span<const Bytes> outputs) {
+  return {.kind = CollectiveKind::kAllGather,
+          .count = input.size(),
+          .input = input.data(),
+          .outputs = outputs,
+          .uneven = true};
+}
+
+CollectiveCall CollectiveCall::reduce(const void* input, void* output, std::size_t count, Dtype dtype, ReduceOp op,
+                                      int root) {
+  return {.kind = CollectiveKind::kReduce,
+          .dtype = dtype,
+          .op = op,
+          .root = root,
+          .count = count,
+          .input = input,
+          .output = output};
+}
+
+CollectiveCall CollectiveCall::gather(const void* input, void* output, std::size_t bytes, int root) {
+  return {.kind = CollectiveKind::kGather, .root = root, .count = bytes, .input = input, .output = output};
+}
+
+CollectiveCall CollectiveCall::gather(ConstBytes input, std::span<const Bytes> outputs, int root) {
+  return {.kind = CollectiveKind::kGather,
+          .root = root,
+          .count = input.size(),
+          .input = input.data(),
+          .outputs = outputs,
+          .uneven = true};
+}
+
+CollectiveCall CollectiveCall::scatter(const void* input, void* output, std::size_t bytes, int root) {
+  return {.kind = CollectiveKind::kScatter, .root = root, .count = bytes, .input = input, .output = output};
+}
+
+CollectiveCall CollectiveCall::scatter(std::span<const ConstBytes> inputs, Bytes output, int root) {
+  return {.kind = CollectiveKind::kScatter,
+          .root = root,
+          .count = output.size(),
+          .output = output.data(),
+          .inputs = inputs,
+          .uneven = true};
+}
+
+CollectiveCall CollectiveCall::reduce_scatter(const void* input, void* output, std::size_t count, Dtype dtype,
+                                              ReduceOp op) {
+  return {.kind = CollectiveKind::kReduceScatter,
+          .dtype = dtype,
+          .op = op,
+          .count = count,
+          .input = input,
+          .output = output};
+}
+
+CollectiveCall CollectiveCall::reduce_scatter(std::span<const ConstBytes> inputs, void* output, std::size_t count,
+                                              Dtype dtype, ReduceOp op) {
+  return {.kind = CollectiveKind::kReduceScatter,
+          .dtype = dtype,
+          .op = op,
+          .count = count,
+          .output = output,
+          .inputs = inputs,
+          .uneven = true};
+}
+
+CollectiveCall CollectiveCall::all_to_all(const void* input, void* output, std::size_t bytes) {
+  return {.kind = CollectiveKind::kAllToAll, .count = bytes, .input = input, .output = output};
+}
+
+CollectiveCall CollectiveCall::all_to_all(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs) {
+  return {.kind = CollectiveKind::kAllToAll, .inputs = inputs, .outputs = outputs, .uneven = true};
+}
+
+CollectiveCall CollectiveCall::scan(const void* input, void* output, std::size_t count, Dtype dtype, ReduceOp op) {
+  return {.kind = CollectiveKind::kScan, .dtype = dtype, .op = op, .count = count, .input = input, .output = output};
+}
+
+std::string_view name_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kNone:
+      return "nothing";
+    case CollectiveKind::kOpen:
+      return "the opening of the group";
+    case CollectiveKind::kBarrier:
+      return "barrier";
+    case CollectiveKind::kAllReduce:
+      return "all_reduce";
+    case CollectiveKind::kBroadcast:
+      return "broadcast";
+    case CollectiveKind::kAllGather:
+      return "all_gather";
+    case CollectiveKind::kReduce:
+      return "reduce";
+    case CollectiveKind::kGather:
+      return "gather";
+    case CollectiveKind::kScatter:
+      return "scatter";
+    case CollectiveKind::kReduceScatter:
+      return "reduce_scatter";
+    case CollectiveKind::kAllToAll:
+      return "all_to_all";
+    case CollectiveKind::kScan:
+      return "scan";
+  }
+  return "unknown collective";
+}
+
+}  // namespace retinue

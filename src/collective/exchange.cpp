@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <cstring>
+
+#include "collective/kernels.h"
+#include "collective/paths.h"
+#include "retinue/ipc/job_memory.h"
+
+namespace retinue {
+namespace {
+
+void keep_own_part(const Call& call, int rank) {
+  const ConstBytes input = call.input_part(rank);
+  const Bytes output = call.output_part(rank);
+  if (input.data() != output.data() && !input.empty()) std::memmove(output.data(), input.data(), input.size());
+}
+
+/// One member's part in an exchange: it takes what is for it from all givers, and, where its own data don't lie within
+/// the others' reach, brings them there.
+class Exchange {
+ public:
+  Exchange(Session& session, const Call& call, const Arrival& arrival)
+      : session_(session),
+        call_(call),
+        pattern_(call.pattern),
+        rank_(session.rank()),
+        size_(session.size()),
+        root_(static_cast<int>(call.shape.root)),
+        uneven_(arrival.uneven),
+        largest_(arrival.count * call.element_bytes),
+        gives_to_others_(call.gives && !(pattern_.only_root_takes && rank_ == root_)),
+        takes_from_others_(call.takes && !(pattern_.only_root_gives && rank_ == root_)) {}
+
+  void run(Path path) {
+    if (uneven_ && takes_from_others_) check_sizes();
+    if (pattern_.result == Pattern::Result::kParts && call_.gives && call_.takes) keep_own_part(call_, rank_);
+    switch (path) {
+      case Path::kNothing:
+        return;
+      case Path::kInline:
+        return take(0, largest_, &Exchange::inlined);
+      case Path::kStaged:
+        return take(0, largest_, &Exchange::staged);
+      case Path::kDirect:
+        take(0, largest_, &Exchange::in_place);
+        session_.post(1);
+        if (gives_to_others_) session_.await_release(1);
+        return;
+      case Path::kChunked:
+        return run_chunked();
+    }
+  }
+
+ private:
+  /// Where a giver's part for this member is, from the current round's first byte on.
+  using Source = const std::byte* (Exchange::*)(int giver) const;
+
+  std::size_t index() const { return pattern_.part_per_taker ? static_cast<std::size_t>(rank_) : 0; }
+
+  const PartEntry* listed(int giver) const {
+    if ((place_of(session_.line(giver).head.load(std::memory_order_relaxed)) & kListed) == 0) return nullptr;
+    return reinterpret_cast<const PartEntry*>(session_.stage(giver)) + index();
+  }
+  std::size_t even_part_bytes(int giver) const {
+    return session_.line(giver).count.load(std::memory_order_relaxed) * call_.element_bytes;
+  }
+  /// Bytes of a giver's part for this member.
+  std::size_t bytes_from(int giver) const {
+    if (!uneven_) return largest_;
+    const PartEntry* entry = listed(giver);
+    return entry != nullptr ? entry->bytes : even_part_bytes(giver);
+  }
+
+  const std::byte* inlined(int giver) const {
+    return reinterpret_cast<const std::byte*>(&session_.line(giver).inline_data) + index() * largest_;
+  }
+  const std::byte* staged(int giver) const {
+    const PartEntry* entry = uneven_ ? listed(giver) : nullptr;
+    return session_.stage(giver) + (entry != nullptr ? entry->staged_at : index() * even_part_bytes(giver));
+  }
+  const std::byte* in_place(int giver) const {
+    const PartEntry* entry = uneven_ ? listed(giver) : nullptr;
+    const std::uint64_t offset = session_.line(giver).offset.load(std::memory_order_relaxed);
+    return session_.memory().at(entry != nullptr ? entry->offset : offset + index() * even_part_bytes(giver));
+  }
+  const std::byte* in_chunk(int giver) const { return session_.board().chunk(giver, round_) + index() * piece(); }
+
+  void check_sizes() {
+    for (int giver = 0; giver < size_; ++giver) {
+      if (giver == rank_ || (pattern_.only_root_gives && giver != root_)) continue;
+      const std::size_t wanted = call_.output_part(giver).size();
+      const std::size_t given = bytes_from(giver);
+      if (given != wanted) session_.fail_sizes(giver, given, wanted);
+    }
+  }
+
+  /// Takes the bytes from `begin` on, at most `limit` of each part.
+  void take(std::size_t begin, std::size_t limit, Source source) {
+    if (pattern_.result == Pattern::Result::kParts) return take_parts(begin, limit, source);
+    if (!call_.takes) return;
+    const Bytes output = call_.output_part(0);
+    if (begin >= output.size()) return;
+    PointerLists& lists = session_.scratch();
+    const int givers = pattern_.result == Pattern::Result::kPrefix ? rank_ + 1 : size_;
+    for (int giver = 0; giver < givers; ++giver)
+      lists.sources[static_cast<std::size_t>(giver)] =
+          giver == rank_ ? call_.input_part(rank_).data() + begin : (this->*source)(giver);
+    void* destination = output.data() + begin;
+    kernels().get(call_.shape.dtype, call_.shape.op)({lists.sources.data(), givers}, {&destination, 1},
+                                                     std::min(limit, output.size() - begin) / call_.element_bytes);
+  }
+
+  void take_parts(std::size_t begin, std::size_t limit, Source source) {
+    if (!takes_from_others_) return;
+    // Each member begins with its neighbour, so that not all read the same buffer at once.
+    for (int step = 1; step < size_; ++step) {
+      const int giver = (rank_ + step) % size_;
+      if (pattern_.only_root_gives && giver != root_) continue;
+      const std::size_t bytes = bytes_from(giver);
+      if (begin < bytes)
+        copy_bytes(call_.output_part(giver).data() + begin, (this->*source)(giver), std::min(limit, bytes - begin));
+    }
+  }
+
+  /// Bytes of a part that travel in one round: a chunk, or each taker's share of one.
+  std::size_t piece() const {
+    return pattern_.part_per_taker ? kChunkBytes / static_cast<std::size_t>(size_) / 64 * 64 : kChunkBytes;
+  }
+
+  void fill(std::size_t round) {
+    const std::size_t begin = round * piece();
+    std::byte* chunk = session_.board().chunk(rank_, round);
+    const int parts = pattern_.part_per_taker ? size_ : 1;
+    for (int i = 0; i < parts; ++i) {
+      if (pattern_.part_per_taker && i == rank_) continue;
+      const ConstBytes part = call_.input_part(i);
+      if (begin < part.size())
+        stream_bytes(chunk + static_cast<std::size_t>(i) * piece(), part.data() + begin,
+                     std::min(piece(), part.size() - begin));
+    }
+    session_.post(round + 1);
+  }
+
+  /// In rounds: a giver fills chunk k % kChunkBuffers and posts k + 1; who only takes posts k + 1 when it has emptied
+  /// the chunks of round k. A chunk is filled again three rounds later, when nobody reads it any more: a member that
+  /// gives and takes posts k + 1 after it took round k - 2, and fills round k + 1 after all posted k + 1; one that only
+  /// gives waits for the takers. It doesn't wait at the end: the next collective begins when all have published their
+  /// lines, which they do after their last copy.
+  void run_chunked() {
+    const std::size_t rounds = (largest_ + piece() - 1) / piece();
+    if (gives_to_others_) fill(0);
+    for (round_ = 0; round_ < rounds; ++round_) {
+      if (takes_from_others_) await_givers(round_ + 1);
+      if (gives_to_others_ && round_ + 1 < rounds) {
+        if (!takes_from_others_ && round_ + 1 >= kChunkBuffers) await_takers(round_ + 2 - kChunkBuffers);
+        fill(round_ + 1);
+      }
+      if (!takes_from_others_) continue;
+      take(round_ * piece(), piece(), &Exchange::in_chunk);
+      if (!gives_to_others_) session_.post(round_ + 1);
+    }
+  }
+
+  void await_givers(std::uint64_t step) {
+    if (pattern_.only_root_gives) return session_.await_one(step, root_);
+    session_.await_others(step);
+  }
+  void await_takers(std::uint64_t step) {
+    if (pattern_.only_root_takes) return session_.await_one(step, root_);
+    session_.await_others(step);
+  }
+
+  Session& session_;
+  const Call& call_;
+  const Pattern& pattern_;
+  int rank_;
+  int size_;
+  int root_;
+  bool uneven_;
+  std::size_t largest_;  ///< Bytes of the largest part.
+  bool gives_to_others_;
+  bool takes_from_others_;
+  std::size_t round_ = 0;
+};
+
+}  // namespace
+
+void run_alone(const Call& call) {
+  if (!is_reduction(call.shape.kind)) return keep_own_part(call, 0);
+  const void* input = call.input_part(0).data();
+  void* output = call.output_part(0).data();
+  kernels().get(call.shape.dtype, call.shape.op)({&input, 1}, {&output, 1}, call.what.count);
+}
+
+void exchange(Session& session, const Call& call, Path path, const Arrival& arrival) {
+  Exchange(session, call, arrival).run(path);
+}
+
+}  // namespace retinue

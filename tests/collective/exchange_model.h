@@ -1,0 +1,160 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "collective/reduction_check.h"
+#include "retinue/collective/communicator.h"
+
+/// What the collectives must give, told from what each rank gives: written without a look at how they do it.
+namespace retinue::test {
+
+struct ExchangeCase {
+  CollectiveKind kind;
+  std::size_t count;  ///< Elements of one part.
+  Place input_place = Place::kPrivate;
+  Place output_place = Place::kPrivate;
+  bool in_place = false;
+  int root = 0;
+  ReduceOp op = ReduceOp::kSum;
+  std::uint64_t seed = 0;
+};
+
+constexpr CollectiveKind kDataKinds[] = {
+    CollectiveKind::kAllReduce, CollectiveKind::kBroadcast, CollectiveKind::kAllGather,
+    CollectiveKind::kReduce,    CollectiveKind::kGather,    CollectiveKind::kScatter,
+    CollectiveKind::kAllToAll,  CollectiveKind::kScan,      CollectiveKind::kReduceScatter};
+
+inline bool has_root(CollectiveKind kind) {
+  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce || kind == CollectiveKind::kGather ||
+         kind == CollectiveKind::kScatter;
+}
+inline bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kScan;
+}
+inline bool has_an_input(const ExchangeCase& c, int rank) {
+  return (c.kind != CollectiveKind::kScatter && c.kind != CollectiveKind::kBroadcast) || rank == c.root;
+}
+inline bool has_an_output(const ExchangeCase& c, int rank) {
+  return (c.kind != CollectiveKind::kReduce && c.kind != CollectiveKind::kGather) || rank == c.root;
+}
+inline std::size_t input_parts(CollectiveKind kind, std::size_t size) {
+  return kind == CollectiveKind::kScatter || kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kReduceScatter
+             ? size
+             : 1;
+}
+inline std::size_t output_parts(CollectiveKind kind, std::size_t size) {
+  return kind == CollectiveKind::kGather || kind == CollectiveKind::kAllGather || kind == CollectiveKind::kAllToAll
+             ? size
+             : 1;
+}
+
+/// Element `i` of part `part` of what `rank` must get.
+template <typename T>
+T expected_element(const ExchangeCase& c, int size, int rank, std::size_t part, std::size_t i) {
+  const auto own = static_cast<std::size_t>(rank);
+  const auto from = static_cast<int>(part);
+  switch (c.kind) {
+    case CollectiveKind::kBroadcast:
+      return element<T>(c.seed, c.root, i);
+    case CollectiveKind::kScatter:
+      return element<T>(c.seed, c.root, own * c.count + i);
+    case CollectiveKind::kGather:
+    case CollectiveKind::kAllGather:
+      return element<T>(c.seed, from, i);
+    case CollectiveKind::kAllToAll:
+      return element<T>(c.seed, from, own * c.count + i);
+    default:
+      break;
+  }
+  const int last = c.kind == CollectiveKind::kScan ? rank + 1 : size;
+  const std::size_t at = c.kind == CollectiveKind::kReduceScatter ? own * c.count + i : i;
+  std::vector<T> by_rank;
+  for (int k = 0; k < last; ++k) by_rank.push_back(element<T>(c.seed, k, at));
+  return reference(c.op, by_rank);
+}
+
+template <typename T>
+CollectiveCall call_of(const ExchangeCase& c, const void* input, void* output) {
+  const std::size_t bytes = c.count * sizeof(T);
+  switch (c.kind) {
+    case CollectiveKind::kAllReduce:
+      return CollectiveCall::all_reduce(output, c.count, DtypeOf<T>::value, c.op);
+    case CollectiveKind::kBroadcast:
+      return CollectiveCall::broadcast(output, bytes, c.root);
+    case CollectiveKind::kAllGather:
+      return CollectiveCall::all_gather(input, output, bytes);
+    case CollectiveKind::kReduce:
+      return CollectiveCall::reduce(input, output, c.count, DtypeOf<T>::value, c.op, c.root);
+    case CollectiveKind::kGather:
+      return CollectiveCall::gather(input, output, bytes, c.root);
+    case CollectiveKind::kScatter:
+      return CollectiveCall::scatter(input, output, bytes, c.root);
+    case CollectiveKind::kReduceScatter:
+      return CollectiveCall::reduce_scatter(input, output, c.count, DtypeOf<T>::value, c.op);
+    case CollectiveKind::kAllToAll:
+      return CollectiveCall::all_to_all(input, output, bytes);
+    default:
+      return CollectiveCall::scan(input, output, c.count, DtypeOf<T>::value, c.op);
+  }
+}
+
+/// Where the input lies in the output, or the output in the input, when a rank's own data are in place.
+template <typename T>
+void place_in_place(const ExchangeCase& c, int rank, std::byte*& input, std::byte*& output) {
+  const std::size_t own = static_cast<std::size_t>(rank) * c.count * sizeof(T);
+  if (c.kind == CollectiveKind::kAllGather || c.kind == CollectiveKind::kGather) {
+    input = output + own;
+  } else if (c.kind == CollectiveKind::kScatter || c.kind == CollectiveKind::kReduceScatter) {
+    output = input + own;
+  } else {
+    output = input;
+  }
+}
+
+/// Makes one call and compares every bit of its result with the model's.
+template <typename T>
+void check_exchange(Communicator& communicator, ExchangeCase c) {
+  const int rank = communicator.rank();
+  const auto size = static_cast<std::size_t>(communicator.size());
+  if (c.kind == CollectiveKind::kAllReduce || c.kind == CollectiveKind::kBroadcast) c.in_place = true;
+  const bool gives = has_an_input(c, rank);
+  const bool takes = has_an_output(c, rank);
+  const std::size_t given = input_parts(c.kind, size) * c.count;
+  const PlacedBuffer input_buffer(communicator.group(), given * sizeof(T), c.input_place);
+  const PlacedBuffer output_buffer(communicator.group(), output_parts(c.kind, size) * c.count * sizeof(T),
+                                   c.output_place);
+  std::byte* input = input_buffer.data();
+  std::byte* output = output_buffer.data();
+  const bool in_place = c.in_place && ((gives && takes) || c.kind == CollectiveKind::kBroadcast);
+  if (in_place) place_in_place<T>(c, rank, input, output);
+  for (std::size_t i = 0; i < given && gives; ++i) {
+    const T value = element<T>(c.seed, rank, i);
+    std::memcpy(input + i * sizeof(T), &value, sizeof value);
+  }
+  communicator.run(call_of<T>(c, gives || in_place ? input : nullptr, takes ? output : nullptr));
+  std::size_t wrong = 0;
+  if (gives && !in_place) {
+    for (std::size_t i = 0; i < given; ++i) {
+      const T value = element<T>(c.seed, rank, i);
+      wrong += std::memcmp(input + i * sizeof(T), &value, sizeof value) != 0;
+    }
+    EXPECT_EQ(wrong, 0u) << "the input was changed";
+    std::fill_n(input, given * sizeof(T), std::byte{0xee});  // May be changed as soon as the call returned.
+  }
+  for (std::size_t part = 0; part < output_parts(c.kind, size) && takes; ++part)
+    for (std::size_t i = 0; i < c.count; ++i) {
+      T result;
+      std::memcpy(&result, output + (part * c.count + i) * sizeof(T), sizeof result);
+      wrong += !same(result, expected_element<T>(c, static_cast<int>(size), rank, part, i));
+    }
+  EXPECT_EQ(wrong, 0u) << name_of(c.kind) << " of " << c.count << " x " << sizeof(T) << " bytes, places "
+                       << static_cast<int>(c.input_place) << " and " << static_cast<int>(c.output_place)
+                       << ", in place " << in_place << ", root " << c.root << ", rank " << rank << " of " << size;
+}
+
+}  // namespace retinue::test
