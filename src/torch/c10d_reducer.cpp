@@ -74,7 +74,7 @@ class AverageInPlace final : public c10d::CommHookInterface {
     if (!bucket.isLast()) return done;
     detach_when_finished();
     for (const FullBucket& full : std::exchange(full_, {})) {
-      backend_.all_reduce(full.buffer, c10d::ReduceOp::AVG, CallMode::kWait, kInBackward);
+      backend_.all_reduce(full.buffer, c10d::ReduceOp::AVG, {.site = kInBackward});
       full.done->markCompleted(full.buffer);
     }
     return done;

@@ -16,17 +16,14 @@ c10d::ProcessGroup& checked(const char* call, const ProcessGroup& group) {
   return *group;
 }
 
-CallSite site_of(const std::source_location& where) {
-  return CallSite(where);
-}
-
-CallMode mode_of(bool async_op) {
-  return async_op ? CallMode::kAsync : CallMode::kWait;
-}
-
-/// What c10d's own methods return, in the manner of these functions.
-Work wait_unless(bool async_op, Work work) {
-  if (async_op) return work;
+/// Asks a group's shm backend, or else what c10d offers for all backends, whose methods always return a work.
+template <typename Options, typename Shm, typename Other>
+Work ask(const char* call, const ProcessGroup& group, const Options& options, const std::source_location& where,
+         Shm shm, Other other) {
+  c10d::ProcessGroup& ranks = checked(call, group);
+  if (ShmBackend* backend = ShmBackend::of(ranks)) return shm(*backend, {.async_op = options.async_op, .site = where});
+  Work work = other(ranks);
+  if (options.async_op) return work;
   work->wait();
   return nullptr;
 }
@@ -60,46 +57,188 @@ ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options) {
 
 Work all_reduce(const at::Tensor& tensor, const ProcessGroup& group, AllReduceOptions options,
                 std::source_location where) {
-  c10d::ProcessGroup& ranks = checked("all_reduce", group);
-  if (ShmBackend* shm = ShmBackend::of(ranks))
-    return shm->all_reduce(tensor, options.op, mode_of(options.async_op), site_of(where));
-  std::vector<at::Tensor> tensors{tensor};
-  c10d::AllreduceOptions asked;
-  asked.reduceOp = options.op;
-  asked.asyncOp = options.async_op;
-  return wait_unless(options.async_op, ranks.allreduce(tensors, asked));
+  return ask(
+      "all_reduce", group, options, where,
+      [&](ShmBackend& shm, const CallMode& mode) { return shm.all_reduce(tensor, options.op, mode); },
+      [&](c10d::ProcessGroup& ranks) {
+        std::vector<at::Tensor> tensors{tensor};
+        c10d::AllreduceOptions asked;
+        asked.reduceOp = options.op;
+        asked.asyncOp = options.async_op;
+        return ranks.allreduce(tensors, asked);
+      });
+}
+
+Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const ProcessGroup& group, AllReduceOptions options,
+                          std::source_location where) {
+  return ask(
+      "all_reduce_coalesced", group, options, where,
+      [&](ShmBackend& shm, const CallMode& mode) { return shm.all_reduce(tensors, options.op, mode); },
+      [&](c10d::ProcessGroup& ranks) {
+        std::vector<at::Tensor> list(tensors);
+        c10d::AllreduceCoalescedOptions asked;
+        asked.reduceOp = options.op;
+        asked.asyncOp = options.async_op;
+        return ranks.allreduce_coalesced(list, asked);
+      });
+}
+
+Work reduce(const at::Tensor& tensor, const ProcessGroup& group, ReduceOptions options, std::source_location where) {
+  return ask(
+      "reduce", group, options, where,
+      [&](ShmBackend& shm, const CallMode& mode) { return shm.reduce(tensor, options.op, options.dst, mode); },
+      [&](c10d::ProcessGroup& ranks) {
+        std::vector<at::Tensor> tensors{tensor};
+        c10d::ReduceOptions asked;
+        asked.reduceOp = options.op;
+        asked.rootRank = options.dst;
+        asked.asyncOp = options.async_op;
+        return ranks.reduce(tensors, asked);
+      });
+}
+
+Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs, const ProcessGroup& group,
+                    ReduceScatterOptions options, std::source_location where) {
+  return ask(
+      "reduce_scatter", group, options, where,
+      [&](ShmBackend& shm, const CallMode& mode) { return shm.reduce_scatter(output, inputs, options.op, mode); },
+      [&](c10d::ProcessGroup& ranks) {
+        std::vector<at::Tensor> outputs{output};
+        std::vector<std::vector<at::Tensor>> lists{inputs};
+        c10d::ReduceScatterOptions asked;
+        asked.reduceOp = options.op;
+        asked.asyncOp = options.async_op;
+        return ranks.reduce_scatter(outputs, lists, asked);
+      });
+}
+
+Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, const ProcessGroup& group,
+                           ReduceScatterOptions options, std::source_location where) {
+  return ask(
+      "reduce_scatter_tensor", group, options, where,
+      [&](ShmBackend& shm, const CallMode& mode) { return shm.reduce_scatter_tensor(output, input, options.op, mode); },
+      [&](c10d::ProcessGroup& ranks) {
+        at::Tensor to = output;
+        at::Tensor from = input;
+        c10d::ReduceScatterOptions asked;
+        asked.reduceOp = options.op;
+        asked.asyncOp = options.async_op;
+        return ranks.reduce_scatter_single(to, from, asked);
+      });
 }
 
 Work broadcast(const at::Tensor& tensor, const ProcessGroup& group, BroadcastOptions options,
                std::source_location where) {
-  c10d::ProcessGroup& ranks = checked("broadcast", group);
-  if (ShmBackend* shm = ShmBackend::of(ranks))
-    return shm->broadcast(tensor, options.src, mode_of(options.async_op), site_of(where));
-  std::vector<at::Tensor> tensors{tensor};
-  c10d::BroadcastOptions asked;
-  asked.rootRank = options.src;
-  asked.asyncOp = options.async_op;
-  return wait_unless(options.async_op, ranks.broadcast(tensors, asked));
+  return ask(
+      "broadcast", group, options, where,
+      [&](ShmBackend& shm, const CallMode& mode) { return shm.broadcast(tensor, options.src, mode); },
+      [&](c10d::ProcessGroup& ranks) {
+        std::vector<at::Tensor> tensors{tensor};
+        c10d::BroadcastOptions asked;
+        asked.rootRank = options.src;
+        asked.asyncOp = options.async_op;
+        return ranks.broadcast(tensors, asked);
+      });
 }
 
 Work all_gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input, const ProcessGroup& group,
                 AllGatherOptions options, std::source_location where) {
-  c10d::ProcessGroup& ranks = checked("all_gather", group);
-  if (ShmBackend* shm = ShmBackend::of(ranks))
-    return shm->all_gather(outputs, input, mode_of(options.async_op), site_of(where));
-  std::vector<std::vector<at::Tensor>> lists{outputs};
-  std::vector<at::Tensor> inputs{input};
-  c10d::AllgatherOptions asked;
-  asked.asyncOp = options.async_op;
-  return wait_unless(options.async_op, ranks.allgather(lists, inputs, asked));
+  return ask(
+      "all_gather", group, options, where,
+      [&](ShmBackend& shm, const CallMode& mode) { return shm.all_gather(outputs, input, mode); },
+      [&](c10d::ProcessGroup& ranks) {
+        std::vector<std::vector<at::Tensor>> lists{outputs};
+        std::vector<at::Tensor> inputs{input};
+        c10d::AllgatherOptions asked;
+        asked.asyncOp = options.async_op;
+        return ranks.allgather(lists, inputs, asked);
+      });
+}
+
+Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, const ProcessGroup& group,
+                            AllGatherOptions options, std::source_location where) {
+  return ask(
+      "all_gather_into_tensor", group, options, where,
+      [&](ShmBackend& shm, const CallMode& mode) { return shm.all_gather_into_tensor(output, input, mode); },
+      [&](c10d::ProcessGroup& ranks) {
+        at::Tensor to = output;
+        at::Tensor from = input;
+        c10d::AllgatherOptions asked;
+        asked.asyncOp = options.async_op;
+        return ranks.all_gather_single(to, from, asked);
+      });
+}
+
+Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs, const ProcessGroup& group,
+            GatherOptions options, std::source_location where) {
+  return ask(
+      "gather", group, options, where,
+      [&](ShmBackend& shm, const CallMode& mode) { return shm.gather(outputs, tensor, options.dst, mode); },
+      [&](c10d::ProcessGroup& ranks) {
+        std::vector<std::vector<at::Tensor>> lists;
+        if (ranks.getRank() == options.dst) lists.push_back(outputs);
+        std::vector<at::Tensor> inputs{tensor};
+        c10d::GatherOptions asked;
+        asked.rootRank = options.dst;
+        asked.asyncOp = options.async_op;
+        return ranks.gather(lists, inputs, asked);
+      });
+}
+
+Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& inputs, const ProcessGroup& group,
+             ScatterOptions options, std::source_location where) {
+  return ask(
+      "scatter", group, options, where,
+      [&](ShmBackend& shm, const CallMode& mode) { return shm.scatter(tensor, inputs, options.src, mode); },
+      [&](c10d::ProcessGroup& ranks) {
+        std::vector<at::Tensor> outputs{tensor};
+        std::vector<std::vector<at::Tensor>> lists;
+        if (ranks.getRank() == options.src) lists.push_back(inputs);
+        c10d::ScatterOptions asked;
+        asked.rootRank = options.src;
+        asked.asyncOp = options.async_op;
+        return ranks.scatter(outputs, lists, asked);
+      });
+}
+
+Work all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                const ProcessGroup& group, AllToAllOptions options, std::source_location where) {
+  return ask(
+      "all_to_all", group, options, where,
+      [&](ShmBackend& shm, const CallMode& mode) { return shm.all_to_all(outputs, inputs, mode); },
+      [&](c10d::ProcessGroup& ranks) {
+        std::vector<at::Tensor> to(outputs);
+        std::vector<at::Tensor> from(inputs);
+        c10d::AllToAllOptions asked;
+        asked.asyncOp = options.async_op;
+        return ranks.alltoall(to, from, asked);
+      });
+}
+
+Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, const ProcessGroup& group,
+                       AllToAllOptions options, std::source_location where) {
+  return ask(
+      "all_to_all_single", group, options, where,
+      [&](ShmBackend& shm, const CallMode& mode) {
+        return shm.all_to_all_single(output, input, options.output_split_sizes, options.input_split_sizes, mode);
+      },
+      [&](c10d::ProcessGroup& ranks) {
+        at::Tensor to = output;
+        at::Tensor from = input;
+        c10d::AllToAllOptions asked;
+        asked.asyncOp = options.async_op;
+        return ranks.all_to_all_single(to, from, options.output_split_sizes, options.input_split_sizes, asked);
+      });
 }
 
 Work barrier(const ProcessGroup& group, BarrierOptions options, std::source_location where) {
-  c10d::ProcessGroup& ranks = checked("barrier", group);
-  if (ShmBackend* shm = ShmBackend::of(ranks)) return shm->barrier(mode_of(options.async_op), site_of(where));
-  c10d::BarrierOptions asked;
-  asked.asyncOp = options.async_op;
-  return wait_unless(options.async_op, ranks.barrier(asked));
+  return ask(
+      "barrier", group, options, where, [&](ShmBackend& shm, const CallMode& mode) { return shm.barrier(mode); },
+      [&](c10d::ProcessGroup& ranks) {
+        c10d::BarrierOptions asked;
+        asked.asyncOp = options.async_op;
+        return ranks.barrier(asked);
+      });
 }
 
 }  // namespace retinue

@@ -2,7 +2,6 @@
 
 #include <c10/util/StringUtil.h>
 
-#include <cstring>
 #include <utility>
 
 #include "retinue/base/error.h"
@@ -10,31 +9,50 @@
 namespace retinue {
 namespace {
 
-const CallSite kReducedThroughC10d{"c10d allreduce", 0};
-const CallSite kBroadcastThroughC10d{"c10d broadcast", 0};
-const CallSite kGatheredThroughC10d{"c10d allgather", 0};
-const CallSite kBarrierThroughC10d{"c10d barrier", 0};
+using Access = TensorBuffer::Access;
 
-CallMode mode_of(bool async_op) {
-  return async_op ? CallMode::kAsync : CallMode::kWait;
+void check_type(std::string_view call, c10::ScalarType output, c10::ScalarType input) {
+  if (output != input)
+    throw UsageError(c10::str(call, ": the input is of type ", c10::toString(input), ", the output of type ",
+                              c10::toString(output)));
 }
 
-/// What a collective of a single rank does.
-void run_alone(const CollectiveCall& call) {
-  if (call.kind == CollectiveCall::Kind::kAllGather && call.data != call.input)
-    std::memmove(call.data, call.input, call.count);
+/// Errors: UsageError unless `parts` times what one holds is what the other holds.
+void check_elements(std::string_view call, const at::Tensor& whole, const at::Tensor& part, std::int64_t parts) {
+  if (!whole.defined() || !part.defined()) throw UsageError(c10::str(call, ": a tensor is undefined"));
+  if (whole.numel() != part.numel() * parts)
+    throw UsageError(c10::str(call, ": a tensor of ", whole.numel(), " elements where ", parts, " parts of ",
+                              part.numel(), " are needed"));
 }
 
-void check_gather(at::TensorList outputs, const at::Tensor& input, std::size_t tensors, std::int64_t elements) {
-  if (outputs.size() != tensors)
-    throw UsageError(c10::str("all_gather: ", outputs.size(), " output tensors where ", tensors, " are needed"));
-  for (const at::Tensor& output : outputs) {
-    if (!output.defined()) throw UsageError("all_gather: an output tensor is undefined");
-    if (output.numel() != elements || output.scalar_type() != input.scalar_type())
-      throw UsageError(c10::str("all_gather: an output tensor holds ", output.numel(), " elements of type ",
-                                c10::toString(output.scalar_type()), "; ", elements, " of type ",
-                                c10::toString(input.scalar_type()), " are needed"));
+/// The same reduction in the communicator's terms.
+void set_reduction(CollectiveCall& call, c10::ScalarType type, const c10d::ReduceOp& op) {
+  const ReduceKind kind = reduce_kind(name_of(call.kind), type, op);
+  call.dtype = kind.dtype;
+  call.op = kind.op;
+  call.count = call.count * kind.parts;
+}
+
+/// Parts of `tensor` by rows of its first dimension.
+std::vector<Bytes> rows_of(const TensorBuffer& buffer, const at::Tensor& tensor, at::IntArrayRef splits, int size) {
+  constexpr std::string_view kCall = "all_to_all_single";
+  if (tensor.dim() == 0) throw UsageError(c10::str(kCall, ": a tensor without dimensions has no rows to send"));
+  if (splits.size() != static_cast<std::size_t>(size))
+    throw UsageError(c10::str(kCall, ": ", splits.size(), " splits for a group of ", size));
+  std::int64_t rows = 0;
+  const std::size_t row_bytes = tensor.size(0) == 0 ? 0 : buffer.bytes() / static_cast<std::size_t>(tensor.size(0));
+  std::vector<Bytes> parts;
+  for (const std::int64_t split : splits) {
+    if (split < 0 || split > tensor.size(0) - rows)
+      throw UsageError(c10::str(kCall, ": the splits ", splits, " don't fit a tensor of ", tensor.size(0), " rows"));
+    parts.push_back(
+        buffer.part().subspan(static_cast<std::size_t>(rows) * row_bytes, static_cast<std::size_t>(split) * row_bytes));
+    rows += split;
   }
+  if (rows != tensor.size(0))
+    throw UsageError(
+        c10::str(kCall, ": the splits ", splits, " make ", rows, " rows, the tensor has ", tensor.size(0)));
+  return parts;
 }
 
 }  // namespace
@@ -74,127 +92,201 @@ c10d::ErrorType ShmBackend::getError() {
   }
 }
 
-ShmBackend::WorkPtr ShmBackend::submit(Request request, CallMode mode, std::chrono::milliseconds timeout) {
+bool ShmBackend::is_root(std::string_view call, std::int64_t root) const {
+  if (root < 0 || root >= size_)
+    throw UsageError(c10::str(call, ": rank ", root, " is outside of the group's [0, ", size_, ")"));
+  return root == rank_;
+}
+
+ShmBackend::WorkPtr ShmBackend::submit(Request request, const CallMode& mode) {
   sequence_.fetch_add(1, std::memory_order_relaxed);
-  request.call.timeout = timeout == c10d::kUnsetTimeout ? timeout_.load(std::memory_order_relaxed) : timeout;
-  if (mode == CallMode::kAsync) return start(std::move(request));
+  const QueuedCall call{
+      .call = request.call,
+      .site = mode.site,
+      .timeout = mode.timeout == c10d::kUnsetTimeout ? timeout_.load(std::memory_order_relaxed) : mode.timeout};
+  if (mode.async_op) return start(std::move(request), call);
   if (queue_)
-    queue_->run(request.call);
+    queue_->run(call);
   else
-    run_alone(request.call);
-  request.output.unpack(request.outputs);
+    run_alone(call.call);
+  request.output.unpack(request.tensors);
+  request.outputs.unpack(request.tensors);
   return nullptr;
 }
 
-ShmBackend::WorkPtr ShmBackend::start(Request request) {
-  std::vector<at::Tensor> outputs = request.outputs.vec();
+ShmBackend::WorkPtr ShmBackend::start(Request request, const QueuedCall& call) {
+  std::vector<at::Tensor> tensors = request.tensors.vec();
   const auto sequence = sequence_.load(std::memory_order_relaxed);
-  auto work = c10::make_intrusive<ShmWork>(rank_, request.type, outputs, sequence);  // holds the outputs
+  auto work = c10::make_intrusive<ShmWork>(rank_, request.type, tensors, sequence);  // holds the tensors
+  // Holds all memory of the operation as long as it goes on.
+  const auto after = [request = std::make_shared<Request>(std::move(request)), tensors = std::move(tensors)] {
+    request->output.unpack(tensors);
+    request->outputs.unpack(tensors);
+  };
   if (queue_) {
-    std::function<void()> after;
-    // Holds the input, too, as long as the operation goes on.
-    if (request.output.must_unpack() || request.call.input != nullptr)
-      after = [input = std::move(request.input), output = std::move(request.output), outputs = std::move(outputs)] {
-        output.unpack(outputs);
-      };
-    queue_->start(request.call, work, std::move(after));
+    queue_->start(call, work, after);
     return work;
   }
-  run_alone(request.call);
-  request.output.unpack(outputs);
+  run_alone(call.call);
+  after();
   work->complete(nullptr);
   return work;
 }
 
-ShmBackend::WorkPtr ShmBackend::done_work(c10d::OpType type, at::TensorList outputs) const {
-  auto work = c10::make_intrusive<ShmWork>(rank_, type, outputs.vec(), sequence_.load(std::memory_order_relaxed));
-  work->complete(nullptr);
-  return work;
+ShmBackend::WorkPtr ShmBackend::all_reduce(at::TensorList tensors, const c10d::ReduceOp& op, const CallMode& mode) {
+  TensorBuffer data("all_reduce", tensors, Access::kReadWrite);
+  CollectiveCall call = CollectiveCall::all_reduce(data.data(), data.count(), {}, {});
+  set_reduction(call, data.type(), op);
+  return submit({.type = c10d::OpType::ALLREDUCE, .call = call, .tensors = tensors, .output = std::move(data)}, mode);
 }
 
-ShmBackend::WorkPtr ShmBackend::all_reduce(at::TensorList tensors, c10d::ReduceOp::RedOpType op, CallMode mode,
-                                           CallSite site, std::chrono::milliseconds timeout) {
-  TensorBuffer buffer("all_reduce", tensors, TensorBuffer::Access::kReadWrite);
-  const ReduceKind kind = reduce_kind("all_reduce", buffer.type(), op);
-  const CollectiveCall call{.kind = CollectiveCall::Kind::kAllReduce,
-                            .data = buffer.data(),
-                            .count = buffer.count() * kind.parts,
-                            .dtype = kind.dtype,
-                            .op = kind.op,
-                            .site = site};
-  return submit({c10d::OpType::ALLREDUCE, call, tensors, {}, std::move(buffer)}, mode, timeout);
+ShmBackend::WorkPtr ShmBackend::reduce(at::TensorList tensors, const c10d::ReduceOp& op, std::int64_t root,
+                                       const CallMode& mode) {
+  TensorBuffer data("reduce", tensors, is_root("reduce", root) ? Access::kReadWrite : Access::kRead);
+  CollectiveCall call = CollectiveCall::reduce(data.data(), data.data(), data.count(), {}, {}, static_cast<int>(root));
+  set_reduction(call, data.type(), op);
+  return submit({.type = c10d::OpType::REDUCE, .call = call, .tensors = tensors, .output = std::move(data)}, mode);
 }
 
-ShmBackend::WorkPtr ShmBackend::broadcast(at::TensorList tensors, std::int64_t root, CallMode mode, CallSite site,
-                                          std::chrono::milliseconds timeout) {
-  if (root < 0 || root >= size_)
-    throw UsageError(c10::str("broadcast: the source rank ", root, " is outside of the group's [0, ", size_, ")"));
-  TensorBuffer buffer("broadcast", tensors, root == rank_ ? TensorBuffer::Access::kRead : TensorBuffer::Access::kWrite);
-  const CollectiveCall call{.kind = CollectiveCall::Kind::kBroadcast,
-                            .data = buffer.data(),
-                            .count = buffer.bytes(),
-                            .root = static_cast<int>(root),
-                            .site = site};
-  return submit({c10d::OpType::BROADCAST, call, tensors, {}, std::move(buffer)}, mode, timeout);
+ShmBackend::WorkPtr ShmBackend::broadcast(at::TensorList tensors, std::int64_t root, const CallMode& mode) {
+  TensorBuffer data("broadcast", tensors, is_root("broadcast", root) ? Access::kRead : Access::kWrite);
+  const CollectiveCall call = CollectiveCall::broadcast(data.data(), data.bytes(), static_cast<int>(root));
+  return submit({.type = c10d::OpType::BROADCAST, .call = call, .tensors = tensors, .output = std::move(data)}, mode);
 }
 
-ShmBackend::WorkPtr ShmBackend::all_gather(at::TensorList outputs, const at::Tensor& input, CallMode mode,
-                                           CallSite site, std::chrono::milliseconds timeout) {
-  if (!input.defined()) throw UsageError("all_gather: the input tensor is undefined");
-  check_gather(outputs, input, static_cast<std::size_t>(size_), input.numel());
-  return gather_into(outputs, input, mode, site, timeout);
+ShmBackend::WorkPtr ShmBackend::all_gather(at::TensorList outputs, const at::Tensor& input, const CallMode& mode) {
+  TensorBuffer from("all_gather", input, Access::kRead);
+  TensorParts to("all_gather", outputs, Access::kWrite);
+  check_type("all_gather", to.type(), from.type());
+  const CollectiveCall call =
+      to.is_even() && outputs.size() == static_cast<std::size_t>(size_) && to.part_bytes() == from.bytes()
+          ? CollectiveCall::all_gather(from.data(), to.data(), from.bytes())
+          : CollectiveCall::all_gather(from.part(), to.parts());
+  return submit({.type = c10d::OpType::ALLGATHER,
+                 .call = call,
+                 .tensors = outputs,
+                 .input = std::move(from),
+                 .outputs = std::move(to)},
+                mode);
 }
 
-ShmBackend::WorkPtr ShmBackend::gather_into(at::TensorList outputs, const at::Tensor& input, CallMode mode,
-                                            CallSite site, std::chrono::milliseconds timeout) {
-  TensorBuffer from("all_gather", input, TensorBuffer::Access::kRead);
-  TensorBuffer to("all_gather", outputs, TensorBuffer::Access::kWrite);
-  const CollectiveCall call{.kind = CollectiveCall::Kind::kAllGather,
-                            .input = from.data(),
-                            .data = to.data(),
-                            .count = from.bytes(),
-                            .site = site};
-  return submit({c10d::OpType::ALLGATHER, call, outputs, std::move(from), std::move(to)}, mode, timeout);
+ShmBackend::WorkPtr ShmBackend::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input,
+                                                       const CallMode& mode) {
+  check_elements("all_gather_into_tensor", output, input, size_);
+  TensorBuffer from("all_gather_into_tensor", input, Access::kRead);
+  TensorBuffer to("all_gather_into_tensor", output, Access::kWrite);
+  check_type("all_gather_into_tensor", to.type(), from.type());
+  const CollectiveCall call = CollectiveCall::all_gather(from.data(), to.data(), from.bytes());
+  return submit({.type = c10d::OpType::_ALLGATHER_BASE,
+                 .call = call,
+                 .tensors = output,
+                 .input = std::move(from),
+                 .output = std::move(to)},
+                mode);
 }
 
-ShmBackend::WorkPtr ShmBackend::barrier(CallMode mode, CallSite site, std::chrono::milliseconds timeout) {
-  const CollectiveCall call{.kind = CollectiveCall::Kind::kBarrier, .site = site};
-  return submit({c10d::OpType::BARRIER, call, {}, {}, {}}, mode, timeout);
+ShmBackend::WorkPtr ShmBackend::gather(at::TensorList outputs, const at::Tensor& input, std::int64_t root,
+                                       const CallMode& mode) {
+  const bool takes = is_root("gather", root);
+  TensorBuffer from("gather", input, Access::kRead);
+  TensorParts to = takes ? TensorParts("gather", outputs, Access::kWrite) : TensorParts();
+  if (takes) check_type("gather", to.type(), from.type());
+  const CollectiveCall call = CollectiveCall::gather(from.part(), to.parts(), static_cast<int>(root));
+  return submit({.type = c10d::OpType::GATHER,
+                 .call = call,
+                 .tensors = takes ? outputs : at::TensorList(),
+                 .input = std::move(from),
+                 .outputs = std::move(to)},
+                mode);
 }
 
-ShmBackend::WorkPtr ShmBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
-  auto work = all_reduce(tensors, options.reduceOp, mode_of(options.asyncOp), kReducedThroughC10d, options.timeout);
-  return work ? work : done_work(c10d::OpType::ALLREDUCE, tensors);
+ShmBackend::WorkPtr ShmBackend::scatter(const at::Tensor& output, at::TensorList inputs, std::int64_t root,
+                                        const CallMode& mode) {
+  const bool gives = is_root("scatter", root);
+  TensorParts from = gives ? TensorParts("scatter", inputs, Access::kRead) : TensorParts();
+  TensorBuffer to("scatter", output, Access::kWrite);
+  if (gives) check_type("scatter", to.type(), from.type());
+  const CollectiveCall call = CollectiveCall::scatter(from.const_parts(), to.part(), static_cast<int>(root));
+  return submit({.type = c10d::OpType::SCATTER,
+                 .call = call,
+                 .tensors = output,
+                 .inputs = std::move(from),
+                 .output = std::move(to)},
+                mode);
 }
 
-ShmBackend::WorkPtr ShmBackend::allreduce_coalesced(std::vector<at::Tensor>& tensors,
-                                                    const c10d::AllreduceCoalescedOptions& options) {
-  return allreduce(tensors, options);
+ShmBackend::WorkPtr ShmBackend::reduce_scatter(const at::Tensor& output, at::TensorList inputs,
+                                               const c10d::ReduceOp& op, const CallMode& mode) {
+  TensorParts from("reduce_scatter", inputs, Access::kRead);
+  TensorBuffer to("reduce_scatter", output, Access::kWrite);
+  check_type("reduce_scatter", to.type(), from.type());
+  CollectiveCall call =
+      from.is_even() && inputs.size() == static_cast<std::size_t>(size_) && from.part_bytes() == to.bytes()
+          ? CollectiveCall::reduce_scatter(from.data(), to.data(), to.count(), {}, {})
+          : CollectiveCall::reduce_scatter(from.const_parts(), to.data(), to.count(), {}, {});
+  set_reduction(call, to.type(), op);
+  return submit({.type = c10d::OpType::REDUCE_SCATTER,
+                 .call = call,
+                 .tensors = output,
+                 .inputs = std::move(from),
+                 .output = std::move(to)},
+                mode);
 }
 
-ShmBackend::WorkPtr ShmBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
-  auto work = broadcast(tensors, options.rootRank, mode_of(options.asyncOp), kBroadcastThroughC10d, options.timeout);
-  return work ? work : done_work(c10d::OpType::BROADCAST, tensors);
+ShmBackend::WorkPtr ShmBackend::reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input,
+                                                      const c10d::ReduceOp& op, const CallMode& mode) {
+  check_elements("reduce_scatter_tensor", input, output, size_);
+  TensorBuffer from("reduce_scatter_tensor", input, Access::kRead);
+  TensorBuffer to("reduce_scatter_tensor", output, Access::kWrite);
+  check_type("reduce_scatter_tensor", to.type(), from.type());
+  CollectiveCall call = CollectiveCall::reduce_scatter(from.data(), to.data(), to.count(), {}, {});
+  set_reduction(call, to.type(), op);
+  return submit({.type = c10d::OpType::_REDUCE_SCATTER_BASE,
+                 .call = call,
+                 .tensors = output,
+                 .input = std::move(from),
+                 .output = std::move(to)},
+                mode);
 }
 
-ShmBackend::WorkPtr ShmBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                          std::vector<at::Tensor>& inputs, const c10d::AllgatherOptions& options) {
-  if (inputs.size() != 1 || outputs.size() != 1)
-    throw UsageError("all_gather: a rank gives one input tensor and one list of output tensors");
-  auto work = all_gather(outputs[0], inputs[0], mode_of(options.asyncOp), kGatheredThroughC10d, options.timeout);
-  return work ? work : done_work(c10d::OpType::ALLGATHER, outputs[0]);
+ShmBackend::WorkPtr ShmBackend::all_to_all(at::TensorList outputs, at::TensorList inputs, const CallMode& mode) {
+  TensorParts from("all_to_all", inputs, Access::kRead);
+  TensorParts to("all_to_all", outputs, Access::kWrite);
+  check_type("all_to_all", to.type(), from.type());
+  const CollectiveCall call = CollectiveCall::all_to_all(from.const_parts(), to.parts());
+  return submit({.type = c10d::OpType::ALLTOALL,
+                 .call = call,
+                 .tensors = outputs,
+                 .inputs = std::move(from),
+                 .outputs = std::move(to)},
+                mode);
 }
 
-ShmBackend::WorkPtr ShmBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                                const c10d::AllgatherOptions& options) {
-  check_gather(output, input, 1, input.numel() * size_);
-  auto work = gather_into(output, input, mode_of(options.asyncOp), kGatheredThroughC10d, options.timeout);
-  return work ? work : done_work(c10d::OpType::_ALLGATHER_BASE, output);
+ShmBackend::WorkPtr ShmBackend::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
+                                                  at::IntArrayRef output_splits, at::IntArrayRef input_splits,
+                                                  const CallMode& mode) {
+  Request request{.type = c10d::OpType::ALLTOALL_BASE,
+                  .call = {},
+                  .tensors = output,
+                  .input = TensorBuffer("all_to_all_single", input, Access::kRead),
+                  .output = TensorBuffer("all_to_all_single", output, Access::kWrite)};
+  check_type("all_to_all_single", request.output.type(), request.input.type());
+  if (output_splits.empty() && input_splits.empty()) {
+    if (output.numel() != input.numel() || input.numel() % size_ != 0)
+      throw UsageError(c10::str("all_to_all_single: an input of ", input.numel(), " elements and an output of ",
+                                output.numel(), " are not of ", size_, " equal parts each; give the splits"));
+    request.call = CollectiveCall::all_to_all(request.input.data(), request.output.data(),
+                                              request.input.bytes() / static_cast<std::size_t>(size_));
+    return submit(std::move(request), mode);
+  }
+  request.output_rows = rows_of(request.output, output, output_splits, size_);
+  for (const Bytes& rows : rows_of(request.input, input, input_splits, size_)) request.input_rows.emplace_back(rows);
+  request.call = CollectiveCall::all_to_all(request.input_rows, request.output_rows);
+  return submit(std::move(request), mode);
 }
 
-ShmBackend::WorkPtr ShmBackend::barrier(const c10d::BarrierOptions& options) {
-  auto work = barrier(mode_of(options.asyncOp), kBarrierThroughC10d, options.timeout);
-  return work ? work : done_work(c10d::OpType::BARRIER, {});
+ShmBackend::WorkPtr ShmBackend::barrier(const CallMode& mode) {
+  return submit({.type = c10d::OpType::BARRIER, .call = CollectiveCall::barrier()}, mode);
 }
 
 }  // namespace retinue

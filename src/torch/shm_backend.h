@@ -15,9 +15,11 @@
 
 namespace retinue {
 
-enum class CallMode {
-  kWait,   ///< The call returns when the result is there.
-  kAsync,  ///< The call returns a work and never waits for other ranks.
+/// How a caller asks for an operation.
+struct CallMode {
+  bool async_op = false;  ///< The call returns a work and never waits for other ranks; otherwise null, when it is done.
+  CallSite site{"", 0};
+  std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
 };
 
 /// c10d's face of a communicator: CPU tensors between ranks of one host, through job memory.
@@ -39,25 +41,49 @@ class ShmBackend final : public c10d::Backend {
   /// The job's memory; null in a world of one without a job.
   const std::shared_ptr<JobMemory>& memory() const { return memory_; }
 
-  // Without c10d's dispatcher. With kWait the result is null and errors are thrown.
+  // Without c10d's dispatcher.
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-  WorkPtr all_reduce(at::TensorList tensors, c10d::ReduceOp::RedOpType op, CallMode mode, CallSite site,
-                     std::chrono::milliseconds timeout = c10d::kUnsetTimeout);
-  WorkPtr broadcast(at::TensorList tensors, std::int64_t root, CallMode mode, CallSite site,
-                    std::chrono::milliseconds timeout = c10d::kUnsetTimeout);
-  WorkPtr all_gather(at::TensorList outputs, const at::Tensor& input, CallMode mode, CallSite site,
-                     std::chrono::milliseconds timeout = c10d::kUnsetTimeout);
-  WorkPtr barrier(CallMode mode, CallSite site, std::chrono::milliseconds timeout = c10d::kUnsetTimeout);
+  WorkPtr all_reduce(at::TensorList tensors, const c10d::ReduceOp& op, const CallMode& mode);
+  WorkPtr reduce(at::TensorList tensors, const c10d::ReduceOp& op, std::int64_t root, const CallMode& mode);
+  WorkPtr broadcast(at::TensorList tensors, std::int64_t root, const CallMode& mode);
+  WorkPtr all_gather(at::TensorList outputs, const at::Tensor& input, const CallMode& mode);
+  WorkPtr all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, const CallMode& mode);
+  /// `outputs` counts at the root alone.
+  WorkPtr gather(at::TensorList outputs, const at::Tensor& input, std::int64_t root, const CallMode& mode);
+  /// `inputs` counts at the root alone.
+  WorkPtr scatter(const at::Tensor& output, at::TensorList inputs, std::int64_t root, const CallMode& mode);
+  WorkPtr reduce_scatter(const at::Tensor& output, at::TensorList inputs, const c10d::ReduceOp& op,
+                         const CallMode& mode);
+  WorkPtr reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op,
+                                const CallMode& mode);
+  WorkPtr all_to_all(at::TensorList outputs, at::TensorList inputs, const CallMode& mode);
+  /// Splits are rows of the first dimension for each rank; an empty list: all of one size.
+  WorkPtr all_to_all_single(const at::Tensor& output, const at::Tensor& input, at::IntArrayRef output_splits,
+                            at::IntArrayRef input_splits, const CallMode& mode);
+  WorkPtr barrier(const CallMode& mode);
 
   // c10d's face: always a work.
   const std::string getBackendName() const override { return "shm"; }
   WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(std::vector<at::Tensor>& tensors,
                               const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) override;
   WorkPtr broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
                     const c10d::AllgatherOptions& options) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                        std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
 
   /// The number of collectives that this rank has called: the same on all ranks that are in step.
@@ -68,20 +94,24 @@ class ShmBackend final : public c10d::Backend {
   c10d::ErrorType getError() override;
 
  private:
-  /// One c10d operation: what to ask of the communicator, and where the result goes if it was asked into a copy.
+  /// One c10d operation: what to ask of the communicator, the memory that this takes, and where the result goes if it
+  /// was asked into a copy.
   struct Request {
     c10d::OpType type;
     CollectiveCall call;
-    at::TensorList outputs;
-    TensorBuffer input;
-    TensorBuffer output;
+    at::TensorList tensors = {};  ///< Whose contents the operation changes.
+    TensorBuffer input = {};
+    TensorParts inputs = {};
+    TensorBuffer output = {};  ///< Of all `tensors` as one, or
+    TensorParts outputs = {};  ///< of each.
+    std::vector<ConstBytes> input_rows = {};
+    std::vector<Bytes> output_rows = {};
   };
 
-  WorkPtr gather_into(at::TensorList outputs, const at::Tensor& input, CallMode mode, CallSite site,
-                      std::chrono::milliseconds timeout);
-  WorkPtr submit(Request request, CallMode mode, std::chrono::milliseconds timeout);
-  WorkPtr start(Request request);
-  WorkPtr done_work(c10d::OpType type, at::TensorList outputs) const;
+  bool is_root(std::string_view call, std::int64_t root) const;
+  WorkPtr submit(Request request, const CallMode& mode);
+  WorkPtr start(Request request, const QueuedCall& call);
+  WorkPtr always_work(WorkPtr work, c10d::OpType type, at::TensorList outputs) const;
 
   std::shared_ptr<JobMemory> memory_;
   std::shared_ptr<OperationQueue> queue_;  ///< Null in a world of one.

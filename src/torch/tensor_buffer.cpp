@@ -26,6 +26,11 @@ void check_tensor(std::string_view call, const at::Tensor& tensor, TensorBuffer:
         ": several elements of the tensor are one place in memory (it was expanded); call contiguous() on it first"));
 }
 
+[[noreturn]] void refuse_types(std::string_view call, const at::Tensor& one, const at::Tensor& other) {
+  throw UsageError(c10::str(call, ": tensors of types ", c10::toString(one.scalar_type()), " and ",
+                            c10::toString(other.scalar_type()), " in one call"));
+}
+
 bool is_one_run(at::TensorList tensors) {
   const std::int64_t begin = tensors[0].storage_offset();
   std::int64_t count = 0;
@@ -118,9 +123,7 @@ TensorBuffer::TensorBuffer(std::string_view call, at::TensorList tensors, Access
   std::int64_t count = 0;
   for (const at::Tensor& tensor : tensors) {
     check_tensor(call, tensor, access);
-    if (tensor.scalar_type() != tensors[0].scalar_type())
-      throw UsageError(c10::str(call, ": tensors of types ", c10::toString(tensors[0].scalar_type()), " and ",
-                                c10::toString(tensor.scalar_type()), " in one call"));
+    if (tensor.scalar_type() != tensors[0].scalar_type()) refuse_types(call, tensors[0], tensor);
     count += tensor.numel();
   }
   if (is_one_run(tensors)) {
@@ -146,6 +149,29 @@ void TensorBuffer::unpack(at::TensorList tensors) const {
     tensor.detach().copy_(memory_.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
     begin += tensor.numel();
   }
+}
+
+TensorParts::TensorParts(std::string_view call, at::TensorList tensors, TensorBuffer::Access access) {
+  if (tensors.empty()) throw UsageError(c10::str(call, ": the list of tensors is empty"));
+  bool even = true;
+  for (const at::Tensor& tensor : tensors) {
+    check_tensor(call, tensor, access);
+    if (tensor.scalar_type() != tensors[0].scalar_type()) refuse_types(call, tensors[0], tensor);
+    even = even && tensor.numel() == tensors[0].numel();
+  }
+  if (even && is_one_run(tensors)) {
+    const Bytes all = buffers_.emplace_back(call, tensors, access).part();
+    const std::size_t bytes = all.size() / tensors.size();
+    for (std::size_t i = 0; i < tensors.size(); ++i) parts_.push_back(all.subspan(i * bytes, bytes));
+  } else {
+    for (const at::Tensor& tensor : tensors) parts_.push_back(buffers_.emplace_back(call, tensor, access).part());
+  }
+  const_parts_.assign(parts_.begin(), parts_.end());
+}
+
+void TensorParts::unpack(at::TensorList tensors) const {
+  if (buffers_.size() != tensors.size()) return;  // One run, which is the tensors' own memory.
+  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].unpack(tensors[i]);
 }
 
 }  // namespace retinue

@@ -3,10 +3,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
 
-#include "retinue/collective/types.h"
+#include "retinue/collective/call.h"
 
 namespace retinue {
 
@@ -42,9 +44,36 @@ class TensorBuffer {
   bool must_unpack() const { return must_unpack_; }
   void unpack(at::TensorList tensors) const;
 
+  Bytes part() const { return {static_cast<std::byte*>(data()), bytes()}; }
+
  private:
   at::Tensor memory_;
   bool must_unpack_ = false;
+};
+
+/// The communicator's view of a list of tensors of which each is a part: one run of memory where they are of one size
+/// and follow each other, otherwise a view each.
+class TensorParts {
+ public:
+  /// Errors: as TensorBuffer's; UsageError for a list that is empty.
+  TensorParts(std::string_view call, at::TensorList tensors, TensorBuffer::Access access);
+  TensorParts() = default;
+
+  /// Whether the parts are of one size and lie one behind the other.
+  bool is_even() const { return buffers_.size() == 1; }
+  void* data() const { return parts_.front().data(); }
+  std::size_t part_bytes() const { return parts_.front().size(); }
+
+  std::span<const Bytes> parts() const { return parts_; }
+  std::span<const ConstBytes> const_parts() const { return const_parts_; }
+  c10::ScalarType type() const { return buffers_.front().type(); }
+
+  void unpack(at::TensorList tensors) const;
+
+ private:
+  std::vector<TensorBuffer> buffers_;  ///< One for all tensors, or for each.
+  std::vector<Bytes> parts_;
+  std::vector<ConstBytes> const_parts_;
 };
 
 }  // namespace retinue

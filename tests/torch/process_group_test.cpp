@@ -169,8 +169,7 @@ TEST(ProcessGroup, ServesCodeThatIsWrittenForC10d) {
     group->barrier()->wait();
     EXPECT_EQ(group->getDefaultBackend()->getSequenceNumberForGroup(), 7u);
     EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::SUCCESS);
-    std::vector<std::vector<at::Tensor>> none;
-    EXPECT_THROW(group->scatter(several, none), c10::Error);
+    EXPECT_THROW(group->send(several, 1 - members.rank, 0), c10::Error);
   });
 }
 

@@ -39,7 +39,18 @@ ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions 
 ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options = {});
 
 struct AllReduceOptions {
-  c10d::ReduceOp::RedOpType op = c10d::ReduceOp::SUM;
+  c10d::ReduceOp op = c10d::ReduceOp::SUM;
+  bool async_op = false;
+};
+
+struct ReduceOptions {
+  int dst = 0;
+  c10d::ReduceOp op = c10d::ReduceOp::SUM;
+  bool async_op = false;
+};
+
+struct ReduceScatterOptions {
+  c10d::ReduceOp op = c10d::ReduceOp::SUM;
   bool async_op = false;
 };
 
@@ -48,7 +59,24 @@ struct BroadcastOptions {
   bool async_op = false;
 };
 
+struct GatherOptions {
+  int dst = 0;
+  bool async_op = false;
+};
+
+struct ScatterOptions {
+  int src = 0;
+  bool async_op = false;
+};
+
 struct AllGatherOptions {
+  bool async_op = false;
+};
+
+struct AllToAllOptions {
+  /// Rows of the first dimension for, and from, each rank. Empty: all of one size.
+  std::vector<std::int64_t> output_split_sizes = {};
+  std::vector<std::int64_t> input_split_sizes = {};
   bool async_op = false;
 };
 
@@ -67,14 +95,46 @@ struct BarrierOptions {
 /// Cost: nothing is copied for tensors in job memory (shared_empty).
 Work all_reduce(const at::Tensor& tensor, const ProcessGroup& group, AllReduceOptions options = {},
                 std::source_location where = std::source_location::current());
+/// The same for several tensors of one type in one operation.
+Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const ProcessGroup& group,
+                          AllReduceOptions options = {}, std::source_location where = std::source_location::current());
+/// The same with the result at rank `options.dst` alone; the other ranks' tensors keep their contents.
+Work reduce(const at::Tensor& tensor, const ProcessGroup& group, ReduceOptions options = {},
+            std::source_location where = std::source_location::current());
+
+/// Reduces all ranks' r-th inputs into rank r's output. Shape: one input per rank, of the size of that rank's output.
+Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs, const ProcessGroup& group,
+                    ReduceScatterOptions options = {}, std::source_location where = std::source_location::current());
+/// Shape: `input` holds as many elements as all ranks' outputs together, which are of one size.
+Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, const ProcessGroup& group,
+                           ReduceScatterOptions options = {},
+                           std::source_location where = std::source_location::current());
 
 /// Copies the tensor of rank `options.src` to all ranks.
 Work broadcast(const at::Tensor& tensor, const ProcessGroup& group, BroadcastOptions options = {},
                std::source_location where = std::source_location::current());
 
-/// Shape: `outputs` holds one tensor per rank, each of the input's type and number of elements.
+/// Shape: `outputs` holds one tensor per rank, of the type and number of elements of that rank's input.
 Work all_gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input, const ProcessGroup& group,
                 AllGatherOptions options = {}, std::source_location where = std::source_location::current());
+/// Shape: `output` holds as many elements as all ranks' inputs together, which are of one size.
+Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, const ProcessGroup& group,
+                            AllGatherOptions options = {},
+                            std::source_location where = std::source_location::current());
+/// Shape: as all_gather; `outputs` is empty on all ranks but `options.dst`.
+Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs, const ProcessGroup& group,
+            GatherOptions options = {}, std::source_location where = std::source_location::current());
+/// Copies the r-th input of rank `options.src` into rank r's tensor. Shape: `inputs` is empty on the other ranks.
+Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& inputs, const ProcessGroup& group,
+             ScatterOptions options = {}, std::source_location where = std::source_location::current());
+
+/// Copies the r-th input of rank s into the s-th output of rank r.
+Work all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                const ProcessGroup& group, AllToAllOptions options = {},
+                std::source_location where = std::source_location::current());
+/// The same between parts of one tensor each, which are rows of its first dimension.
+Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, const ProcessGroup& group,
+                       AllToAllOptions options = {}, std::source_location where = std::source_location::current());
 
 /// Returns, or completes, when all ranks have called it.
 Work barrier(const ProcessGroup& group, BarrierOptions options = {},

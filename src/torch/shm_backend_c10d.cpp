@@ -1,0 +1,114 @@
+// What c10d's own callers use: each operation hands on to the one of ShmBackend's own face, and always gives a work.
+#include "retinue/base/error.h"
+#include "torch/shm_backend.h"
+
+namespace retinue {
+namespace {
+
+/// c10d's callers say nothing of where they are.
+template <typename Options>
+CallMode mode_of(const Options& options, const char* site) {
+  return {.async_op = options.asyncOp, .site = {site, 0}, .timeout = options.timeout};
+}
+
+template <typename Lists>
+const std::vector<at::Tensor>& only_list(const char* call, const Lists& lists) {
+  if (lists.size() != 1) throw UsageError(c10::str(call, ": a rank gives one list of tensors, not ", lists.size()));
+  return lists[0];
+}
+
+const at::Tensor& only_tensor(const char* call, const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() != 1) throw UsageError(c10::str(call, ": a rank gives one tensor, not ", tensors.size()));
+  return tensors[0];
+}
+
+}  // namespace
+
+ShmBackend::WorkPtr ShmBackend::always_work(WorkPtr work, c10d::OpType type, at::TensorList outputs) const {
+  if (work) return work;
+  auto done = c10::make_intrusive<ShmWork>(rank_, type, outputs.vec(), sequence_.load(std::memory_order_relaxed));
+  done->complete(nullptr);
+  return done;
+}
+
+ShmBackend::WorkPtr ShmBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
+  return always_work(all_reduce(tensors, options.reduceOp, mode_of(options, "c10d allreduce")), c10d::OpType::ALLREDUCE,
+                     tensors);
+}
+
+ShmBackend::WorkPtr ShmBackend::allreduce_coalesced(std::vector<at::Tensor>& tensors,
+                                                    const c10d::AllreduceCoalescedOptions& options) {
+  return allreduce(tensors, options);
+}
+
+ShmBackend::WorkPtr ShmBackend::reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) {
+  return always_work(reduce(tensors, options.reduceOp, options.rootRank, mode_of(options, "c10d reduce")),
+                     c10d::OpType::REDUCE, tensors);
+}
+
+ShmBackend::WorkPtr ShmBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
+  return always_work(broadcast(tensors, options.rootRank, mode_of(options, "c10d broadcast")), c10d::OpType::BROADCAST,
+                     tensors);
+}
+
+ShmBackend::WorkPtr ShmBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                          std::vector<at::Tensor>& inputs, const c10d::AllgatherOptions& options) {
+  const std::vector<at::Tensor>& list = only_list("all_gather", outputs);
+  return always_work(all_gather(list, only_tensor("all_gather", inputs), mode_of(options, "c10d allgather")),
+                     c10d::OpType::ALLGATHER, list);
+}
+
+ShmBackend::WorkPtr ShmBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                const c10d::AllgatherOptions& options) {
+  return always_work(all_gather_into_tensor(output, input, mode_of(options, "c10d allgather")),
+                     c10d::OpType::_ALLGATHER_BASE, output);
+}
+
+ShmBackend::WorkPtr ShmBackend::gather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+                                       const c10d::GatherOptions& options) {
+  const at::TensorList list =
+      options.rootRank == rank_ ? at::TensorList(only_list("gather", outputs)) : at::TensorList();
+  return always_work(gather(list, only_tensor("gather", inputs), options.rootRank, mode_of(options, "c10d gather")),
+                     c10d::OpType::GATHER, list);
+}
+
+ShmBackend::WorkPtr ShmBackend::scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
+                                        const c10d::ScatterOptions& options) {
+  const at::TensorList list =
+      options.rootRank == rank_ ? at::TensorList(only_list("scatter", inputs)) : at::TensorList();
+  return always_work(scatter(only_tensor("scatter", outputs), list, options.rootRank, mode_of(options, "c10d scatter")),
+                     c10d::OpType::SCATTER, outputs);
+}
+
+ShmBackend::WorkPtr ShmBackend::reduce_scatter(std::vector<at::Tensor>& outputs,
+                                               std::vector<std::vector<at::Tensor>>& inputs,
+                                               const c10d::ReduceScatterOptions& options) {
+  return always_work(reduce_scatter(only_tensor("reduce_scatter", outputs), only_list("reduce_scatter", inputs),
+                                    options.reduceOp, mode_of(options, "c10d reduce_scatter")),
+                     c10d::OpType::REDUCE_SCATTER, outputs);
+}
+
+ShmBackend::WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                     const c10d::ReduceScatterOptions& options) {
+  return always_work(reduce_scatter_tensor(output, input, options.reduceOp, mode_of(options, "c10d reduce_scatter")),
+                     c10d::OpType::_REDUCE_SCATTER_BASE, output);
+}
+
+ShmBackend::WorkPtr ShmBackend::alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                                         const c10d::AllToAllOptions& options) {
+  return always_work(all_to_all(outputs, inputs, mode_of(options, "c10d alltoall")), c10d::OpType::ALLTOALL, outputs);
+}
+
+ShmBackend::WorkPtr ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                              std::vector<std::int64_t>& output_splits,
+                                              std::vector<std::int64_t>& input_splits,
+                                              const c10d::AllToAllOptions& options) {
+  return always_work(all_to_all_single(output, input, output_splits, input_splits, mode_of(options, "c10d alltoall")),
+                     c10d::OpType::ALLTOALL_BASE, output);
+}
+
+ShmBackend::WorkPtr ShmBackend::barrier(const c10d::BarrierOptions& options) {
+  return always_work(barrier(mode_of(options, "c10d barrier")), c10d::OpType::BARRIER, {});
+}
+
+}  // namespace retinue
