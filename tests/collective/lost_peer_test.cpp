@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "collective/exchange_model.h"
 #include "ipc/process_table.h"
 #include "os/process_look.h"
 #include "retinue/collective/communicator.h"
@@ -76,24 +77,33 @@ TEST_P(LostPeer, EndsParkedWaits) {
             {.killed = {1}});
 }
 
-TEST_P(LostPeer, EndsReductionsInFullSwing) {
-  run_ranks(GetParam(),
-            [](const JobGroup& group) {
-              Communicator communicator(group);
-              std::vector<float> data(300000, 1.0f);
-              std::atomic<int> calls = 0;
-              std::thread killer;
-              if (group.rank == 1)
-                killer = std::thread([&calls] {
-                  while (calls < 50) sched_yield();
-                  kill(getpid(), SIGKILL);
-                });
-              call_until_lost(communicator, {1}, [&] {
-                communicator.all_reduce(std::span(data), ReduceOp::kMax);
-                ++calls;
-              });
-            },
-            {.killed = {1}});
+TEST_P(LostPeer, EndsEachKindOfCollectiveInFullSwing) {
+  for (const CollectiveKind kind : kDataKinds)
+    for (const Place place : {Place::kPrivate, Place::kJob}) {
+      SCOPED_TRACE(testing::Message() << name_of(kind) << ", place " << static_cast<int>(place));
+      run_ranks(GetParam(),
+                [&](const JobGroup& group) {
+                  Communicator communicator(group);
+                  constexpr std::size_t kCount = 100'000;
+                  const auto size = static_cast<std::size_t>(communicator.size());
+                  const PlacedBuffer input(group, size * kCount * sizeof(float), place);
+                  const PlacedBuffer output(group, size * kCount * sizeof(float), place);
+                  const bool in_place = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kBroadcast;
+                  std::atomic<int> calls = 0;
+                  std::thread killer;
+                  if (group.rank == 1)
+                    killer = std::thread([&calls] {
+                      while (calls < 20) sched_yield();
+                      kill(getpid(), SIGKILL);
+                    });
+                  call_until_lost(communicator, {1}, [&] {
+                    const ExchangeCase c{.kind = kind, .count = kCount, .root = calls % communicator.size()};
+                    communicator.run(call_of<float>(c, input.data(), in_place ? input.data() : output.data()));
+                    ++calls;
+                  });
+                },
+                {.killed = {1}});
+    }
 }
 
 TEST_P(LostPeer, EndsTheOpeningOfTheGroup) {
