@@ -1,0 +1,82 @@
+#include "retinue/collective/objects.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "retinue/base/error.h"
+
+namespace retinue::detail {
+
+void ObjectsToGive::check_count(std::size_t count, int wanted) {
+  if (count != static_cast<std::size_t>(wanted))
+    error =
+        std::make_exception_ptr(UsageError(fmt::format("scatter_object: {} values for a group of {}", count, wanted)));
+}
+
+ObjectNotice ObjectsToGive::notice(std::size_t index) const {
+  if (error) return {.failed = 1};
+  if (index >= encoded.size()) return {};
+  return {.bytes = encoded[index].bytes.size(), .has_references = encoded[index].references.empty() ? 0u : 1u};
+}
+
+ConstBytes ObjectsToGive::bytes(std::size_t index) const {
+  return std::as_bytes(std::span(encoded[index].bytes));
+}
+
+void check_notices(std::string_view call, const ObjectsToGive& own, std::span<const ObjectNotice> notices,
+                   int first_rank) {
+  if (own.error) std::rethrow_exception(own.error);
+  for (std::size_t i = 0; i < notices.size(); ++i)
+    if (notices[i].failed != 0)
+      throw UsageError(fmt::format("{}: rank {} could not archive what it gives; see its own error", call,
+                                   first_rank + static_cast<int>(i)));
+}
+
+bool any_has_references(std::span<const ObjectNotice> notices) {
+  return std::any_of(notices.begin(), notices.end(),
+                     [](const ObjectNotice& notice) { return notice.has_references != 0; });
+}
+
+std::vector<ObjectBytes> gather_object_bytes(Communicator& group, const ObjectsToGive& own,
+                                             std::span<const ObjectNotice> notices, int root, CallSite site) {
+  std::vector<ObjectBytes> objects;
+  std::vector<Bytes> outputs;
+  if (root == kAllRanks || root == group.rank())
+    for (const ObjectNotice& notice : notices) objects.emplace_back(notice.bytes);
+  for (ObjectBytes& object : objects) outputs.emplace_back(object);
+  group.run(root == kAllRanks ? CollectiveCall::all_gather(own.bytes(0), outputs)
+                              : CollectiveCall::gather(own.bytes(0), outputs, root),
+            site);
+  return objects;
+}
+
+ObjectNotice scatter_notices(Communicator& group, const ObjectsToGive& own, int root, CallSite site) {
+  std::vector<ObjectNotice> notices;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(group.size()); ++i) notices.push_back(own.notice(i));
+  // All wait for each other as soon as one of them must.
+  const bool has_references = any_has_references(notices);
+  for (ObjectNotice& notice : notices) notice.has_references = has_references ? 1 : 0;
+  ObjectNotice mine;
+  group.scatter(notices.data(), &mine, sizeof mine, root, site);
+  return mine;
+}
+
+ObjectBytes scatter_object_bytes(Communicator& group, const ObjectsToGive& own, const ObjectNotice& notice, int root,
+                                 CallSite site) {
+  std::vector<ConstBytes> inputs;
+  for (std::size_t i = 0; i < own.encoded.size(); ++i) inputs.push_back(own.bytes(i));
+  ObjectBytes object(notice.bytes);
+  group.run(CollectiveCall::scatter(inputs, object, root), site);
+  return object;
+}
+
+ObjectBytes broadcast_object_bytes(Communicator& group, const ObjectsToGive& own, const ObjectNotice& notice, int root,
+                                   CallSite site) {
+  ObjectBytes object(notice.bytes);
+  if (group.rank() == root) std::copy_n(own.bytes(0).data(), object.size(), object.data());
+  group.broadcast(object.data(), object.size(), root, site);
+  return object;
+}
+
+}  // namespace retinue::detail

@@ -1,0 +1,112 @@
+#include "retinue/collective/objects.h"
+
+#include <gtest/gtest.h>
+
+#include <cereal/types/map.hpp>
+#include <cereal/types/string.hpp>
+#include <cereal/types/vector.hpp>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+#include "support/ranks.h"
+
+namespace retinue::test {
+namespace {
+
+using Words = std::map<std::string, std::vector<int>>;
+
+Words words_of(int rank) {
+  Words words;
+  for (int i = 0; i <= rank * 40; ++i) words["word " + std::to_string(i)] = std::vector<int>(3, rank);
+  return words;
+}
+
+TEST(Objects, OfAnySizeReachAllRanks) {
+  run_ranks(3, [](const JobGroup& group) {
+    Communicator communicator(group);
+    for (int root = 0; root < 3; ++root) {
+      Words words = words_of(group.rank);
+      broadcast_object(communicator, words, root);
+      EXPECT_EQ(words, words_of(root));
+      const std::vector<Words> all = all_gather_object(communicator, words_of(group.rank));
+      ASSERT_EQ(all.size(), 3u);
+      for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(all[static_cast<std::size_t>(rank)], words_of(rank));
+      const std::vector<Words> gathered = gather_object(communicator, words_of(group.rank), root);
+      EXPECT_EQ(gathered, group.rank == root ? all : std::vector<Words>{});
+      EXPECT_EQ(scatter_object(communicator, group.rank == root ? all : std::vector<Words>{}, root),
+                words_of(group.rank));
+    }
+  });
+}
+
+TEST(Objects, ThatLieInJobMemoryArriveAsTheSameMemory) {
+  run_ranks(3, [](const JobGroup& group) {
+    JobMemory::set_current(group.memory);
+    Communicator communicator(group);
+    std::vector<SharedBlock> blocks;
+    {
+      SharedBlock own = SharedBlock::allocate(group.memory, 100);
+      own.data()[0] = static_cast<std::byte>(group.rank);
+      blocks = all_gather_object(communicator, own);
+    }  // The givers let go of theirs.
+    communicator.barrier();
+    for (int rank = 0; rank < 3; ++rank)
+      EXPECT_EQ(blocks[static_cast<std::size_t>(rank)].data()[0], static_cast<std::byte>(rank));
+    blocks[0].data()[10 + group.rank] = std::byte{7};
+    communicator.barrier();
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(blocks[0].data()[10 + rank], std::byte{7});
+    const SharedBlock taken = scatter_object(communicator, blocks, 2);
+    EXPECT_EQ(taken.data(), blocks[static_cast<std::size_t>(group.rank)].data());
+    SharedBlock sent = group.rank == 1 ? blocks[1] : SharedBlock();
+    broadcast_object(communicator, sent, 1);
+    EXPECT_EQ(sent.data(), blocks[1].data());
+    communicator.barrier();
+  });
+}
+
+struct Stubborn {
+  bool fails_to_save = false;
+  bool fails_to_load = false;
+  template <class Archive>
+  void save(Archive& archive) const {
+    if (fails_to_save) throw std::domain_error("it does not want to go");
+    archive(fails_to_load);
+  }
+  template <class Archive>
+  void load(Archive& archive) {
+    archive(fails_to_load);
+    if (fails_to_load) throw std::domain_error("it does not want to come");
+  }
+};
+
+TEST(Objects, ThatCannotBeArchivedAreAnErrorOnAllRanksAndTheGroupGoesOn) {
+  run_ranks(3, [](const JobGroup& group) {
+    Communicator communicator(group);
+    const Stubborn own{.fails_to_save = group.rank == 1};
+    const auto expect_failure = [&](const auto& call) {
+      try {
+        call();
+        ADD_FAILURE() << "it was sent";
+      } catch (const std::domain_error&) {
+        EXPECT_EQ(group.rank, 1);
+      } catch (const UsageError& error) {
+        EXPECT_NE(group.rank, 1);
+        EXPECT_NE(std::string(error.what()).find("rank 1 "), std::string::npos) << error.what();
+      }
+    };
+    expect_failure([&] { all_gather_object(communicator, own); });
+    expect_failure([&] { gather_object(communicator, own, 0); });
+    expect_failure([&] {
+      Stubborn value = own;
+      broadcast_object(communicator, value, 1);
+    });
+    expect_failure([&] { scatter_object(communicator, std::vector<Stubborn>(3, own), 1); });
+    EXPECT_THROW(scatter_object(communicator, std::vector<int>{1, 2}, 0), UsageError);
+    EXPECT_THROW(all_gather_object(communicator, Stubborn{.fails_to_load = group.rank == 2}), std::domain_error);
+    EXPECT_EQ(all_gather_object(communicator, group.rank), (std::vector{0, 1, 2}));
+  });
+}
+
+}  // namespace
+}  // namespace retinue::test
