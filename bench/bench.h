@@ -61,6 +61,9 @@ std::vector<Figures> run_interleaved(const std::vector<Contender>& contenders, i
 std::vector<Row> rows_of(const Row& head, const Figures& ours,
                          const std::vector<std::pair<std::string, Figures>>& peers);
 
+/// The CPUs that this program may use.
+int usable_cpus();
+
 std::vector<Row> run_spawn(const Settings& settings);
 std::vector<Row> run_barrier(const Settings& settings);
 std::vector<Row> run_all_reduce(const Settings& settings);
