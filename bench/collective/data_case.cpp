@@ -60,7 +60,7 @@ void core_rank(RankContext& context, const DataRound& round) {
 int own_iterations(std::size_t bytes) {
   return bytes <= 65536 ? 2000 : bytes <= 1048576 ? 300 : 20;
 }
-/// Of peers whose calls take many times as long: gloo's, and those of MPI with more ranks than CPUs.
+/// Of peers whose calls take many times as long: gloo's, and those of MPI for large buffers or more ranks than CPUs.
 int slow_iterations(std::size_t bytes) {
   return bytes <= 65536 ? 100 : bytes <= 1048576 ? 40 : 8;
 }
@@ -91,7 +91,7 @@ std::vector<Row> run_size(const DataOp& op, const Settings& settings, std::size_
   std::vector<Contender> contenders = own_contenders(op, settings.ranks, bytes);
   const std::size_t variants = contenders.size();
   if (gloo) contenders.push_back(peer_collective("gloo", gloo, command_of(op, bytes, slow_iterations(bytes))));
-  const bool is_slow = settings.ranks > usable_cpus();
+  const bool is_slow = settings.ranks > usable_cpus() || bytes > 1048576;
   const std::string command = command_of(op, bytes, is_slow ? slow_iterations(bytes) : own_iterations(bytes));
   for (const auto& [name, peer] : mpis)
     contenders.push_back({name, [=, peer = peer] { return collective_times(spans_of_ranks(*peer, command)); }});
