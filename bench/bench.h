@@ -61,9 +61,16 @@ std::vector<Figures> run_interleaved(const std::vector<Contender>& contenders, i
 std::vector<Row> rows_of(const Row& head, const Figures& ours,
                          const std::vector<std::pair<std::string, Figures>>& peers);
 
+/// The CPUs that this program may use.
+int usable_cpus();
+
+/// Measures one case.
+using Case = std::function<std::vector<Row>(const Settings&)>;
+
+/// A case for each collective that moves data, by name.
+std::vector<std::pair<std::string, Case>> data_cases();
 std::vector<Row> run_spawn(const Settings& settings);
 std::vector<Row> run_barrier(const Settings& settings);
-std::vector<Row> run_all_reduce(const Settings& settings);
 std::vector<Row> run_ddp(const Settings& settings);
 std::vector<Row> run_launch(const Settings& settings);
 std::vector<Row> run_tee(const Settings& settings);

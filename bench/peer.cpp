@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -20,11 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::minutes kAnswerWait(3);
 constexpr std::chrono::seconds kEndWait(5);
 
-/// The caller's environment and what tells a peer's process its place.
-std::vector<std::string> environment_of(int rank, int processes, const fs::path& folder) {
+/// The program's and the caller's environment, and what tells a peer's process its place.
+std::vector<std::string> environment_of(const PeerProgram& program, int rank, int processes, const fs::path& folder) {
   std::vector<std::string> variables = {
       fmt::format("RANK={}", rank),
       fmt::format("WORLD_SIZE={}", processes),
@@ -34,9 +34,14 @@ std::vector<std::string> environment_of(int rank, int processes, const fs::path&
   };
   // The peer's ranks are all on this machine; a host name that resolves elsewhere must not send them over the network.
   if (std::getenv("GLOO_SOCKET_IFNAME") == nullptr) variables.emplace_back("GLOO_SOCKET_IFNAME=lo");
+  variables.insert(variables.end(), program.environment.begin(), program.environment.end());
+  const std::size_t own = variables.size();
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
-    if (!text.starts_with("RANK=") && !text.starts_with("WORLD_SIZE=")) variables.emplace_back(text);
+    const std::string_view name = text.substr(0, text.find('=') + 1);
+    const auto is_set = [&](const std::string& set) { return set.starts_with(name); };
+    if (std::none_of(variables.begin(), variables.begin() + static_cast<std::ptrdiff_t>(own), is_set))
+      variables.emplace_back(text);
   }
   return variables;
 }
@@ -73,7 +78,17 @@ PeerProgram package_peer(const std::string& package, const std::string& script) 
 }
 
 Peer::~Peer() {
-  for (const Process& process : running_) shutdown(process.channel, SHUT_WR);
+  end();
+  std::error_code ignored;
+  if (!folder_.empty()) fs::remove_all(folder_, ignored);
+}
+
+void Peer::end() {
+  const std::string line = program_.farewell + "\n";
+  for (const Process& process : running_) {
+    if (line.size() > 1) send(process.channel, line.data(), line.size(), MSG_NOSIGNAL);
+    shutdown(process.channel, SHUT_WR);
+  }
   const Deadline deadline = Deadline::after(kEndWait);
   for (const Process& process : running_) {
     char rest[256];
@@ -84,12 +99,13 @@ Peer::~Peer() {
     waitpid(process.pid, nullptr, 0);
     close(process.channel);
   }
-  std::error_code ignored;
-  if (!folder_.empty()) fs::remove_all(folder_, ignored);
+  running_.clear();
 }
 
 void Peer::fail(const std::string& reason) {
   failure_ = reason;
+  for (const Process& process : running_) kill(process.pid, SIGTERM);  // One that starts others ends those too.
+  end();
   throw Unavailable(reason);
 }
 
@@ -102,7 +118,7 @@ void Peer::start() {
 }
 
 void Peer::start_process(int rank) {
-  std::vector<std::string> variables = environment_of(rank, processes_, folder_);
+  std::vector<std::string> variables = environment_of(program_, rank, processes_, folder_);
   std::vector<char*> environment;
   for (std::string& variable : variables) environment.push_back(variable.data());
   environment.push_back(nullptr);
@@ -129,11 +145,11 @@ void Peer::start_process(int rank) {
 }
 
 nlohmann::json Peer::answer_of(Process& process) {
-  const Deadline deadline = Deadline::after(kAnswerWait);
+  const Deadline deadline = Deadline::after(program_.answer_limit);
   std::size_t end;
   while ((end = process.unread.find('\n')) == std::string::npos) {
     if (!wait_readable(process.channel, deadline))
-      fail(fmt::format("{} gave no answer within {} minutes", program_.name, kAnswerWait.count()));
+      fail(fmt::format("{} gave no answer within {} seconds", program_.name, program_.answer_limit.count()));
     char text[65536];
     const ssize_t got = read(process.channel, text, sizeof text);
     if (got <= 0) fail(program_.name + " ended; its message is above");

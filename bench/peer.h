@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -19,9 +20,12 @@ std::string peer_python();
 
 /// What a peer's processes run.
 struct PeerProgram {
-  std::string name;                    ///< In messages.
-  std::vector<std::string> arguments;  ///< The program's path first.
-  std::string missing = "";            ///< Why it cannot be started; empty: it can.
+  std::string name;                           ///< In messages.
+  std::vector<std::string> arguments;         ///< The program's path first.
+  std::string missing = "";                   ///< Why it cannot be started; empty: it can.
+  std::vector<std::string> environment = {};  ///< "NAME=value", instead of the caller's.
+  std::chrono::seconds answer_limit = std::chrono::minutes(3);
+  std::string farewell = "";  ///< A line to end by, for programs that don't learn of the end of their input.
 };
 
 /// A script of bench/peers, under the interpreter that has PyTorch.
@@ -42,8 +46,9 @@ class Peer {
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  /// Sends a command to all processes and returns their answers. Blocking: three minutes at most for each.
+  /// Sends a command to all processes and returns their answers. Blocking: the program's answer_limit for each.
   /// Errors: Unavailable, the same again for later commands.
+  /// After an error: the processes are ended, so that they are not at work while others are measured.
   std::vector<nlohmann::json> ask(const std::string& command);
 
  private:
@@ -56,6 +61,7 @@ class Peer {
   void start();
   void start_process(int rank);
   nlohmann::json answer_of(Process& process);
+  void end();
   [[noreturn]] void fail(const std::string& reason);
 
   PeerProgram program_;

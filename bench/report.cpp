@@ -53,22 +53,26 @@ nlohmann::json to_json(const Row& row) {
 
 }  // namespace
 
-std::string machine_line() {
+int usable_cpus() {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
   sched_getaffinity(0, sizeof cpus, &cpus);
+  return CPU_COUNT(&cpus);
+}
+
+std::string machine_line() {
   utsname system{};
   uname(&system);
   const double memory_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  return fmt::format("{}, {} CPUs usable, {:.0f} GiB, Linux {}; retinue {}, commit {}", cpu_model(), CPU_COUNT(&cpus),
+  return fmt::format("{}, {} CPUs usable, {:.0f} GiB, Linux {}; retinue {}, commit {}", cpu_model(), usable_cpus(),
                      memory_bytes / (1 << 30), system.release, version(), commit());
 }
 
 std::string table(const std::vector<Row>& rows) {
-  std::string text = fmt::format("{:<11}{:<22}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}\n", "case", "variant",
+  std::string text = fmt::format("{:<15}{:<22}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}\n", "case", "variant",
                                  "ranks", "bytes", "ours us", "p99 us", "peer", "peer us", "ratio");
   for (const Row& row : rows) {
-    text += fmt::format("{:<11}{:<22}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}{}\n", row.case_name, row.variant,
+    text += fmt::format("{:<15}{:<22}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}{}\n", row.case_name, row.variant,
                         row.ranks, row.bytes, cell(row.ours_us), cell(row.p99_us), row.peer, cell(row.peer_us),
                         cell(row.ratio), row.skipped.empty() ? "" : "  skipped: " + row.skipped);
   }

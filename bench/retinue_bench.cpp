@@ -16,22 +16,24 @@
 
 namespace {
 
+using retinue::bench::Case;
 using retinue::bench::Row;
 using retinue::bench::Settings;
 
-const std::map<std::string, std::vector<Row> (*)(const Settings&)>& cases() {
-  static const std::map<std::string, std::vector<Row> (*)(const Settings&)> all = {
-      {"all_reduce", retinue::bench::run_all_reduce},
-      {"barrier", retinue::bench::run_barrier},
-      {"ddp", retinue::bench::run_ddp},
-      {"failure", retinue::bench::run_failure},
-      {"launch", retinue::bench::run_launch},
-      {"pool", retinue::bench::run_pool},
-      {"queue", retinue::bench::run_queue},
-      {"scale", retinue::bench::run_scale},
-      {"spawn", retinue::bench::run_spawn},
+std::map<std::string, Case> all_cases() {
+  std::map<std::string, Case> all = {
+      {"barrier", retinue::bench::run_barrier}, {"ddp", retinue::bench::run_ddp},
+      {"failure", retinue::bench::run_failure}, {"launch", retinue::bench::run_launch},
+      {"pool", retinue::bench::run_pool},       {"queue", retinue::bench::run_queue},
+      {"scale", retinue::bench::run_scale},     {"spawn", retinue::bench::run_spawn},
       {"tee", retinue::bench::run_tee},
   };
+  for (auto& [name, run] : retinue::bench::data_cases()) all.emplace(name, std::move(run));
+  return all;
+}
+
+const std::map<std::string, Case>& cases() {
+  static const std::map<std::string, Case> all = all_cases();
   return all;
 }
 
@@ -45,7 +47,9 @@ int main(int argc, char** argv) {
   std::string json;
   app.add_option("case", case_name, "What to measure")->required()->check(CLI::IsMember(cases()));
   app.add_option("--ranks", settings.ranks, "Ranks")->check(CLI::Range(1, 1024))->capture_default_str();
-  app.add_option("--bytes", settings.bytes, "Sizes of buffers, for all_reduce: multiples of 4")->delimiter(',');
+  app.add_option("--bytes", settings.bytes,
+                 "Sizes, for collectives of a whole buffer or each rank's part: multiples of 4")
+      ->delimiter(',');
   app.add_option("--rounds", settings.rounds, "Rounds of each contender")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

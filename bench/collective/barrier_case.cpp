@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "bench.h"
+#include "collective/mpi_peers.h"
 #include "peer.h"
 #include "retinue/collective/communicator.h"
 #include "samples.h"
@@ -8,6 +9,8 @@
 
 namespace retinue::bench {
 namespace {
+
+constexpr const char* kSlowCommand = "barrier 0 20 200";  // Where a call takes many times as long as ours.
 
 /// A barrier has no result but this: nobody leaves it before everybody has entered it.
 void check_barriers(const Spans& spans) {
@@ -45,13 +48,17 @@ std::vector<Row> run_barrier(const Settings& settings) {
   contenders.push_back(checked("c10d", [=] { return c10d_barrier_spans(ranks, round); }));
   if (settings.peers) {
     const auto gloo = std::make_shared<Peer>("torch_gloo.py", ranks);
-    contenders.push_back(checked("gloo", [=] { return spans_of(gloo->ask("barrier 0 20 200")); }));
+    contenders.push_back(checked("gloo", [=] { return spans_of(gloo->ask(kSlowCommand)); }));
+    const char* const command = ranks > usable_cpus() ? kSlowCommand : "barrier 0 500 5000";
+    for (const auto& [name, peer] : mpi_peers("barrier", ranks))
+      contenders.push_back(checked(name, [=, peer = peer] { return spans_of_ranks(*peer, command); }));
   }
   const std::vector<Figures> figures = run_interleaved(contenders, settings.rounds);
   std::vector<Row> rows;
   for (std::size_t i = 0; i < 2; ++i) {
     std::vector<std::pair<std::string, Figures>> peers;
-    if (settings.peers) peers.emplace_back("gloo", figures.back());
+    for (std::size_t peer = 2; peer < contenders.size(); ++peer)
+      peers.emplace_back(contenders[peer].name, figures[peer]);
     const Row head = {.case_name = "barrier", .variant = contenders[i].name, .ranks = ranks};
     for (Row& row : rows_of(head, figures[i], peers)) rows.push_back(std::move(row));
   }

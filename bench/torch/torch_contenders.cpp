@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "collective/verified_sum.h"
+#include "collective/data_ops.h"
 #include "retinue/torch/process_group.h"
 #include "retinue/torch/shared_tensor.h"
 
@@ -18,7 +18,10 @@ void all_reduce_rank(RankContext& context, const Round& round) {
   const auto count = static_cast<std::int64_t>(round.bytes / sizeof(float));
   const bool shared = round.buffer == Round::Buffer::kJob;
   std::vector<at::Tensor> tensors = {shared ? shared_empty({count}) : torch::empty({count})};
-  measure_verified_sum(round, context, tensors[0].data_ptr<float>(), [&] { group->allreduce(tensors)->wait(); });
+  float* const data = tensors[0].data_ptr<float>();
+  const Buffers buffers = {.input = data, .output = data, .count = static_cast<std::size_t>(count)};
+  measure_verified(
+      data_op("all_reduce"), round, context, buffers, [] {}, [&] { group->allreduce(tensors)->wait(); });
 }
 
 void barrier_rank(RankContext& context, const Round& round) {

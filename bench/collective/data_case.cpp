@@ -1,0 +1,137 @@
+#include <fmt/format.h>
+
+#include "bench.h"
+#include "collective/data_ops.h"
+#include "collective/mpi_peers.h"
+#include "peer.h"
+
+namespace retinue::bench {
+namespace {
+
+struct DataRound : Round {
+  std::string op;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    Round::serialize(archive);
+    archive(op);
+  }
+};
+
+/// A buffer of one rank: its own, or a block of job memory, which goes with the rank.
+class RankBuffer {
+ public:
+  RankBuffer(const RankContext& context, Round::Buffer kind, std::size_t count) {
+    if (count == 0) return;
+    if (kind == Round::Buffer::kJob) {
+      data_ = context.memory()->at<float>(context.memory()->allocate(count * sizeof(float)).offset);
+    } else {
+      own_.resize(count);
+      data_ = own_.data();
+    }
+  }
+  float* data() const { return data_; }
+
+ private:
+  std::vector<float> own_;
+  float* data_ = nullptr;
+};
+
+void core_rank(RankContext& context, const DataRound& round) {
+  const DataOp& op = data_op(round.op);
+  Communicator group(context.world());
+  const std::size_t count = round.bytes / sizeof(float);
+  const std::size_t inputs = op.inputs_of(context.rank(), context.world_size());
+  const std::size_t outputs = op.outputs_of(context.rank(), context.world_size());
+  // In place there is one buffer, even of a rank that only gives or only takes.
+  const RankBuffer output(context, round.buffer, count * (op.is_in_place ? 1 : outputs));
+  const RankBuffer input(context, round.buffer, op.is_in_place ? 0 : count * inputs);
+  const Buffers buffers = {
+      .input = op.is_in_place ? output.data() : input.data(), .output = output.data(), .count = count};
+  measure_verified(
+      op, round, context, buffers,
+      [&] {
+        if (op.leaves_early) group.barrier();
+      },
+      [&] { op.call(group, buffers); });
+}
+
+/// Enough calls for a p99 where they are fast, few enough for a round within a second where they are slow.
+int own_iterations(std::size_t bytes) {
+  return bytes <= 65536 ? 2000 : bytes <= 1048576 ? 300 : 20;
+}
+/// Of peers whose calls take many times as long: gloo's, and those of MPI for large buffers or more ranks than CPUs.
+int slow_iterations(std::size_t bytes) {
+  return bytes <= 65536 ? 100 : bytes <= 1048576 ? 40 : 8;
+}
+
+std::string command_of(const DataOp& op, std::size_t bytes, int iterations) {
+  return fmt::format("{} {} {} {}", op.name, bytes, iterations / 10 + 1, iterations);
+}
+
+std::vector<Contender> own_contenders(const DataOp& op, int ranks, std::size_t bytes) {
+  std::vector<Contender> contenders;
+  for (const auto buffer : {Round::Buffer::kPrivate, Round::Buffer::kJob}) {
+    const std::string suffix = buffer == Round::Buffer::kJob ? "-job" : "-private";
+    const int iterations = own_iterations(bytes);
+    DataRound round;
+    round.warmups = iterations / 10;
+    round.iterations = iterations;
+    round.bytes = bytes;
+    round.buffer = buffer;
+    round.op = op.name;
+    contenders.push_back({"core" + suffix, [=] { return collective_times(measure_round<core_rank>(ranks, round)); }});
+    if (op.c10d != nullptr) contenders.push_back(op.c10d("c10d" + suffix, ranks, round));
+  }
+  return contenders;
+}
+
+std::vector<Row> run_size(const DataOp& op, const Settings& settings, std::size_t bytes,
+                          const std::shared_ptr<Peer>& gloo, const std::vector<NamedPeer>& mpis) {
+  std::vector<Contender> contenders = own_contenders(op, settings.ranks, bytes);
+  const std::size_t variants = contenders.size();
+  if (gloo) contenders.push_back(peer_collective("gloo", gloo, command_of(op, bytes, slow_iterations(bytes))));
+  const bool is_slow = settings.ranks > usable_cpus() || bytes > 1048576;
+  const std::string command = command_of(op, bytes, is_slow ? slow_iterations(bytes) : own_iterations(bytes));
+  for (const auto& [name, peer] : mpis)
+    contenders.push_back({name, [=, peer = peer] { return collective_times(spans_of_ranks(*peer, command)); }});
+  const std::vector<Figures> figures = run_interleaved(contenders, settings.rounds);
+  std::vector<Row> rows;
+  for (std::size_t i = 0; i < variants; ++i) {
+    std::vector<std::pair<std::string, Figures>> peers;
+    for (std::size_t peer = variants; peer < contenders.size(); ++peer)
+      peers.emplace_back(contenders[peer].name, figures[peer]);
+    const Row head = {.case_name = op.name, .variant = contenders[i].name, .ranks = settings.ranks, .bytes = bytes};
+    for (Row& row : rows_of(head, figures[i], peers)) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<Row> run_data_op(const DataOp& op, const Settings& settings) {
+  std::vector<std::size_t> sizes = settings.bytes;
+  if (sizes.empty()) sizes = {4, 1 << 10, 1 << 12, 1 << 16, 1 << 20, 1 << 24};
+  std::shared_ptr<Peer> gloo;
+  std::vector<NamedPeer> mpis;
+  if (settings.peers) {
+    if (op.c10d != nullptr) gloo = std::make_shared<Peer>("torch_gloo.py", settings.ranks);
+    mpis = mpi_peers(op.name, settings.ranks);
+  }
+  std::vector<Row> rows;
+  for (const std::size_t bytes : sizes) {
+    if (bytes == 0 || bytes % sizeof(float) != 0)
+      throw std::invalid_argument(fmt::format("--bytes: {} is no multiple of 4", bytes));
+    for (Row& row : run_size(op, settings, bytes, gloo, mpis)) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, Case>> data_cases() {
+  std::vector<std::pair<std::string, Case>> cases;
+  for (const DataOp& op : data_ops())
+    cases.emplace_back(op.name, [&op](const Settings& settings) { return run_data_op(op, settings); });
+  return cases;
+}
+
+}  // namespace retinue::bench

@@ -1,0 +1,114 @@
+#include "collective/data_ops.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "torch_contenders.h"
+
+namespace retinue::bench {
+namespace {
+
+using Side = DataOp::Side;
+
+constexpr Side kOneEverywhere = {DataOp::Blocks::kOne, DataOp::Blocks::kOne};
+constexpr Side kOneAtRoot = {DataOp::Blocks::kOne, DataOp::Blocks::kNone};
+constexpr Side kAllEverywhere = {DataOp::Blocks::kOnePerRank, DataOp::Blocks::kOnePerRank};
+
+Source from_all(int, int ranks, int) {
+  return {0, ranks - 1, 0};
+}
+Source from_root(int, int, int) {
+  return {0, 0, 0};
+}
+Source from_each(int, int, int block) {
+  return {block, block, 0};
+}
+
+constexpr DataOp kDataOps[] = {
+    {.name = "all_reduce",
+     .input = kOneEverywhere,
+     .output = kOneEverywhere,
+     .is_in_place = true,
+     .source = from_all,
+     .call = [](Communicator& group, const Buffers& b) { group.all_reduce(b.output_of(1)); },
+     .c10d = c10d_all_reduce},
+    {.name = "broadcast",
+     .input = kOneAtRoot,
+     .output = kOneEverywhere,
+     .is_in_place = true,
+     .leaves_early = true,
+     .source = from_root,
+     .call = [](Communicator& group, const Buffers& b) { group.broadcast(b.output_of(1), 0); }},
+    {.name = "all_gather",
+     .input = kOneEverywhere,
+     .output = kAllEverywhere,
+     .source = from_each,
+     .call =
+         [](Communicator& group, const Buffers& b) {
+           group.all_gather(b.input_of(1), b.output_of(static_cast<std::size_t>(group.size())));
+         }},
+};
+
+std::size_t blocks_of(const Side& side, int rank, int ranks) {
+  switch (rank == 0 ? side.root : side.others) {
+    case DataOp::Blocks::kNone:
+      return 0;
+    case DataOp::Blocks::kOne:
+      return 1;
+    case DataOp::Blocks::kOnePerRank:
+      return static_cast<std::size_t>(ranks);
+  }
+  throw std::logic_error("unknown number of blocks");
+}
+
+/// What a rank puts at place 0 of a block in one iteration; place i has i & 15 more. Small integers, whose sums are
+/// exact, and of which no other block or recent iteration has the same.
+float first_value(int rank, int block, int iteration) {
+  return static_cast<float>(1 + ((iteration + 1024) & 7) + 8 * (rank + 37 * block));
+}
+
+}  // namespace
+
+std::size_t DataOp::inputs_of(int rank, int ranks) const {
+  return blocks_of(input, rank, ranks);
+}
+std::size_t DataOp::outputs_of(int rank, int ranks) const {
+  return blocks_of(output, rank, ranks);
+}
+
+std::span<const DataOp> data_ops() {
+  return kDataOps;
+}
+
+const DataOp& data_op(const std::string& name) {
+  for (const DataOp& op : kDataOps)
+    if (op.name == name) return op;
+  throw std::out_of_range("no collective " + name);
+}
+
+void VerifiedBuffers::rewrite(int iteration) const {
+  const std::size_t blocks = op_.inputs_of(rank_, ranks_);
+  for (std::size_t block = 0; block < blocks; ++block) {
+    float* const data = buffers_.input + block * buffers_.count;
+    const float first = first_value(rank_, static_cast<int>(block), iteration);
+    for (std::size_t i = 0; i < buffers_.count; ++i) data[i] = first + static_cast<float>(i & 15);
+  }
+}
+
+void VerifiedBuffers::check(int iteration) const {
+  const std::size_t blocks = op_.outputs_of(rank_, ranks_);
+  std::size_t wrong = 0;
+  for (std::size_t block = 0; block < blocks; ++block) {
+    const float* const data = buffers_.output + block * buffers_.count;
+    const Source source = op_.source(rank_, ranks_, static_cast<int>(block));
+    const auto step = static_cast<float>(source.last - source.first + 1);
+    float first = 0;
+    for (int rank = source.first; rank <= source.last; ++rank) first += first_value(rank, source.block, iteration);
+    for (std::size_t i = 0; i < buffers_.count; ++i) wrong += data[i] != first + step * static_cast<float>(i & 15);
+  }
+  if (wrong != 0)
+    throw std::runtime_error(fmt::format("{}: {} of {} elements are wrong", op_.name, wrong, blocks * buffers_.count));
+}
+
+}  // namespace retinue::bench
