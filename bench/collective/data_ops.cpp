@@ -13,6 +13,7 @@ using Side = DataOp::Side;
 
 constexpr Side kOneEverywhere = {DataOp::Blocks::kOne, DataOp::Blocks::kOne};
 constexpr Side kOneAtRoot = {DataOp::Blocks::kOne, DataOp::Blocks::kNone};
+constexpr Side kAllAtRoot = {DataOp::Blocks::kOnePerRank, DataOp::Blocks::kNone};
 constexpr Side kAllEverywhere = {DataOp::Blocks::kOnePerRank, DataOp::Blocks::kOnePerRank};
 
 Source from_all(int, int ranks, int) {
@@ -23,6 +24,23 @@ Source from_root(int, int, int) {
 }
 Source from_each(int, int, int block) {
   return {block, block, 0};
+}
+
+Source from_root_for_me(int rank, int, int) {
+  return {0, 0, rank};
+}
+Source from_each_for_me(int rank, int, int block) {
+  return {block, block, rank};
+}
+Source from_all_for_me(int rank, int ranks, int) {
+  return {0, ranks - 1, rank};
+}
+Source from_those_before(int rank, int, int) {
+  return {0, rank, 0};
+}
+
+std::size_t blocks_at_root(const Communicator& group) {
+  return group.rank() == 0 ? static_cast<std::size_t>(group.size()) : 0;
 }
 
 constexpr DataOp kDataOps[] = {
@@ -48,6 +66,53 @@ constexpr DataOp kDataOps[] = {
          [](Communicator& group, const Buffers& b) {
            group.all_gather(b.input_of(1), b.output_of(static_cast<std::size_t>(group.size())));
          }},
+    {.name = "reduce",
+     .input = kOneEverywhere,
+     .output = kOneAtRoot,
+     .is_in_place = true,
+     .leaves_early = true,
+     .source = from_all,
+     .call = [](Communicator& group,
+                const Buffers& b) { group.reduce(std::span<const float>(b.output_of(1)), b.output_of(1), 0); }},
+    {.name = "gather",
+     .input = kOneEverywhere,
+     .output = kAllAtRoot,
+     .leaves_early = true,
+     .source = from_each,
+     .call = [](Communicator& group,
+                const Buffers& b) { group.gather(b.input_of(1), b.output_of(blocks_at_root(group)), 0); }},
+    {.name = "scatter",
+     .input = kAllAtRoot,
+     .output = kOneEverywhere,
+     .leaves_early = true,
+     .source = from_root_for_me,
+     .call = [](Communicator& group,
+                const Buffers& b) { group.scatter(b.input_of(blocks_at_root(group)), b.output_of(1), 0); }},
+    {.name = "reduce_scatter",
+     .input = kAllEverywhere,
+     .output = kOneEverywhere,
+     .source = from_all_for_me,
+     .call =
+         [](Communicator& group, const Buffers& b) {
+           group.reduce_scatter(b.input_of(static_cast<std::size_t>(group.size())), b.output_of(1));
+         }},
+    {.name = "all_to_all",
+     .input = kAllEverywhere,
+     .output = kAllEverywhere,
+     .source = from_each_for_me,
+     .call =
+         [](Communicator& group, const Buffers& b) {
+           const auto ranks = static_cast<std::size_t>(group.size());
+           group.all_to_all(b.input_of(ranks), b.output_of(ranks));
+         }},
+    {.name = "scan",
+     .input = kOneEverywhere,
+     .output = kOneEverywhere,
+     .is_in_place = true,
+     .leaves_early = true,
+     .source = from_those_before,
+     .call = [](Communicator& group,
+                const Buffers& b) { group.scan(std::span<const float>(b.output_of(1)), b.output_of(1)); }},
 };
 
 std::size_t blocks_of(const Side& side, int rank, int ranks) {
