@@ -33,7 +33,7 @@ struct KernelTable {
   ReduceKernel get(Dtype dtype, ReduceOp op) const { return kernels[static_cast<int>(dtype)][static_cast<int>(op)]; }
 };
 
-/// The same bits from each of them.
+/// The same bits from each of them. Where there are no such instructions, the vector ones are the portable ones.
 const KernelTable& portable_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();

@@ -128,7 +128,7 @@ inline void stream(void* to, const void* from, std::size_t blocks) {
   auto* target = static_cast<char*>(to);
   const auto* source = static_cast<const char*>(from);
   for (std::size_t at = 0; at < blocks * 64; at += RETINUE_KERNEL_BYTES) stream_vector(target + at, source + at);
-  _mm_sfence();
+  finish_streaming();
 }
 
 template <typename Format>
