@@ -72,6 +72,19 @@ struct PlainFormat {
   static RETINUE_INLINE Stored narrow(Lanes v) { return v; }
 };
 
+/// Complex elements as two lanes each, of which those with an even number are real parts.
+template <typename T, int Bytes>
+struct ComplexFormat : PlainFormat<T, Bytes> {
+  static_assert(Bytes % (2 * sizeof(T)) == 0, "no element is divided between vectors");
+};
+
+/// Unsigned integers as truth values: what is not 0 becomes 1.
+template <typename T, int Bytes>
+struct TruthFormat : PlainFormat<T, Bytes> {
+  using Lanes = Vector<T, Bytes>;
+  static RETINUE_INLINE Lanes widen(Lanes v) { return bits_as<Lanes>(v != 0) & T{1}; }
+};
+
 template <int Bytes>
 struct BFloat16Format {
   using Lane = float;
