@@ -1,6 +1,8 @@
 #pragma once
 
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
 
 #include <cstdint>
 
@@ -44,8 +46,19 @@ RETINUE_INLINE void stream_vector(char* to, const char* from) {
   _mm512_stream_si512(reinterpret_cast<__m512i*>(to), load_vector<__m512i>(from));
 #elif RETINUE_KERNEL_BYTES == 32
   _mm256_stream_si256(reinterpret_cast<__m256i*>(to), load_vector<__m256i>(from));
-#else
+#elif defined(__x86_64__)
   _mm_stream_si128(reinterpret_cast<__m128i*>(to), load_vector<__m128i>(from));
+#else
+  __builtin_memcpy(to, from, RETINUE_KERNEL_BYTES);
+#endif
+}
+
+/// Orders what was streamed before what is stored afterwards: a release alone doesn't, where stores go past the cache.
+RETINUE_INLINE void finish_streaming() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#else
+  __atomic_thread_fence(__ATOMIC_RELEASE);
 #endif
 }
 
@@ -57,6 +70,19 @@ struct PlainFormat {
   using Stored = Lanes;
   static RETINUE_INLINE Lanes widen(Stored v) { return v; }
   static RETINUE_INLINE Stored narrow(Lanes v) { return v; }
+};
+
+/// Complex elements as two lanes each, of which those with an even number are real parts.
+template <typename T, int Bytes>
+struct ComplexFormat : PlainFormat<T, Bytes> {
+  static_assert(Bytes % (2 * sizeof(T)) == 0, "no element is divided between vectors");
+};
+
+/// Unsigned integers as truth values: what is not 0 becomes 1.
+template <typename T, int Bytes>
+struct TruthFormat : PlainFormat<T, Bytes> {
+  using Lanes = Vector<T, Bytes>;
+  static RETINUE_INLINE Lanes widen(Lanes v) { return bits_as<Lanes>(v != 0) & T{1}; }
 };
 
 template <int Bytes>

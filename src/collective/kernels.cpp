@@ -1,10 +1,14 @@
 #include "collective/kernels.h"
 
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
 
 #include <cstring>
 
 namespace retinue {
+
+#if defined(__x86_64__)
 
 namespace {
 
@@ -27,6 +31,26 @@ bool cpu_has_avx512_kernels() {
   return cpu_has_avx2_kernels() && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
          __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
 }
+
+#else
+
+bool cpu_has_avx2_kernels() {
+  return false;
+}
+
+bool cpu_has_avx512_kernels() {
+  return false;
+}
+
+const KernelTable& avx2_kernels() {
+  return portable_kernels();
+}
+
+const KernelTable& avx512_kernels() {
+  return portable_kernels();
+}
+
+#endif
 
 const KernelTable& kernels() {
   static const KernelTable& best = cpu_has_avx512_kernels() ? avx512_kernels()

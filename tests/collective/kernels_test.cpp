@@ -2,7 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include "collective/reduction_check.h"
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "collective/elements.h"
+#include "collective/pairs.h"
 #include "support/ranks.h"
 
 namespace retinue::test {
@@ -15,72 +23,150 @@ std::vector<const KernelTable*> runnable_tables() {
   return tables;
 }
 
-/// Reduces `inputs` with each table, also into two destinations, and compares with the serial loop.
+/// Elements in memory of any alignment, with bytes behind them that nobody may write.
 template <typename T>
-void check_kernels(ReduceOp op, const std::vector<std::vector<T>>& inputs) {
+class Placed {
+ public:
+  Placed(std::size_t count, std::size_t shift) : count_(count), shift_(shift), bytes_(shift + count * sizeof(T)) {
+    bytes_.resize(bytes_.size() + kGuard, std::byte{0x5a});
+  }
+  Placed(const std::vector<T>& values, std::size_t shift) : Placed(values.size(), shift) {
+    if (count_ > 0) std::memcpy(data(), values.data(), count_ * sizeof(T));
+  }
+  void* data() { return bytes_.data() + shift_; }
+  T at(std::size_t i) const {
+    T value;
+    std::memcpy(static_cast<void*>(&value), bytes_.data() + shift_ + i * sizeof(T), sizeof value);
+    return value;
+  }
+  bool is_guard_intact() const {
+    return std::all_of(bytes_.end() - kGuard, bytes_.end(), [](std::byte b) { return b == std::byte{0x5a}; });
+  }
+
+ private:
+  static constexpr int kGuard = 64;
+  std::size_t count_;
+  std::size_t shift_;
+  std::vector<std::byte> bytes_;
+};
+
+template <typename T>
+std::vector<T> serial_loop(ReduceOp op, const std::vector<std::vector<T>>& inputs, const std::vector<double>& factors) {
+  std::vector<T> results(inputs[0].size());
+  std::vector<T> by_rank(inputs.size());
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    for (std::size_t k = 0; k < inputs.size(); ++k) by_rank[k] = inputs[k][i];
+    results[i] = reference(op, by_rank, factors);
+  }
+  return results;
+}
+
+enum class Into { kTwoOthers, kAllSources };
+
+/// Reduces `inputs` with each table into two destinations or in place, and compares with the serial loop. Arrays begin
+/// at an aligned address, or with a `shift` each source a byte further behind one than the source before.
+template <typename T>
+void check_kernels(ReduceOp op, const std::vector<std::vector<T>>& inputs, std::size_t shift = 0,
+                   Into into = Into::kTwoOthers) {
   const std::size_t count = inputs[0].size();
-  std::vector<const void*> sources;
-  for (const auto& input : inputs) sources.push_back(input.data());
+  std::vector<double> factors;
+  for (std::size_t k = 0; k < inputs.size(); ++k) factors.push_back(factor_of_rank(static_cast<int>(k)));
+  const std::vector<T> expected = serial_loop(op, inputs, factors);
   for (const KernelTable* table : runnable_tables()) {
-    std::vector<T> first(count);
-    std::vector<T> second(count);
-    void* destinations[] = {first.data(), second.data()};
-    table->get(DtypeOf<T>::value, op)({sources.data(), static_cast<int>(sources.size())}, {destinations, 2}, count);
-    std::vector<T> by_rank(inputs.size());
-    for (std::size_t i = 0; i < count; ++i) {
-      for (std::size_t k = 0; k < inputs.size(); ++k) by_rank[k] = inputs[k][i];
-      const T expected = reference(op, by_rank);
-      ASSERT_TRUE(same(first[i], expected) && same(second[i], expected))
-          << name_of(DtypeOf<T>::value) << " " << name_of(op) << " of " << inputs.size() << " at " << i << " of "
-          << count << ", table " << (table == &portable_kernels() ? "portable" : "vector");
+    std::vector<Placed<T>> arrays;
+    std::vector<const void*> sources;
+    for (std::size_t k = 0; k < inputs.size(); ++k) arrays.emplace_back(inputs[k], shift == 0 ? 0 : shift + k);
+    for (Placed<T>& array : arrays) sources.push_back(array.data());
+    std::vector<Placed<T>> others(into == Into::kTwoOthers ? 2 : 0, Placed<T>(count, shift));
+    std::vector<Placed<T>>& results = into == Into::kTwoOthers ? others : arrays;
+    std::vector<void*> destinations;
+    for (Placed<T>& result : results) destinations.push_back(result.data());
+    table->get(DtypeOf<T>::value, op)({sources.data(), static_cast<int>(sources.size()), factors.data()},
+                                      {destinations.data(), static_cast<int>(destinations.size())}, count);
+    for (const Placed<T>& result : results) {
+      ASSERT_TRUE(result.is_guard_intact());
+      for (std::size_t i = 0; i < count; ++i)
+        ASSERT_TRUE(same(result.at(i), expected[i]))
+            << name_of(DtypeOf<T>::value) << " " << name_of(op) << " of " << inputs.size() << " at " << i << " of "
+            << count << ", table " << (table == &portable_kernels() ? "portable" : "vector");
     }
   }
 }
 
-/// Values where conversions and comparisons go wrong first.
 template <typename T>
-std::vector<T> hard_values() {
-  std::vector<T> values;
-  if constexpr (kIsSmall<T>) {
-    for (std::uint32_t bits = 0; bits < 65536; ++bits) values.push_back(T{static_cast<std::uint16_t>(bits)});
-  } else {
-    using Limits = std::numeric_limits<T>;
-    values = {T(0), T(1), Limits::max(), Limits::lowest(), Limits::min(), T(-1), T(2), T(3)};
-    if constexpr (kIsFloating<T>)
-      for (const T value : {-T(0), Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(), Limits::denorm_min(),
-                            -Limits::denorm_min(), Limits::epsilon()})
-        values.push_back(value);
-  }
-  return values;
+std::vector<std::vector<T>> random_inputs(std::uint64_t seed, int sources, std::size_t count) {
+  std::vector<std::vector<T>> inputs(static_cast<std::size_t>(sources));
+  for (int k = 0; k < sources; ++k)
+    for (std::size_t i = 0; i < count; ++i) inputs[static_cast<std::size_t>(k)].push_back(element<T>(seed, k, i));
+  return inputs;
 }
 
 TEST(Kernels, AgreeWithTheSerialLoopOnAllTypes) {
   std::uint64_t seed = 0;
-  for_each_type([&]<typename T>(T) {
-    for (const ReduceOp op : kOps)
-      for (const int sources : {1, 2, 3, 9})
-        for (const std::size_t count : {0, 1, 7, 15, 16, 31, 33, 64, 129, 255, 300}) {
-          std::vector<std::vector<T>> inputs(static_cast<std::size_t>(sources));
-          ++seed;
-          for (int k = 0; k < sources; ++k)
-            for (std::size_t i = 0; i < count; ++i)
-              inputs[static_cast<std::size_t>(k)].push_back(element<T>(seed, k, i));
-          check_kernels<T>(op, inputs);
-        }
+  for_each_pair([&]<typename T>(ReduceOp op) {
+    for (const int sources : {1, 2, 3, 4, 5, 6, 7, 8, 9})
+      for (const std::size_t count : {0, 1, 7, 15, 16, 31, 33, 64, 129, 255, 300})
+        check_kernels<T>(op, random_inputs<T>(++seed, sources, count));
+  });
+}
+
+TEST(Kernels, AgreeWithTheSerialLoopOnLongArrays) {
+  for_each_pair([&]<typename T>(ReduceOp op) { check_kernels<T>(op, random_inputs<T>(77, 3, 10'007)); });
+}
+
+TEST(Kernels, NeedNoAlignmentAndReduceInPlace) {
+  std::uint64_t seed = 1000;
+  for_each_pair([&]<typename T>(ReduceOp op) {
+    for (const Into into : {Into::kTwoOthers, Into::kAllSources})
+      for (const std::size_t count : {1, 7, 33, 300}) check_kernels<T>(op, random_inputs<T>(++seed, 3, count), 1, into);
   });
 }
 
 TEST(Kernels, AgreeWithTheSerialLoopOnHardValues) {
   constexpr std::size_t kShiftOfSmall = is_sanitized() ? 40009 : 9973;
-  for_each_type([&]<typename T>(T) {
+  constexpr std::size_t kShiftOfPairs = is_sanitized() ? 17 : 1;
+  for_each_pair([&]<typename T>(ReduceOp op) {
     const std::vector<T> values = hard_values<T>();
-    for (const ReduceOp op : kOps)
-      for (std::size_t shift = 0; shift < values.size(); shift += kIsSmall<T> ? kShiftOfSmall : 1) {
-        std::vector<T> shifted(values.size());
-        for (std::size_t i = 0; i < values.size(); ++i) shifted[i] = values[(i + shift) % values.size()];
-        check_kernels<T>(op, {values, shifted});
-      }
+    const std::size_t step = kIsSmall<T> ? kShiftOfSmall : kIsComplex<T> || kIsBool<T> ? kShiftOfPairs : 1;
+    for (std::size_t shift = 0; shift < values.size(); shift += step) {
+      std::vector<T> shifted(values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) shifted[i] = values[(i + shift) % values.size()];
+      check_kernels<T>(op, {values, shifted});
+    }
   });
+}
+
+TEST(Kernels, AreThereForAllPairsThatAreDefinedAndForNoOther) {
+  bool is_tested[kDtypes][kReduceOps] = {};
+  for_each_pair(
+      [&]<typename T>(ReduceOp op) { is_tested[static_cast<int>(DtypeOf<T>::value)][static_cast<int>(op)] = true; });
+  for (int d = 0; d < kDtypes; ++d)
+    for (int o = 0; o < kReduceOps; ++o) {
+      const auto dtype = static_cast<Dtype>(d);
+      const auto op = static_cast<ReduceOp>(o);
+      EXPECT_EQ(is_defined(op, dtype), is_tested[d][o]) << name_of(op) << " of " << name_of(dtype);
+      for (const KernelTable* table : runnable_tables())
+        EXPECT_EQ(table->get(dtype, op) != nullptr, is_tested[d][o]) << name_of(op) << " of " << name_of(dtype);
+    }
+}
+
+TEST(Types, HaveNamesAndSizes) {
+  std::set<std::string_view> names;
+  for_each_pair([&]<typename T>(ReduceOp op) {
+    EXPECT_EQ(size_of(DtypeOf<T>::value), sizeof(T));
+    names.insert(name_of(DtypeOf<T>::value));
+    names.insert(name_of(op));
+  });
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(kDtypes + kReduceOps));
+  EXPECT_EQ(name_of(DtypeOf<bool>::value), "bool");
+  EXPECT_EQ(size_of(DtypeOf<bool>::value), sizeof(bool));
+}
+
+TEST(Types, HaveNothingDefinedOutsideOfTheirNumbers) {
+  EXPECT_FALSE(is_defined(ReduceOp::kSum, static_cast<Dtype>(kDtypes)));
+  EXPECT_FALSE(is_defined(ReduceOp::kSum, static_cast<Dtype>(255)));
+  EXPECT_FALSE(is_defined(static_cast<ReduceOp>(kReduceOps), Dtype::kInt8));
+  EXPECT_FALSE(is_defined(static_cast<ReduceOp>(255), Dtype::kInt8));
 }
 
 TEST(Kernels, CopyWhatTheyAreGiven) {

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <tuple>
 #include <vector>
 
+#include "collective/elements.h"
+#include "collective/pairs.h"
 #include "collective/reference.h"
 #include "retinue/collective/communicator.h"
 
@@ -17,16 +18,6 @@ namespace retinue::test {
 enum class Place { kPrivate, kPrivateUnaligned, kJob, kJobUnaligned, kMixed };
 constexpr Place kPlaces[] = {Place::kPrivate, Place::kPrivateUnaligned, Place::kJob, Place::kJobUnaligned,
                              Place::kMixed};
-
-constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
-
-using AllTypes = std::tuple<std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t,
-                            std::uint32_t, std::uint64_t, BFloat16, Float16, float, double>;
-
-template <typename Visit>
-void for_each_type(Visit visit) {
-  std::apply([&](auto... values) { (visit(values), ...); }, AllTypes{});
-}
 
 /// A buffer in the memory that `place` names for this rank, with guards on both sides.
 class PlacedBuffer {
@@ -84,7 +75,7 @@ void check_all_reduce(Communicator& communicator, ReduceOp op, std::size_t count
     for (int rank = 0; rank < communicator.size(); ++rank)
       by_rank[static_cast<std::size_t>(rank)] = element<T>(seed, rank, i);
     T result;
-    std::memcpy(&result, buffer.data() + i * sizeof(T), sizeof result);
+    std::memcpy(static_cast<void*>(&result), buffer.data() + i * sizeof(T), sizeof result);
     if (same(result, reference(op, by_rank))) continue;
     ADD_FAILURE() << name_of(DtypeOf<T>::value) << " " << name_of(op) << " count " << count << " place "
                   << static_cast<int>(place) << ": element " << i << " differs";

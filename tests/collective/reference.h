@@ -1,65 +1,47 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <type_traits>
 #include <vector>
 
+#include "collective/small_float.h"
 #include "retinue/collective/types.h"
 
-/// What reductions must give, written without a look at the kernels: one element after the other, conversions by
-/// arithmetic on doubles instead of bits.
 namespace retinue::test {
 
-struct SmallFloat {
-  int mantissa_bits;
-  int smallest_exponent;
-  int largest_exponent;
-  std::uint16_t nan;
+/// A bool as ranks may send it: any byte. (A bool of another byte than 0 and 1 can't be looked at, and a vector of them
+/// is one of bits.)
+struct AnyBool {
+  std::uint8_t byte;
 };
-constexpr SmallFloat kBFloat16Shape{7, -126, 127, 0x7fc0};
-constexpr SmallFloat kFloat16Shape{10, -14, 15, 0x7e00};
 
-inline double decode(std::uint16_t bits, const SmallFloat& shape) {
-  const int exponent_bits = 15 - shape.mantissa_bits;
-  const int exponent = (bits >> shape.mantissa_bits) & ((1 << exponent_bits) - 1);
-  const int mantissa = bits & ((1 << shape.mantissa_bits) - 1);
-  const double sign = (bits & 0x8000) != 0 ? -1.0 : 1.0;
-  if (exponent == (1 << exponent_bits) - 1)
-    return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
-  if (exponent == 0) return sign * std::ldexp(mantissa, shape.smallest_exponent - shape.mantissa_bits);
-  return sign * std::ldexp(1.0 + std::ldexp(mantissa, -shape.mantissa_bits), exponent - shape.largest_exponent);
-}
+}  // namespace retinue::test
 
-inline std::uint16_t encode(double value, const SmallFloat& shape) {
-  if (std::isnan(value)) return shape.nan;
-  const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const double magnitude = std::fabs(value);
-  const auto infinity = static_cast<std::uint16_t>(sign | (2 * shape.largest_exponent + 1) << shape.mantissa_bits);
-  if (std::isinf(magnitude)) return infinity;
-  if (magnitude == 0) return sign;
-  int exponent = std::max(std::ilogb(magnitude), shape.smallest_exponent);
-  // nearbyint rounds halves to even, as the conversion must.
-  double units = std::nearbyint(std::ldexp(magnitude, shape.mantissa_bits - exponent));
-  if (units == std::ldexp(2.0, shape.mantissa_bits)) {
-    units /= 2;
-    ++exponent;
-  }
-  if (exponent > shape.largest_exponent) return infinity;
-  const auto whole = static_cast<int>(units);
-  const int implicit = 1 << shape.mantissa_bits;
-  if (whole < implicit) return static_cast<std::uint16_t>(sign | whole);
-  return static_cast<std::uint16_t>(sign | (exponent + shape.largest_exponent) << shape.mantissa_bits |
-                                    (whole - implicit));
-}
+namespace retinue {
+template <>
+struct DtypeOf<test::AnyBool> {
+  static constexpr Dtype value = Dtype::kBool;
+};
+}  // namespace retinue
+
+/// What reductions must give, written without a look at the kernels: one element after the other.
+namespace retinue::test {
 
 template <typename T>
 constexpr bool kIsSmall = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
 template <typename T>
 constexpr bool kIsFloating = std::is_floating_point_v<T> || kIsSmall<T>;
+template <typename T>
+constexpr bool kIsComplex = false;
+template <typename T>
+constexpr bool kIsComplex<std::complex<T>> = true;
+template <typename T>
+constexpr bool kIsBool = std::is_same_v<T, AnyBool>;
 
 template <typename T>
 constexpr const SmallFloat& shape_of() {
@@ -75,13 +57,11 @@ auto widen(T value) {
   }
 }
 
-template <typename T>
-bool is_nan(T value) {
-  if constexpr (kIsFloating<T>) {
-    return std::isnan(widen(value));
-  } else {
-    return false;
-  }
+/// The product as memory holds it: nothing of it is fused with the sum that follows.
+template <typename A>
+A rounded_product(A a, A b) {
+  volatile A product = a * b;
+  return product;
 }
 
 template <typename A>
@@ -103,12 +83,15 @@ A reference_step(ReduceOp op, A sum, A next) {
   }
 }
 
-/// One element's reduction over the ranks, in rank order.
 template <typename T>
-T reference(ReduceOp op, const std::vector<T>& by_rank) {
-  auto sum = widen(by_rank[0]);
-  using A = decltype(sum);
-  for (std::size_t i = 1; i < by_rank.size(); ++i) sum = reference_step<A>(op, sum, widen(by_rank[i]));
+T reference_number(ReduceOp op, const std::vector<T>& by_rank, const std::vector<double>& factors) {
+  using A = decltype(widen(by_rank[0]));
+  const auto term = [&](std::size_t i) {
+    const A value = widen(by_rank[i]);
+    return op == ReduceOp::kPremulSum ? rounded_product(static_cast<A>(factors[i]), value) : value;
+  };
+  A sum = term(0);
+  for (std::size_t i = 1; i < by_rank.size(); ++i) sum = reference_step<A>(op, sum, term(i));
   if (op == ReduceOp::kAvg) {
     if constexpr (std::is_floating_point_v<A>) {
       sum = sum / static_cast<A>(by_rank.size());
@@ -125,34 +108,77 @@ T reference(ReduceOp op, const std::vector<T>& by_rank) {
   }
 }
 
-/// The element that `rank` contributes at `index`: the same in every process. Floating point: mostly ordinary values,
-/// now and then zeros of both signs, subnormals, infinities, NaN.
+/// The parts by themselves, but for the product.
 template <typename T>
-T element(std::uint64_t seed, int rank, std::size_t index) {
-  std::uint64_t x =
-      (seed + 1) * 0x9e3779b97f4a7c15ull + static_cast<std::uint64_t>(rank) * 0xbf58476d1ce4e5b9ull + index;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  x ^= x >> 31;
-  T value;
-  const bool is_any = !kIsFloating<T> || (x >> 56) < 4;  // Any bits at all, in one of 64 floating-point elements.
-  if (is_any) {
-    std::memcpy(&value, &x, sizeof value);
-    return value;
+std::complex<T> reference_complex(ReduceOp op, const std::vector<std::complex<T>>& by_rank,
+                                  const std::vector<double>& factors) {
+  if (op == ReduceOp::kProduct) {
+    T re = by_rank[0].real();
+    T im = by_rank[0].imag();
+    for (std::size_t i = 1; i < by_rank.size(); ++i) {
+      const T c = by_rank[i].real();
+      const T d = by_rank[i].imag();
+      const T next_re = rounded_product(re, c) - rounded_product(im, d);
+      im = rounded_product(re, d) + rounded_product(im, c);
+      re = next_re;
+    }
+    return {re, im};
   }
-  const double ordinary = (static_cast<double>(x >> 16 & 0xffffff) / 0x800000 - 1.0) * 2.0;
-  if constexpr (kIsSmall<T>) {
-    value = T{encode(ordinary, shape_of<T>())};
-  } else {
-    value = static_cast<T>(ordinary);
+  std::vector<T> re;
+  std::vector<T> im;
+  for (const std::complex<T>& value : by_rank) {
+    re.push_back(value.real());
+    im.push_back(value.imag());
   }
-  return value;
+  return {reference_number(op, re, factors), reference_number(op, im, factors)};
 }
 
-/// The same bits; any NaN equals any NaN.
+inline bool reference_truth(ReduceOp op, std::size_t trues, std::size_t ranks) {
+  switch (op) {
+    case ReduceOp::kMin:
+    case ReduceOp::kProduct:
+    case ReduceOp::kBitAnd:
+    case ReduceOp::kLogicalAnd:
+      return trues == ranks;
+    case ReduceOp::kBitXor:
+    case ReduceOp::kLogicalXor:
+      return trues % 2 == 1;
+    default:
+      return trues > 0;
+  }
+}
+
 template <typename T>
-bool same(T a, T b) {
-  return std::memcmp(&a, &b, sizeof a) == 0 || (is_nan(a) && is_nan(b));
+T reference_bits(ReduceOp op, const std::vector<T>& by_rank) {
+  T result{};
+  for (unsigned bit = 0; bit < 8 * sizeof(T); ++bit) {
+    const auto ones = std::count_if(by_rank.begin(), by_rank.end(),
+                                    [&](T value) { return (static_cast<std::uint64_t>(value) >> bit & 1) != 0; });
+    if (reference_truth(op, static_cast<std::size_t>(ones), by_rank.size()))
+      result = static_cast<T>(static_cast<std::uint64_t>(result) | std::uint64_t{1} << bit);
+  }
+  return result;
+}
+
+/// One element's reduction over the ranks, in rank order. Factors: one for each rank, for kPremulSum.
+template <typename T>
+T reference(ReduceOp op, const std::vector<T>& by_rank, const std::vector<double>& factors = {}) {
+  const bool is_logical = op >= ReduceOp::kLogicalAnd;
+  if constexpr (kIsBool<T>) {
+    const auto trues = std::count_if(by_rank.begin(), by_rank.end(), [](T value) { return value.byte != 0; });
+    return T{reference_truth(op, static_cast<std::size_t>(trues), by_rank.size())};
+  } else if constexpr (kIsComplex<T>) {
+    return reference_complex(op, by_rank, factors);
+  } else if constexpr (kIsFloating<T>) {
+    return reference_number(op, by_rank, factors);
+  } else if (is_logical) {
+    const auto trues = std::count_if(by_rank.begin(), by_rank.end(), [](T value) { return value != 0; });
+    return reference_truth(op, static_cast<std::size_t>(trues), by_rank.size()) ? T{1} : T{0};
+  } else if (op >= ReduceOp::kBitAnd) {
+    return reference_bits(op, by_rank);
+  } else {
+    return reference_number(op, by_rank, factors);
+  }
 }
 
 }  // namespace retinue::test

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -20,15 +21,37 @@ enum class Dtype : std::uint8_t {
   kFloat16,
   kFloat32,
   kFloat64,
+  kBool,  ///< Bytes: what is not 0 is true, and results are 0 or 1.
+  kComplex64,
+  kComplex128,  ///< std::complex<double>: the real part, then the imaginary one.
 };
 
 /// Reductions. Floating point accumulates in fp32 (fp64 for fp64) in rank order and rounds once; integers wrap.
 /// kAvg is the sum divided by the number of ranks (integers: truncated towards zero). kMin and kMax propagate NaN.
-enum class ReduceOp : std::uint8_t { kSum, kAvg, kMin, kMax, kProduct };
+/// kPremulSum adds what each rank's factor makes of its elements; factors are rounded to what the sum accumulates in.
+/// Of bool, kSum and kMax are kLogicalOr, kProduct and kMin kLogicalAnd, and bitwise reductions are the logical ones.
+enum class ReduceOp : std::uint8_t {
+  kSum,
+  kAvg,
+  kMin,
+  kMax,
+  kProduct,
+  kPremulSum,
+  kBitAnd,
+  kBitOr,
+  kBitXor,
+  kLogicalAnd,  ///< Logical reductions take what is not 0 as true, and give 0 or 1.
+  kLogicalOr,
+  kLogicalXor,
+};
 
 std::size_t size_of(Dtype dtype);
 std::string_view name_of(Dtype dtype);
 std::string_view name_of(ReduceOp op);
+
+/// Whether elements of this type have this reduction: all have kSum and kProduct; all but bool kAvg; all but complex
+/// kMin and kMax; floating point and complex kPremulSum; integers and bool the bitwise and logical ones.
+bool is_defined(ReduceOp op, Dtype dtype);
 
 /// 16-bit floating point values as bits; the core does no arithmetic on them outside of its kernels.
 struct BFloat16 {
@@ -87,6 +110,18 @@ struct DtypeOf<float> {
 template <>
 struct DtypeOf<double> {
   static constexpr Dtype value = Dtype::kFloat64;
+};
+template <>
+struct DtypeOf<bool> {
+  static constexpr Dtype value = Dtype::kBool;
+};
+template <>
+struct DtypeOf<std::complex<float>> {
+  static constexpr Dtype value = Dtype::kComplex64;
+};
+template <>
+struct DtypeOf<std::complex<double>> {
+  static constexpr Dtype value = Dtype::kComplex128;
 };
 
 }  // namespace retinue
