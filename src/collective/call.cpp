@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 
 #include "retinue/base/error.h"
@@ -18,10 +19,12 @@ template <typename... Arguments>
 
 std::size_t checked_element_bytes(const CollectiveCall& what) {
   if (!is_reduction(what.kind)) return 1;
-  if (static_cast<unsigned>(what.dtype) > static_cast<unsigned>(Dtype::kFloat64) ||
-      static_cast<unsigned>(what.op) > static_cast<unsigned>(ReduceOp::kProduct))
+  if (static_cast<unsigned>(what.dtype) > static_cast<unsigned>(Dtype::kComplex128) ||
+      static_cast<unsigned>(what.op) > static_cast<unsigned>(ReduceOp::kLogicalXor))
     refuse(what.kind, "no such dtype ({}) or reduction ({})", static_cast<unsigned>(what.dtype),
            static_cast<unsigned>(what.op));
+  if (!is_defined(what.op, what.dtype))
+    refuse(what.kind, "{} has no reduction {}", name_of(what.dtype), name_of(what.op));
   return size_of(what.dtype);
 }
 
@@ -81,9 +84,26 @@ ConstBytes whole(const void* buffer, const Call& call, bool has_parts, std::size
   return {static_cast<const std::byte*>(buffer), call.part_bytes() * (has_parts ? size : 1)};
 }
 
+/// From the first byte of some parts to behind the last one.
+template <typename PartOf>
+ConstBytes range_of(int parts, PartOf part_of) {
+  const std::byte* begin = nullptr;
+  const std::byte* end = nullptr;
+  for (int i = 0; i < parts; ++i) {
+    const ConstBytes part = part_of(i);
+    if (part.empty()) continue;
+    if (begin == nullptr || std::less<>()(part.data(), begin)) begin = part.data();
+    if (end == nullptr || std::less<>()(end, part.data() + part.size())) end = part.data() + part.size();
+  }
+  return {begin, end};
+}
+
 bool parts_overlap(const Call& call, int rank, int size) {
   const bool gives_parts = call.pattern.part_per_taker;
   const bool takes_parts = call.pattern.takes_parts();
+  const ConstBytes inputs = range_of(gives_parts ? size : 1, [&](int i) { return call.input_part(i); });
+  const ConstBytes outputs = range_of(takes_parts ? size : 1, [&](int i) { return call.output_part(i); });
+  if (!overlap(inputs, outputs)) return false;
   for (int i = 0; i < (gives_parts ? size : 1); ++i)
     for (int k = 0; k < (takes_parts ? size : 1); ++k) {
       const ConstBytes input = call.input_part(i);
@@ -115,11 +135,23 @@ bool overwrites_itself(const Call& call, int rank, int size) {
   return false;
 }
 
-std::size_t largest_part(const Call& call) {
+/// The own part doesn't count: it travels nowhere.
+std::size_t largest_part(const Call& call, int rank) {
   if (call.what.inputs.empty()) return call.what.count;
   std::size_t largest = 0;
-  for (const ConstBytes& input : call.what.inputs) largest = std::max(largest, input.size());
+  for (std::size_t i = 0; i < call.what.inputs.size(); ++i)
+    if (i != static_cast<std::size_t>(rank)) largest = std::max(largest, call.what.inputs[i].size());
   return largest / call.element_bytes;
+}
+
+void check_form(const CollectiveCall& what, const Pattern& pattern) {
+  if (what.kind < CollectiveKind::kBarrier || what.kind > CollectiveKind::kScan)
+    throw UsageError(fmt::format("there is no collective number {}", static_cast<unsigned>(what.kind)));
+  if (what.uneven && !pattern.takes_parts() && !pattern.part_per_taker) refuse(what.kind, "it has no uneven form");
+  if (!what.uneven && (!what.inputs.empty() || !what.outputs.empty()))
+    refuse(what.kind, "an even call has no lists of parts");
+  const bool is_in_place = what.kind == CollectiveKind::kAllReduce || what.kind == CollectiveKind::kBroadcast;
+  if (is_in_place && what.input != what.output) refuse(what.kind, "it works in place: input and output must be one");
 }
 
 }  // namespace
@@ -138,8 +170,7 @@ Bytes Call::output_part(int rank) const {
 
 Call checked_call(const CollectiveCall& what, int rank, int size, CallSite site) {
   Call call{.what = what, .pattern = pattern_of(what.kind), .shape = {}, .site = site};
-  if (what.kind < CollectiveKind::kBarrier || what.kind > CollectiveKind::kScan)
-    throw UsageError(fmt::format("there is no collective number {}", static_cast<unsigned>(what.kind)));
+  check_form(what, call.pattern);
   call.element_bytes = checked_element_bytes(what);
   check_root(what, call.pattern, size);
   call.gives = !call.pattern.only_root_gives || rank == what.root;
@@ -154,8 +185,12 @@ Call checked_call(const CollectiveCall& what, int rank, int size, CallSite site)
                 .dtype = what.dtype,
                 .op = what.op,
                 .root = static_cast<std::uint16_t>(what.root),
-                .count = largest_part(call)};
+                .count = largest_part(call, rank)};
   return call;
+}
+
+void check_call(const CollectiveCall& call, int rank, int size) {
+  checked_call(call, rank, size, {"", 0});
 }
 
 }  // namespace retinue

@@ -62,6 +62,10 @@ struct Call {
 
   /// Of this member's own data.
   std::size_t part_bytes() const { return what.count * element_bytes; }
+  /// All that this member gives in an even call.
+  std::size_t given_bytes(int size) const {
+    return part_bytes() * (pattern.part_per_taker ? static_cast<std::size_t>(size) : 1);
+  }
   ConstBytes input_part(int rank) const;
   /// Where what `rank` gives goes; for reductions, where the result goes.
   Bytes output_part(int rank) const;

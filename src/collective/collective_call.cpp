@@ -2,6 +2,13 @@
 
 namespace retinue {
 
+CollectiveCall CollectiveCall::premultiplied(double by) const {
+  CollectiveCall call = *this;
+  call.op = ReduceOp::kPremulSum;
+  call.factor = by;
+  return call;
+}
+
 CollectiveCall CollectiveCall::barrier() {
   return {.kind = CollectiveKind::kBarrier};
 }

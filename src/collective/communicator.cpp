@@ -25,12 +25,15 @@ class Communicator::Impl {
     pending_ = true;
   }
 
-  /// From here on the lists of parts may go.
-  void keep_lists() {
-    inputs_.assign(call_.what.inputs.begin(), call_.what.inputs.end());
-    outputs_.assign(call_.what.outputs.begin(), call_.what.outputs.end());
-    call_.what.inputs = inputs_;
-    call_.what.outputs = outputs_;
+  /// The same with lists of parts that will be gone when the call is finished.
+  void begin_with_copies(CollectiveCall what, CallSite site) {
+    if (!pending_) {
+      inputs_.assign(what.inputs.begin(), what.inputs.end());
+      outputs_.assign(what.outputs.begin(), what.outputs.end());
+      what.inputs = inputs_;
+      what.outputs = outputs_;
+    }
+    begin(what, site);
   }
 
   void finish() {
@@ -90,8 +93,7 @@ void Communicator::run(const CollectiveCall& call, CallSite site) {
 }
 
 PendingCollective Communicator::start(const CollectiveCall& call, CallSite site) {
-  impl_->begin(call, site);
-  impl_->keep_lists();
+  impl_->begin_with_copies(call, site);
   return PendingCollective(impl_.get());
 }
 

@@ -1,8 +1,11 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "collective/kernels.h"
 #include "collective/paths.h"
+#include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
 
 namespace retinue {
@@ -31,7 +34,7 @@ class Exchange {
         takes_from_others_(call.takes && !(pattern_.only_root_gives && rank_ == root_)) {}
 
   void run(Path path) {
-    if (uneven_ && takes_from_others_) check_sizes();
+    if (uneven_ && takes_from_others_) check_sizes(path);
     if (pattern_.result == Pattern::Result::kParts && call_.gives && call_.takes) keep_own_part(call_, rank_);
     switch (path) {
       case Path::kNothing:
@@ -41,10 +44,7 @@ class Exchange {
       case Path::kStaged:
         return take(0, largest_, &Exchange::staged);
       case Path::kDirect:
-        take(0, largest_, &Exchange::in_place);
-        session_.post(1);
-        if (gives_to_others_) session_.await_release(1);
-        return;
+        return run_direct();
       case Path::kChunked:
         return run_chunked();
     }
@@ -84,12 +84,16 @@ class Exchange {
   }
   const std::byte* in_chunk(int giver) const { return session_.board().chunk(giver, round_) + index() * piece(); }
 
-  void check_sizes() {
+  void check_sizes(Path path) {
     for (int giver = 0; giver < size_; ++giver) {
       if (giver == rank_ || (pattern_.only_root_gives && giver != root_)) continue;
       const std::size_t wanted = call_.output_part(giver).size();
       const std::size_t given = bytes_from(giver);
-      if (given != wanted) session_.fail_sizes(giver, given, wanted);
+      if (given == wanted) continue;
+      session_.fail_sizes(giver, given, wanted);
+      // The others may be reading this member's buffers, which its caller may free.
+      if (path == Path::kDirect) session_.leave_after(1);
+      session_.leave();
     }
   }
 
@@ -105,7 +109,7 @@ class Exchange {
       lists.sources[static_cast<std::size_t>(giver)] =
           giver == rank_ ? call_.input_part(rank_).data() + begin : (this->*source)(giver);
     void* destination = output.data() + begin;
-    kernels().get(call_.shape.dtype, call_.shape.op)({lists.sources.data(), givers}, {&destination, 1},
+    kernels().get(call_.shape.dtype, call_.shape.op)(session_.reduce_sources(givers, call_.shape.op), {&destination, 1},
                                                      std::min(limit, output.size() - begin) / call_.element_bytes);
   }
 
@@ -140,6 +144,17 @@ class Exchange {
     session_.post(round + 1);
   }
 
+  void run_direct() {
+    take(0, largest_, &Exchange::in_place);
+    // Nobody who gives leaves before this member posted: who is gone was killed, and its memory may be another's now.
+    for (int giver = 0; giver < size_ && takes_from_others_; ++giver)
+      if (giver != rank_ && (!pattern_.only_root_gives || giver == root_)) session_.check_living(giver);
+    session_.post(1);
+    if (!gives_to_others_) return;
+    if (pattern_.only_root_takes) return session_.await_release_by(1, root_);
+    session_.await_release(1);
+  }
+
   /// In rounds: a giver fills chunk k % kChunkBuffers and posts k + 1; who only takes posts k + 1 when it has emptied
   /// the chunks of round k. A chunk is filled again three rounds later, when nobody reads it any more: a member that
   /// gives and takes posts k + 1 after it took round k - 2, and fills round k + 1 after all posted k + 1; one that only
@@ -147,6 +162,9 @@ class Exchange {
   /// lines, which they do after their last copy.
   void run_chunked() {
     const std::size_t rounds = (largest_ + piece() - 1) / piece();
+    if (rounds >= std::size_t{1} << kStepBits)  // On all members alike, so the group stays in step.
+      throw UsageError(fmt::format("{}: {} bytes from private memory are too many for one call; use job memory",
+                                   name_of(call_.shape.kind), largest_));
     if (gives_to_others_) fill(0);
     for (round_ = 0; round_ < rounds; ++round_) {
       if (takes_from_others_) await_givers(round_ + 1);
@@ -188,7 +206,7 @@ void run_alone(const Call& call) {
   if (!is_reduction(call.shape.kind)) return keep_own_part(call, 0);
   const void* input = call.input_part(0).data();
   void* output = call.output_part(0).data();
-  kernels().get(call.shape.dtype, call.shape.op)({&input, 1}, {&output, 1}, call.what.count);
+  kernels().get(call.shape.dtype, call.shape.op)({&input, 1, &call.what.factor}, {&output, 1}, call.what.count);
 }
 
 void exchange(Session& session, const Call& call, Path path, const Arrival& arrival) {

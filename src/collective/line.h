@@ -40,7 +40,8 @@ struct PartEntry {
 };
 
 constexpr std::size_t kInlineBytes = 32;
-constexpr std::uint64_t kLines = 4;  ///< Slots of a member's ring.
+constexpr std::size_t kFactorWord = kInlineBytes / 8 - 1;  ///< Of `inline_data`: the factor, with kPremulSum.
+constexpr std::uint64_t kLines = 4;                        ///< Slots of a member's ring.
 
 /// One call of one member, written by that member alone: `head` first, `sequence` last.
 ///

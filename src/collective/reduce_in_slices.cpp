@@ -26,8 +26,9 @@ void reduce_direct(Session& session, const Call& call) {
     takers = 1;
     lists.destinations[0] = session.memory().at(session.output_offset(call.shape.root)) + slice.begin;
   }
-  kernel_of(call)({lists.sources.data(), session.size()}, {lists.destinations.data(), takers},
+  kernel_of(call)(session.reduce_sources(session.size(), call.shape.op), {lists.destinations.data(), takers},
                   slice.bytes / call.element_bytes);
+  for (int i = 0; i < session.size(); ++i) session.check_living(i);  // Its memory may be another's now.
   session.post(1);
   session.await_release(1);
 }
@@ -48,6 +49,7 @@ class ChunkedReduction {
         shared_result_(!call.takes || !call.pattern.only_root_takes),
         bytes_(call.part_bytes()),
         element_bytes_(call.element_bytes),
+        op_(call.shape.op),
         kernel_(kernel_of(call)),
         rounds_((bytes_ + kChunkBytes - 1) / kChunkBytes) {}
 
@@ -89,7 +91,7 @@ class ChunkedReduction {
     // Reduced in private memory first, because storing to lines that another core has read is slow.
     std::byte* result = output_ != nullptr ? output_ + begin : session_.scratch().chunk();
     void* destination = result;
-    kernel_({lists.sources.data(), session_.size()}, {&destination, 1}, own.bytes / element_bytes_);
+    kernel_(session_.reduce_sources(session_.size(), op_), {&destination, 1}, own.bytes / element_bytes_);
     if (shared_result_) stream_bytes(session_.board().chunk(session_.rank(), k) + own.begin, result, own.bytes);
     session_.post(reduced(k));
   }
@@ -108,6 +110,7 @@ class ChunkedReduction {
   bool shared_result_;  ///< Others take the slice that this member reduces.
   std::size_t bytes_;
   std::size_t element_bytes_;
+  ReduceOp op_;
   ReduceKernel kernel_;
   std::size_t rounds_;
 };

@@ -21,15 +21,11 @@ bool stages_first(const Pattern& pattern, int size, std::size_t bytes, bool in_j
   return bytes <= std::min(kStageBytes, kStagedReads / static_cast<std::size_t>(size));
 }
 
-bool fits_line(const Call& call, std::size_t bytes) {
-  return !call.what.uneven && bytes <= kInlineBytes;
-}
-
 Path select_path(const Call& call, int size, const Arrival& arrival) {
   if (call.pattern.result == Pattern::Result::kNothing || arrival.count == 0 || size < 2) return Path::kNothing;
   const std::size_t given = arrival.count * call.element_bytes;
   const std::size_t parts = call.pattern.part_per_taker ? static_cast<std::size_t>(size) : 1;
-  if (!arrival.uneven && given * parts <= kInlineBytes) return Path::kInline;
+  if (!arrival.uneven && given * parts <= line_room(call.shape.op)) return Path::kInline;
   if ((arrival.places & kStaged) != 0) return Path::kStaged;
   if ((arrival.places & kInJobMemory) != 0) return Path::kDirect;
   return Path::kChunked;

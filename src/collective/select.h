@@ -28,8 +28,10 @@ struct Arrival {
 /// `bytes`: of all that it gives.
 bool stages_first(const Pattern& pattern, int size, std::size_t bytes, bool in_job_memory);
 
-/// Whether a member's data travel in its line. `bytes`: of all that it gives; they are the same on all givers.
-bool fits_line(const Call& call, std::size_t bytes);
+/// Bytes that fit a line beside what the reduction needs there.
+constexpr std::size_t line_room(ReduceOp op) {
+  return op == ReduceOp::kPremulSum ? kFactorWord * 8 : kInlineBytes;
+}
 
 /// The path of a collective whose members' lines agree. Pure: all members come to the same answer.
 Path select_path(const Call& call, int size, const Arrival& arrival);

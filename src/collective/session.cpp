@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "collective/kernels.h"
@@ -51,6 +52,14 @@ Session::~Session() {
   leave_board(group_, joined_);
 }
 
+ReduceSources Session::reduce_sources(int count, ReduceOp op) {
+  if (op == ReduceOp::kPremulSum)
+    for (int i = 0; i < count; ++i)
+      scratch_.factors[static_cast<std::size_t>(i)] =
+          std::bit_cast<double>(line(i).inline_data[kFactorWord].load(std::memory_order_relaxed));
+  return {.arrays = scratch_.sources.data(), .count = count, .factors = scratch_.factors.data()};
+}
+
 WordSet Session::line_sequences() const {
   return {.base = reinterpret_cast<const std::byte*>(&board_.member(0).lines[sequence_ % kLines].sequence),
           .first = 0,
@@ -66,9 +75,10 @@ std::uint8_t Session::stage_data(const Call& call) {
   const std::uint8_t uneven = call.what.uneven ? kUneven : 0;
   if (!call.gives || call.pattern.result == Pattern::Result::kNothing) return uneven;
   if (!call.what.inputs.empty()) return uneven | stage_parts(call);
-  const std::size_t bytes = call.part_bytes() * (call.pattern.part_per_taker ? static_cast<std::size_t>(size()) : 1);
-  if (bytes == 0) return uneven | kInJobMemory | kStaged;  // Wherever the others' are.
-  if (fits_line(call, bytes)) return kPrivateMemory;
+  const std::size_t bytes = call.given_bytes(size());
+  const bool nobody_takes = call.shape.kind == CollectiveKind::kGather && call.takes;
+  if (bytes == 0 || nobody_takes) return uneven | kInJobMemory | kStaged;  // Wherever the others' are.
+  if (!call.what.uneven && bytes <= line_room(call.shape.op)) return kPrivateMemory;
   const bool result_is_reached =
       call.shape.kind != CollectiveKind::kReduce || !call.takes || memory().contains(call.what.output, bytes);
   const bool in_job = !call.overwrites_itself && result_is_reached && memory().contains(call.what.input, bytes);
@@ -93,7 +103,7 @@ std::uint8_t Session::stage_parts(const Call& call) {
   for (const ConstBytes& part : call.what.inputs) {
     *entry++ = {
         .bytes = part.size(), .offset = in_job && !part.empty() ? memory().offset_of(part.data()) : 0, .staged_at = at};
-    if (stages) stream_bytes(stage(rank()) + at, part.data(), part.size());
+    if (stages && !part.empty()) stream_bytes(stage(rank()) + at, part.data(), part.size());
     at += aligned(part.size());
   }
   return static_cast<std::uint8_t>(kListed | (in_job ? kInJobMemory : 0) | (stages ? kStaged : 0));
@@ -110,25 +120,36 @@ void Session::publish(const Call& call) {
     sites_[slot] = {call.site.file, call.site.line};
   }
   waiter_.note_cpu();
-  const std::size_t bytes = call.part_bytes() * (call.pattern.part_per_taker ? static_cast<std::size_t>(size()) : 1);
+  const std::size_t bytes = call.given_bytes(size());
   std::uint64_t words[kInlineBytes / 8] = {};
   std::size_t used_words = 0;
-  if (call.gives && call.what.input != nullptr && fits_line(call, bytes)) {
+  if (call.gives && call.what.input != nullptr && !call.what.uneven && bytes <= line_room(call.shape.op)) {
     std::memcpy(words, call.what.input, bytes);
     used_words = (bytes + 7) / 8;
   } else if (call.shape.kind == CollectiveKind::kReduce && call.takes && (place & kInJobMemory) != 0) {
     words[0] = memory().offset_of(call.what.output);
     used_words = 1;
   }
+  if (call.shape.op == ReduceOp::kPremulSum) {
+    words[kFactorWord] = std::bit_cast<std::uint64_t>(call.what.factor);
+    used_words = kFactorWord + 1;
+  }
   // From here on one store after the other: others spin on this cache line, and take it away in every pause.
   line.head.store(pack_head(call.shape, place, sequence_), std::memory_order_relaxed);
   line.count.store(call.shape.count, std::memory_order_release);
   for (std::size_t i = 0; i < used_words; ++i) line.inline_data[i].store(words[i], std::memory_order_relaxed);
-  if ((place & (kInJobMemory | kListed)) == kInJobMemory && call.what.input != nullptr)
+  if ((place & (kInJobMemory | kListed)) == kInJobMemory && memory().contains(call.what.input, bytes))
     line.offset.store(memory().offset_of(call.what.input), std::memory_order_relaxed);
   // Pairs with the acquire loads of the waiters, and with `parked`, see Waiter.
   line.sequence.store(sequence_, std::memory_order_seq_cst);
   waiter_.posted();
+}
+
+std::uint64_t Session::largest_but(int rank) const {
+  std::uint64_t largest = 0;
+  for (int i = 0; i < size(); ++i)
+    if (i != rank) largest = std::max(largest, line(i).count.load(std::memory_order_relaxed));
+  return largest;
 }
 
 Arrival Session::await_arrival() {
@@ -157,6 +178,7 @@ Arrival Session::await_arrival() {
   const bool uneven = (place_of(any) & kUneven) != 0;
   if (differences != 0 || (counts_differ != 0 && !uneven)) fail_mismatch();
   const CallShape shape = unpack(own_head, own_count);
+  if (uneven && shape.kind == CollectiveKind::kGather) largest = largest_but(static_cast<int>(shape.root));
   if (pattern_of(shape.kind).only_root_gives) {
     const Line& root = line(static_cast<int>(shape.root));
     common = root.head.load(std::memory_order_relaxed);
@@ -176,8 +198,8 @@ void Session::await(std::uint64_t step, int first, int last) {
   if (outcome != Waiter::Outcome::kArrived) fail(outcome, words, target);
 }
 
-void Session::await_release(std::uint64_t step) {
-  const WordSet words = progress_words(0, size());
+void Session::await_release(std::uint64_t step, int first, int last) {
+  const WordSet words = progress_words(first, last);
   const std::uint64_t target = sequence_ << kStepBits | step;
   const Waiter::Outcome outcome = waiter_.wait(words, target);
   if (outcome == Waiter::Outcome::kArrived) return;
@@ -210,8 +232,22 @@ void Session::fail_mismatch() {
   fail_with(FailureKind::kMismatch, Reporter(group_, board_, sequence_).mismatch(), {});
 }
 
+void Session::check_living(int rank) {
+  if (waiter_.is_lost(rank))
+    fail_with(FailureKind::kPeerLost, Reporter(group_, board_, sequence_).lost({rank}), {rank});
+}
+
 void Session::fail_sizes(int giver, std::size_t given, std::size_t wanted) {
-  fail_with(FailureKind::kMismatch, Reporter(group_, board_, sequence_).wrong_size(giver, given, wanted), {});
+  const std::string text = Reporter(group_, board_, sequence_).wrong_size(giver, given, wanted);
+  tell(FailureKind::kMismatch, text, {});
+  set_failure(FailureKind::kMismatch, text, {});
+}
+
+void Session::leave_after(std::uint64_t step) {
+  post(step);
+  waiter_.wait_for_living(progress_words(0, size()), sequence_ << kStepBits | step,
+                          JobDeadline::after(group_.memory->header(), kReleaseTime));
+  leave();
 }
 
 void Session::fail_poisoned() {
@@ -219,29 +255,35 @@ void Session::fail_poisoned() {
   // Written within microseconds, unless its writer was killed meanwhile.
   const Deadline deadline = Deadline::after(std::chrono::milliseconds(100));
   while (poison.state.load(std::memory_order_acquire) != Poison::kWritten && !deadline.passed()) cpu_relax();
-  if (poison.state.load(std::memory_order_acquire) != Poison::kWritten)
-    throw_failure(FailureKind::kPeerLost,
-                  fmt::format("group \"{}\": a member died while it reported a failure", group_.name), {});
-  throw_failure(poison.kind, poison.text, {poison.ranks, poison.ranks + poison.rank_count});
+  if (poison.state.load(std::memory_order_acquire) == Poison::kWritten)
+    set_failure(poison.kind, poison.text, {poison.ranks, poison.ranks + poison.rank_count});
+  else
+    set_failure(FailureKind::kPeerLost,
+                fmt::format("group \"{}\": a member died while it reported a failure", group_.name), {});
+  leave();
 }
 
 void Session::fail_with(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
-  Poison& poison = board_.header().poison;
-  std::uint32_t state = Poison::kNone;
-  if (poison.state.compare_exchange_strong(state, Poison::kWriting, std::memory_order_acq_rel)) {
-    poison.kind = kind;
-    poison.rank_count = static_cast<std::uint32_t>(std::min(ranks.size(), Poison::kMaxRanks));
-    std::copy_n(ranks.begin(), poison.rank_count, poison.ranks);
-    const std::size_t length = std::min(text.size(), sizeof poison.text - 1);
-    std::memcpy(poison.text, text.data(), length);
-    poison.text[length] = 0;
-    poison.state.store(Poison::kWritten, std::memory_order_seq_cst);
-    waiter_.ring_all();
-  }
-  throw_failure(kind, text, ranks);
+  tell(kind, text, ranks);
+  set_failure(kind, text, ranks);
+  leave();
 }
 
-void Session::throw_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
+void Session::tell(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
+  Poison& poison = board_.header().poison;
+  std::uint32_t state = Poison::kNone;
+  if (!poison.state.compare_exchange_strong(state, Poison::kWriting, std::memory_order_acq_rel)) return;
+  poison.kind = kind;
+  poison.rank_count = static_cast<std::uint32_t>(std::min(ranks.size(), Poison::kMaxRanks));
+  std::copy_n(ranks.begin(), poison.rank_count, poison.ranks);
+  const std::size_t length = std::min(text.size(), sizeof poison.text - 1);
+  std::memcpy(poison.text, text.data(), length);
+  poison.text[length] = 0;
+  poison.state.store(Poison::kWritten, std::memory_order_seq_cst);
+  waiter_.ring_all();
+}
+
+void Session::set_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
   switch (kind) {
     case FailureKind::kPeerLost:
       failure_ = std::make_exception_ptr(PeerLost(text, ranks));
@@ -253,7 +295,6 @@ void Session::throw_failure(FailureKind kind, const std::string& text, const std
       failure_ = std::make_exception_ptr(TimeoutError(text));
       break;
   }
-  std::rethrow_exception(failure_);
 }
 
 }  // namespace retinue

@@ -8,6 +8,7 @@
 
 #include "collective/board.h"
 #include "collective/call.h"
+#include "collective/kernels.h"
 #include "collective/rendezvous.h"
 #include "collective/select.h"
 #include "collective/waiter.h"
@@ -18,7 +19,9 @@ namespace retinue {
 /// Room for one pointer per member and for a chunk, so that no call allocates but the first that needs the chunk.
 struct PointerLists {
   explicit PointerLists(int size)
-      : sources(static_cast<std::size_t>(size)), destinations(static_cast<std::size_t>(size)) {}
+      : sources(static_cast<std::size_t>(size)),
+        destinations(static_cast<std::size_t>(size)),
+        factors(static_cast<std::size_t>(size)) {}
 
   std::byte* chunk() {
     if (chunk_.empty()) chunk_.resize(kChunkBytes);
@@ -27,6 +30,7 @@ struct PointerLists {
 
   std::vector<const void*> sources;
   std::vector<void*> destinations;
+  std::vector<double> factors;
 
  private:
   std::vector<std::byte> chunk_;
@@ -69,7 +73,8 @@ class Session {
   /// Waits until all members posted `step`, after which they touch no other's buffer. Fails only when no living member
   /// can touch this one's any more, because the caller may free it then; a member that is stopped for long is not
   /// waited for.
-  void await_release(std::uint64_t step);
+  void await_release(std::uint64_t step) { await_release(step, 0, size()); }
+  void await_release_by(std::uint64_t step, int rank) { await_release(step, rank, rank + 1); }
 
   int rank() const noexcept { return group_.rank; }
   int size() const noexcept { return board_.size(); }
@@ -81,17 +86,28 @@ class Session {
   /// Where the root's result of a reduce goes, in job memory; for calls whose data are there.
   std::uint64_t output_offset(int rank) const { return line(rank).inline_data[0].load(std::memory_order_relaxed); }
   PointerLists& scratch() { return scratch_; }
+  /// The first `count` arrays of scratch's `sources`, with the factors of their ranks.
+  ReduceSources reduce_sources(int count, ReduceOp op);
   void set_timeout(std::chrono::nanoseconds timeout) { waiter_.set_timeout(timeout); }
 
-  /// `giver` gives this member another number of bytes than it takes. Errors: CollectiveMismatch, here and on all.
-  [[noreturn]] void fail_sizes(int giver, std::size_t given, std::size_t wanted);
+  /// Fails if a member, whose data were read in place, is gone and they with it.
+  void check_living(int rank);
+
+  /// `giver` gives this member another number of bytes than it takes: the group is of no use any more, which leave()
+  /// throws here, and who doesn't wait for this member learns in the next call.
+  void fail_sizes(int giver, std::size_t given, std::size_t wanted);
+  /// Waits until no living member is before `step` of this call, then throws why the group failed.
+  [[noreturn]] void leave_after(std::uint64_t step);
+  [[noreturn]] void leave() { std::rethrow_exception(failure_); }
 
   /// Makes every later call fail, because one was begun and never finished.
   void abandon();
 
  private:
   void await(std::uint64_t step, int first, int last);
+  void await_release(std::uint64_t step, int first, int last);
   WordSet line_sequences() const;
+  std::uint64_t largest_but(int rank) const;
   WordSet progress_words(int first, int last) const;
   /// Copies the data into staging if they belong there; says where they are.
   std::uint8_t stage_data(const Call& call);
@@ -103,7 +119,8 @@ class Session {
   [[noreturn]] void fail_poisoned();
   /// Tells the others why, unless somebody has; then throws, now and in every later call.
   [[noreturn]] void fail_with(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
-  [[noreturn]] void throw_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
+  void tell(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
+  void set_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
 
   JobGroup group_;
   JoinedBoard joined_;

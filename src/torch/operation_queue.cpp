@@ -20,6 +20,21 @@ PendingCollective begin(Communicator& communicator, const QueuedCall& call) {
   return communicator.start(call.call, call.site);
 }
 
+/// Whether the communicator is of no use after this.
+bool ends_the_group(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerLost&) {
+    return true;
+  } catch (const CollectiveMismatch&) {
+    return true;
+  } catch (const TimeoutError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 void OperationQueue::close() {
@@ -58,7 +73,7 @@ void OperationQueue::give_back(const std::exception_ptr& error) {
   {
     const std::lock_guard lock(mutex_);
     taken_ = false;
-    if (error && !first_error_) first_error_ = error;
+    if (error && !first_error_ && ends_the_group(error)) first_error_ = error;
     others_wait = !operations_.empty();
   }
   if (others_wait) wake_.notify_one();

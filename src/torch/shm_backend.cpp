@@ -25,18 +25,17 @@ void check_elements(std::string_view call, const at::Tensor& whole, const at::Te
                               part.numel(), " are needed"));
 }
 
-/// The same reduction in the communicator's terms.
-void set_reduction(CollectiveCall& call, c10::ScalarType type, const c10d::ReduceOp& op) {
-  const ReduceKind kind = reduce_kind(name_of(call.kind), type, op);
-  call.dtype = kind.dtype;
-  call.op = kind.op;
-  call.count = call.count * kind.parts;
-}
-
 /// Parts of `tensor` by rows of its first dimension.
 std::vector<Bytes> rows_of(const TensorBuffer& buffer, const at::Tensor& tensor, at::IntArrayRef splits, int size) {
   constexpr std::string_view kCall = "all_to_all_single";
   if (tensor.dim() == 0) throw UsageError(c10::str(kCall, ": a tensor without dimensions has no rows to send"));
+  if (splits.empty()) {
+    if (tensor.size(0) % size != 0)
+      throw UsageError(
+          c10::str(kCall, ": a tensor of ", tensor.size(0), " rows is not of ", size, " equal parts; give its splits"));
+    const std::vector<std::int64_t> even(static_cast<std::size_t>(size), tensor.size(0) / size);
+    return rows_of(buffer, tensor, even, size);
+  }
   if (splits.size() != static_cast<std::size_t>(size))
     throw UsageError(c10::str(kCall, ": ", splits.size(), " splits for a group of ", size));
   std::int64_t rows = 0;
@@ -99,12 +98,13 @@ bool ShmBackend::is_root(std::string_view call, std::int64_t root) const {
 }
 
 ShmBackend::WorkPtr ShmBackend::submit(Request request, const CallMode& mode) {
-  sequence_.fetch_add(1, std::memory_order_relaxed);
+  check_call(request.call, rank_, size_);
+  const std::uint64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
   const QueuedCall call{
       .call = request.call,
       .site = mode.site,
       .timeout = mode.timeout == c10d::kUnsetTimeout ? timeout_.load(std::memory_order_relaxed) : mode.timeout};
-  if (mode.async_op) return start(std::move(request), call);
+  if (mode.async_op) return start(std::move(request), call, sequence);
   if (queue_)
     queue_->run(call);
   else
@@ -114,9 +114,8 @@ ShmBackend::WorkPtr ShmBackend::submit(Request request, const CallMode& mode) {
   return nullptr;
 }
 
-ShmBackend::WorkPtr ShmBackend::start(Request request, const QueuedCall& call) {
+ShmBackend::WorkPtr ShmBackend::start(Request request, const QueuedCall& call, std::uint64_t sequence) {
   std::vector<at::Tensor> tensors = request.tensors.vec();
-  const auto sequence = sequence_.load(std::memory_order_relaxed);
   auto work = c10::make_intrusive<ShmWork>(rank_, request.type, tensors, sequence);  // holds the tensors
   // Holds all memory of the operation as long as it goes on.
   const auto after = [request = std::make_shared<Request>(std::move(request)), tensors = std::move(tensors)] {
@@ -271,16 +270,14 @@ ShmBackend::WorkPtr ShmBackend::all_to_all_single(const at::Tensor& output, cons
                   .input = TensorBuffer("all_to_all_single", input, Access::kRead),
                   .output = TensorBuffer("all_to_all_single", output, Access::kWrite)};
   check_type("all_to_all_single", request.output.type(), request.input.type());
-  if (output_splits.empty() && input_splits.empty()) {
-    if (output.numel() != input.numel() || input.numel() % size_ != 0)
-      throw UsageError(c10::str("all_to_all_single: an input of ", input.numel(), " elements and an output of ",
-                                output.numel(), " are not of ", size_, " equal parts each; give the splits"));
+  request.output_rows = rows_of(request.output, output, output_splits, size_);
+  for (const Bytes& rows : rows_of(request.input, input, input_splits, size_)) request.input_rows.emplace_back(rows);
+  const bool is_even = output_splits.empty() && input_splits.empty() && request.input.bytes() == request.output.bytes();
+  if (is_even) {
     request.call = CollectiveCall::all_to_all(request.input.data(), request.output.data(),
                                               request.input.bytes() / static_cast<std::size_t>(size_));
     return submit(std::move(request), mode);
   }
-  request.output_rows = rows_of(request.output, output, output_splits, size_);
-  for (const Bytes& rows : rows_of(request.input, input, input_splits, size_)) request.input_rows.emplace_back(rows);
   request.call = CollectiveCall::all_to_all(request.input_rows, request.output_rows);
   return submit(std::move(request), mode);
 }

@@ -110,7 +110,7 @@ class ShmBackend final : public c10d::Backend {
 
   bool is_root(std::string_view call, std::int64_t root) const;
   WorkPtr submit(Request request, const CallMode& mode);
-  WorkPtr start(Request request, const QueuedCall& call);
+  WorkPtr start(Request request, const QueuedCall& call, std::uint64_t sequence);
   WorkPtr always_work(WorkPtr work, c10d::OpType type, at::TensorList outputs) const;
 
   std::shared_ptr<JobMemory> memory_;

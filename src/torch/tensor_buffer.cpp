@@ -43,18 +43,18 @@ bool is_one_run(at::TensorList tensors) {
   return true;
 }
 
-bool is_complex(c10::ScalarType type) {
-  return type == c10::kComplexFloat || type == c10::kComplexDouble;
-}
-
 Dtype dtype_of(std::string_view call, c10::ScalarType type) {
   switch (type) {
     case c10::kFloat:
-    case c10::kComplexFloat:
       return Dtype::kFloat32;
     case c10::kDouble:
-    case c10::kComplexDouble:
       return Dtype::kFloat64;
+    case c10::kComplexFloat:
+      return Dtype::kComplex64;
+    case c10::kComplexDouble:
+      return Dtype::kComplex128;
+    case c10::kBool:
+      return Dtype::kBool;
     case c10::kBFloat16:
       return Dtype::kBFloat16;
     case c10::kHalf:
@@ -67,7 +67,6 @@ Dtype dtype_of(std::string_view call, c10::ScalarType type) {
       return Dtype::kInt32;
     case c10::kLong:
       return Dtype::kInt64;
-    case c10::kBool:
     case c10::kByte:
       return Dtype::kUint8;
     case c10::kUInt16:
@@ -95,27 +94,36 @@ ReduceOp op_of(std::string_view call, c10d::ReduceOp::RedOpType op) {
     case c10d::ReduceOp::PRODUCT:
       return ReduceOp::kProduct;
     case c10d::ReduceOp::BAND:
-      throw UsageError(c10::str(call, ": the shm backend has no BAND reduction"));
+      return ReduceOp::kBitAnd;
     case c10d::ReduceOp::BOR:
-      throw UsageError(c10::str(call, ": the shm backend has no BOR reduction"));
+      return ReduceOp::kBitOr;
     case c10d::ReduceOp::BXOR:
-      throw UsageError(c10::str(call, ": the shm backend has no BXOR reduction"));
+      return ReduceOp::kBitXor;
+    case c10d::ReduceOp::PREMUL_SUM:
+      return ReduceOp::kPremulSum;
     default:
       throw UsageError(c10::str(call, ": the shm backend has no reduction number ", static_cast<int>(op)));
   }
 }
 
+/// What c10d's makePreMulSum() put into the reduction.
+double factor_of(std::string_view call, const c10d::ReduceOp& op) {
+  const auto* given = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  if (given == nullptr)
+    throw UsageError(c10::str(call, ": PREMUL_SUM without a factor; make it by c10d::makePreMulSum(factor)"));
+  return given->tensor_factor.defined() ? given->tensor_factor.item<double>() : given->double_factor;
+}
+
 }  // namespace
 
-ReduceKind reduce_kind(std::string_view call, c10::ScalarType type, c10d::ReduceOp::RedOpType op) {
-  ReduceKind kind{.dtype = dtype_of(call, type), .op = op_of(call, op), .parts = is_complex(type) ? 2u : 1u};
-  if (is_complex(type) && kind.op != ReduceOp::kSum && kind.op != ReduceOp::kAvg)
-    throw UsageError(c10::str(call, ": complex tensors can be summed and averaged only"));
-  if (type == c10::kBool) {
-    if (kind.op == ReduceOp::kAvg) throw UsageError(c10::str(call, ": Bool tensors have no average"));
-    if (kind.op == ReduceOp::kSum) kind.op = ReduceOp::kMax;  // 1 + 1 would be no Bool
-  }
-  return kind;
+void set_reduction(CollectiveCall& call, c10::ScalarType type, const c10d::ReduceOp& op) {
+  const std::string_view name = name_of(call.kind);
+  call.dtype = dtype_of(name, type);
+  call.op = op_of(name, op);
+  if (!is_defined(call.op, call.dtype))
+    throw UsageError(
+        c10::str(name, ": tensors of type ", c10::toString(type), " have no reduction ", name_of(call.op)));
+  if (call.op == ReduceOp::kPremulSum) call.factor = factor_of(name, op);
 }
 
 TensorBuffer::TensorBuffer(std::string_view call, at::TensorList tensors, Access access) {

@@ -12,15 +12,9 @@
 
 namespace retinue {
 
-/// What a reduction of a tensor means to the communicator.
-struct ReduceKind {
-  Dtype dtype;
-  ReduceOp op;
-  std::size_t parts;  ///< Communicator elements per tensor element: 2 for complex numbers.
-};
-
-/// Errors: UsageError that names the type or the operation.
-ReduceKind reduce_kind(std::string_view call, c10::ScalarType type, c10d::ReduceOp::RedOpType op);
+/// Gives `call` the type and the reduction in the communicator's terms. Errors: UsageError that names the type or the
+/// operation.
+void set_reduction(CollectiveCall& call, c10::ScalarType type, const c10d::ReduceOp& op);
 
 /// The communicator's view of a list of tensors: one run of memory.
 ///

@@ -74,8 +74,12 @@ T expected_element(const ExchangeCase& c, int size, int rank, std::size_t part, 
   const int last = c.kind == CollectiveKind::kScan ? rank + 1 : size;
   const std::size_t at = c.kind == CollectiveKind::kReduceScatter ? own * c.count + i : i;
   std::vector<T> by_rank;
-  for (int k = 0; k < last; ++k) by_rank.push_back(element<T>(c.seed, k, at));
-  return reference(c.op, by_rank);
+  std::vector<double> factors;
+  for (int k = 0; k < last; ++k) {
+    by_rank.push_back(element<T>(c.seed, k, at));
+    factors.push_back(factor_of_rank(k));
+  }
+  return reference(c.op, by_rank, factors);
 }
 
 template <typename T>
@@ -136,7 +140,8 @@ void check_exchange(Communicator& communicator, ExchangeCase c) {
     const T value = element<T>(c.seed, rank, i);
     std::memcpy(input + i * sizeof(T), &value, sizeof value);
   }
-  communicator.run(call_of<T>(c, gives || in_place ? input : nullptr, takes ? output : nullptr));
+  const CollectiveCall call = call_of<T>(c, gives || in_place ? input : nullptr, takes ? output : nullptr);
+  communicator.run(c.op == ReduceOp::kPremulSum ? call.premultiplied(factor_of_rank(rank)) : call);
   std::size_t wrong = 0;
   if (gives && !in_place) {
     for (std::size_t i = 0; i < given; ++i) {
@@ -149,7 +154,7 @@ void check_exchange(Communicator& communicator, ExchangeCase c) {
   for (std::size_t part = 0; part < output_parts(c.kind, size) && takes; ++part)
     for (std::size_t i = 0; i < c.count; ++i) {
       T result;
-      std::memcpy(&result, output + (part * c.count + i) * sizeof(T), sizeof result);
+      std::memcpy(static_cast<void*>(&result), output + (part * c.count + i) * sizeof(T), sizeof result);
       wrong += !same(result, expected_element<T>(c, static_cast<int>(size), rank, part, i));
     }
   EXPECT_EQ(wrong, 0u) << name_of(c.kind) << " of " << c.count << " x " << sizeof(T) << " bytes, places "

@@ -70,18 +70,21 @@ TEST_P(FewerRanks, ReduceEachTypeWithTheBitsOfTheSerialLoop) {
   run_ranks(GetParam(), [](const JobGroup& group) {
     Communicator communicator(group);
     std::uint64_t seed = 0;
-    for (const CollectiveKind kind : {CollectiveKind::kReduce, CollectiveKind::kReduceScatter, CollectiveKind::kScan})
-      for (const ReduceOp op : kOps)
-        for_each_type([&]<typename T>(T) {
-          ++seed;
-          for (const std::size_t count : {std::size_t{3}, std::size_t{700}})
-            check_exchange<T>(communicator, {.kind = kind,
-                                             .count = count,
-                                             .input_place = kPlaces[seed % std::size(kPlaces)],
-                                             .root = static_cast<int>(seed) % communicator.size(),
-                                             .op = op,
-                                             .seed = seed});
-        });
+    for (const CollectiveKind kind : kDataKinds) {
+      if (!reduces(kind)) continue;
+      for_each_pair([&]<typename T>(ReduceOp op) {
+        ++seed;
+        for (const std::size_t count : {1, 3, 700, seed % 4 == 0 && !is_sanitized() ? 20001 : 5})
+          check_exchange<T>(communicator, {.kind = kind,
+                                           .count = count,
+                                           .input_place = kPlaces[seed % std::size(kPlaces)],
+                                           .output_place = kPlaces[seed / 2 % std::size(kPlaces)],
+                                           .in_place = seed % 3 == 0,
+                                           .root = static_cast<int>(seed) % communicator.size(),
+                                           .op = op,
+                                           .seed = seed});
+      });
+    }
   });
 }
 
@@ -149,8 +152,21 @@ TEST(ExchangeUsage, RefusesWhatCannotBe) {
     EXPECT_THROW(communicator.scan(data, data + 1, 8, Dtype::kUint8, ReduceOp::kSum), UsageError);
     EXPECT_THROW(communicator.reduce(data, data + 1, 8, Dtype::kUint8, ReduceOp::kSum, own), UsageError);
     EXPECT_THROW(communicator.run(CollectiveCall{}), UsageError);
+    // What is given as data may be anything.
+    CollectiveCall call = CollectiveCall::all_reduce(data, 8, Dtype::kUint8, ReduceOp::kSum);
+    call.output = data + 8;
+    EXPECT_THROW(communicator.run(call), UsageError);
+    call = CollectiveCall::scan(data, data, 8, Dtype::kUint8, ReduceOp::kSum);
+    call.uneven = true;
+    EXPECT_THROW(communicator.run(call), UsageError);
+    EXPECT_THROW(communicator.run(CollectiveCall::scan(data, data, 8, Dtype::kInt8, ReduceOp::kSum).premultiplied(2)),
+                 UsageError);
+    EXPECT_THROW(communicator.run(CollectiveCall::scan(data, data, 1, Dtype::kComplex64, ReduceOp::kMin)), UsageError);
     const std::vector<ConstBytes> one_input{ConstBytes(data, 8)};
     EXPECT_THROW(communicator.run(CollectiveCall::scatter(one_input, Bytes(data + 16, 8), own)), UsageError);
+    call = CollectiveCall::all_to_all(data, data + 32, 8);
+    call.inputs = one_input;
+    EXPECT_THROW(communicator.run(call), UsageError);
     communicator.barrier();  // None of these was sent.
   });
 }

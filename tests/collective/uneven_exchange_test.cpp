@@ -211,23 +211,48 @@ TEST(UnevenExchangeOfTwo, KeepsTheListsOfACallThatIsPending) {
   });
 }
 
-TEST(UnevenExchangeOfThree, SaysWhoseSizesDontFit) {
-  run_ranks(3, [](const JobGroup& group) {
+void check_wrong_size(std::size_t size, Place place) {
+  run_ranks(3, [&](const JobGroup& group) {
     Communicator communicator(group);
-    const std::vector<std::byte> input(20);
-    std::vector<std::byte> output(60);
-    // Rank 2 expects 8 bytes of rank 0, which gives 7.
-    const std::size_t from_first = group.rank == 2 ? 8 : 7;
-    const std::vector<Bytes> outputs{Bytes(output).first(from_first), Bytes(output).subspan(20, 9),
-                                     Bytes(output).subspan(40, 9)};
+    const PlacedBuffer input(group, size, place);
+    const PlacedBuffer output(group, 3 * size + 1, place);
+    // Rank 2 expects one byte more of rank 0 than it gives.
+    const std::size_t from_first = group.rank == 2 ? size + 1 : size;
+    const std::vector<Bytes> outputs{Bytes(output.data(), from_first), Bytes(output.data() + size + 1, size),
+                                     Bytes(output.data() + 2 * size + 1, size)};
     try {
-      communicator.run(CollectiveCall::all_gather(ConstBytes(input).first(group.rank == 0 ? 7 : 9), outputs));
+      communicator.run(CollectiveCall::all_gather(ConstBytes(input.data(), size), outputs));
       for (;;) communicator.barrier();
     } catch (const CollectiveMismatch& error) {
       const std::string text = error.what();
-      EXPECT_NE(text.find("rank 2 takes 8 bytes from rank 0, which gives 7"), std::string::npos) << text;
+      const auto words =
+          "rank 2 takes " + std::to_string(size + 1) + " bytes from rank 0, which gives " + std::to_string(size);
+      EXPECT_NE(text.find(words), std::string::npos) << text;
       EXPECT_NE(text.find("uneven_exchange_test.cpp:"), std::string::npos) << text;
     }
+    EXPECT_THROW(communicator.barrier(), CollectiveMismatch);
+  });
+}
+
+TEST(UnevenExchangeOfThree, SaysWhoseSizesDontFit) {
+  check_wrong_size(7, Place::kPrivate);
+  check_wrong_size(30'000, Place::kJob);
+  check_wrong_size(300'000, Place::kPrivate);
+}
+
+TEST(UnevenExchangeOfThree, TakesPartsThatAreNothingAtAll) {
+  run_ranks(3, [](const JobGroup& group) {
+    Communicator communicator(group);
+    std::vector<std::byte> data(8, std::byte{5});
+    // Only rank 1 gives something, to rank 2.
+    std::vector<ConstBytes> inputs(3);
+    std::vector<Bytes> outputs(3);
+    if (group.rank == 1) inputs[2] = data;
+    std::vector<std::byte> taken(8);
+    if (group.rank == 2) outputs[1] = taken;
+    communicator.run(CollectiveCall::all_to_all(inputs, outputs));
+    EXPECT_EQ(taken == data, group.rank == 2);
+    communicator.run(CollectiveCall::all_to_all(std::vector<ConstBytes>(3), std::vector<Bytes>(3)));
   });
 }
 

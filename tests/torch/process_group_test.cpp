@@ -128,6 +128,30 @@ TEST(ProcessGroup, BoolAndComplexTensorsKeepTheirMeaning) {
     all_reduce(conjugated, group);
     EXPECT_TRUE(torch::equal(conjugated.resolve_conj(), torch::conj(number(0) + number(1)).resolve_conj()));
     EXPECT_THROW(all_reduce(sum, group, {.op = ReduceOp::MAX}), UsageError);
+    at::Tensor product = number(members.rank);
+    all_reduce(product, group, {.op = ReduceOp::PRODUCT});
+    EXPECT_TRUE(torch::equal(product, number(0) * number(1)));
+  });
+}
+
+TEST(ProcessGroup, ReducesBitsAndPremultipliedSums) {
+  run_ranks(3, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members);
+    const auto bits = [](int rank) { return torch::tensor({12 + rank, 10 << rank, 7}); };
+    at::Tensor both = bits(members.rank);
+    all_reduce(both, group, {.op = ReduceOp::BAND});
+    EXPECT_TRUE(torch::equal(both, bits(0).bitwise_and(bits(1)).bitwise_and(bits(2))));
+    at::Tensor any = bits(members.rank);
+    all_reduce(any, group, {.op = ReduceOp::BOR});
+    EXPECT_TRUE(torch::equal(any, bits(0).bitwise_or(bits(1)).bitwise_or(bits(2))));
+    at::Tensor odd = bits(members.rank);
+    all_reduce(odd, group, {.op = ReduceOp::BXOR});
+    EXPECT_TRUE(torch::equal(odd, bits(0).bitwise_xor(bits(1)).bitwise_xor(bits(2))));
+    EXPECT_THROW(all_reduce(torch::ones({2}), group, {.op = ReduceOp::BAND}), UsageError);
+    at::Tensor weighted = torch::arange(5, torch::kFloat);
+    all_reduce(weighted, group, {.op = c10d::makePreMulSum(0.5 * (members.rank + 1))});
+    EXPECT_TRUE(torch::equal(weighted, torch::arange(5, torch::kFloat) * 3));
+    EXPECT_THROW(all_reduce(bits(0), group, {.op = c10d::makePreMulSum(0.5)}), UsageError);
   });
 }
 
@@ -290,7 +314,7 @@ TEST(ProcessGroup, RefusesWhatItCannotDoRight) {
   EXPECT_THROW(all_reduce(at::Tensor(), alone), UsageError);
   EXPECT_THROW(all_reduce(good, ProcessGroup()), UsageError);
   EXPECT_THROW(all_reduce(good.to_sparse(), alone), UsageError);
-  EXPECT_THROW(all_reduce(good, alone, {.op = ReduceOp::BAND}), UsageError);
+  EXPECT_THROW(all_reduce(good, alone, {.op = ReduceOp::BOR}), UsageError);
   EXPECT_THROW(broadcast(good, alone, {.src = 1}), UsageError);
   EXPECT_THROW(all_gather({torch::ones({3})}, good, alone), UsageError);
   EXPECT_THROW(all_gather({torch::ones({2}, torch::kDouble)}, good, alone), UsageError);

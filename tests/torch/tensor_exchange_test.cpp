@@ -105,6 +105,9 @@ TEST(TensorExchange, MovesPartsOfSizesOfTheirOwn) {
     const at::Tensor whole = torch::zeros_like(torch::cat(outputs));
     all_to_all_single(whole, torch::cat(inputs), group, splits);
     EXPECT_TRUE(torch::equal(whole, torch::cat(outputs)));
+    const at::Tensor rows_of_one = torch::zeros({kRanks});
+    all_to_all_single(rows_of_one, torch::full({kRanks}, own + 1.0f), group, {.input_split_sizes = {1, 1, 1}});
+    EXPECT_TRUE(torch::equal(rows_of_one, torch::arange(1.0f, kRanks + 1.0f)));
     for (int from = 0; from < kRanks; ++from)
       EXPECT_TRUE(torch::equal(outputs[static_cast<std::size_t>(from)], part(from, own, {rows(from, own), 2})));
 
@@ -193,6 +196,9 @@ TEST(TensorExchange, RefusesWhatDoesNotFit) {
         UsageError);
     EXPECT_THROW(all_to_all_single(two.clone(), two, group, {.output_split_sizes = {1}, .input_split_sizes = {1, 1}}),
                  UsageError);
+    EXPECT_THROW(all_gather({two}, two, group, {.async_op = true}), UsageError);  // From the call, not from wait().
+    EXPECT_THROW(all_to_all_single(torch::ones({3, 2}), torch::ones({3, 2}), group), UsageError);  // No half rows.
+    EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::SUCCESS);
     barrier(group);  // None of these was sent.
     const ProcessGroup other = init_process_group(members, {.group_name = "other"});
     const auto gather_too_much = [&] {

@@ -51,12 +51,17 @@ struct CollectiveCall {
   Dtype dtype = Dtype::kUint8;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
+  double factor = 1;            ///< With kPremulSum: what this rank's elements are multiplied by.
   std::size_t count = 0;        ///< Of one part: elements for reductions, bytes otherwise.
   const void* input = nullptr;  ///< One part, or size() parts one behind the other. Null where `inputs` is given.
   void* output = nullptr;
   std::span<const ConstBytes> inputs = {};  ///< The parts for each rank, in rank order.
   std::span<const Bytes> outputs = {};      ///< Where the part of each rank goes, in rank order.
   bool uneven = false;
+
+  /// This reduction, with the rank's elements multiplied by `factor` before they are summed. Ranks may give different
+  /// factors.
+  CollectiveCall premultiplied(double factor) const;
 
   static CollectiveCall barrier();
   static CollectiveCall all_reduce(void* data, std::size_t count, Dtype dtype, ReduceOp op);
@@ -75,6 +80,9 @@ struct CollectiveCall {
   static CollectiveCall all_to_all(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs);
   static CollectiveCall scan(const void* input, void* output, std::size_t count, Dtype dtype, ReduceOp op);
 };
+
+/// What run() and start() do first. Errors: UsageError for what no group of `size` could do.
+void check_call(const CollectiveCall& call, int rank, int size);
 
 /// Makes the call of a group of one, which needs no communicator and no job. Errors: UsageError.
 void run_alone(const CollectiveCall& call);
