@@ -233,8 +233,16 @@ void Session::fail_mismatch() {
 }
 
 void Session::check_living(int rank) {
-  if (waiter_.is_lost(rank))
-    fail_with(FailureKind::kPeerLost, Reporter(group_, board_, sequence_).lost({rank}), {rank});
+  if (!waiter_.is_lost(rank)) return;
+  // Looked at after the member: who poisoned the group and then left must not be taken for the lost one.
+  if (board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone) {
+    set_failure_from_poison();
+  } else {
+    const std::string text = Reporter(group_, board_, sequence_).lost({rank});
+    tell(FailureKind::kPeerLost, text, {rank});
+    set_failure(FailureKind::kPeerLost, text, {rank});
+  }
+  leave_after(1);
 }
 
 void Session::fail_sizes(int giver, std::size_t given, std::size_t wanted) {
@@ -251,6 +259,11 @@ void Session::leave_after(std::uint64_t step) {
 }
 
 void Session::fail_poisoned() {
+  set_failure_from_poison();
+  leave();
+}
+
+void Session::set_failure_from_poison() {
   const Poison& poison = board_.header().poison;
   // Written within microseconds, unless its writer was killed meanwhile.
   const Deadline deadline = Deadline::after(std::chrono::milliseconds(100));
@@ -260,7 +273,6 @@ void Session::fail_poisoned() {
   else
     set_failure(FailureKind::kPeerLost,
                 fmt::format("group \"{}\": a member died while it reported a failure", group_.name), {});
-  leave();
 }
 
 void Session::fail_with(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {

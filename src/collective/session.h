@@ -90,7 +90,8 @@ class Session {
   ReduceSources reduce_sources(int count, ReduceOp op);
   void set_timeout(std::chrono::nanoseconds timeout) { waiter_.set_timeout(timeout); }
 
-  /// Fails if a member, whose data were read in place, is gone and they with it.
+  /// On the direct path, before step 1: fails if a member, whose data were read in place, is gone and they with it.
+  /// Like all who fail there, it doesn't leave while living members may touch its buffers.
   void check_living(int rank);
 
   /// `giver` gives this member another number of bytes than it takes: the group is of no use any more, which leave()
@@ -120,6 +121,7 @@ class Session {
   /// Tells the others why, unless somebody has; then throws, now and in every later call.
   [[noreturn]] void fail_with(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
   void tell(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
+  void set_failure_from_poison();
   void set_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
 
   JobGroup group_;
