@@ -11,6 +11,7 @@
 
 #include "launch/log_files.h"
 #include "launch/main_with_runtime.h"
+#include "retinue/collective/communicator.h"
 #include "retinue/launch/spawn.h"
 
 using retinue::Program;
@@ -45,8 +46,12 @@ class FullDisk : public testing::Test {
   std::string logs_ = disk + "/logs";
 };
 
-void write_too_much(RankContext&) {
-  for (int i = 0; i < 20'000; ++i) std::printf("line %d\n", i);
+/// Nobody fills the disk before all have a line on it.
+void write_too_much(RankContext& context) {
+  std::printf("line 0\n");
+  std::fflush(stdout);
+  retinue::Communicator(context.world()).barrier();
+  for (int i = 1; i < 20'000; ++i) std::printf("line %d\n", i);
 }
 
 TEST_F(FullDisk, RanksGoOnAndItIsSaid) {
