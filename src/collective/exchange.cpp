@@ -54,6 +54,8 @@ class Exchange {
   /// Where a giver's part for this member is, from the current round's first byte on.
   using Source = const std::byte* (Exchange::*)(int giver) const;
 
+  bool gives_to_me(int giver) const { return giver != rank_ && (!pattern_.only_root_gives || giver == root_); }
+
   std::size_t index() const { return pattern_.part_per_taker ? static_cast<std::size_t>(rank_) : 0; }
 
   const PartEntry* listed(int giver) const {
@@ -86,7 +88,7 @@ class Exchange {
 
   void check_sizes(Path path) {
     for (int giver = 0; giver < size_; ++giver) {
-      if (giver == rank_ || (pattern_.only_root_gives && giver != root_)) continue;
+      if (!gives_to_me(giver)) continue;
       const std::size_t wanted = call_.output_part(giver).size();
       const std::size_t given = bytes_from(giver);
       if (given == wanted) continue;
@@ -118,7 +120,7 @@ class Exchange {
     // Each member begins with its neighbour, so that not all read the same buffer at once.
     for (int step = 1; step < size_; ++step) {
       const int giver = (rank_ + step) % size_;
-      if (pattern_.only_root_gives && giver != root_) continue;
+      if (!gives_to_me(giver)) continue;
       const std::size_t bytes = bytes_from(giver);
       if (begin < bytes)
         copy_bytes(call_.output_part(giver).data() + begin, (this->*source)(giver), std::min(limit, bytes - begin));
@@ -148,7 +150,7 @@ class Exchange {
     take(0, largest_, &Exchange::in_place);
     // Nobody who gives leaves before this member posted: who is gone was killed, and its memory may be another's now.
     for (int giver = 0; giver < size_ && takes_from_others_; ++giver)
-      if (giver != rank_ && (!pattern_.only_root_gives || giver == root_)) session_.check_living(giver);
+      if (gives_to_me(giver)) session_.check_living(giver);
     session_.post(1);
     if (!gives_to_others_) return;
     if (pattern_.only_root_takes) return session_.await_release_by(1, root_);

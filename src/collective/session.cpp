@@ -246,17 +246,13 @@ void Session::check_living(int rank) {
   if (board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone) {
     set_failure_from_poison();
   } else {
-    const std::string text = Reporter(group_, board_, sequence_).lost({rank});
-    tell(FailureKind::kPeerLost, text, {rank});
-    set_failure(FailureKind::kPeerLost, text, {rank});
+    break_group(FailureKind::kPeerLost, Reporter(group_, board_, sequence_).lost({rank}), {rank});
   }
   leave_after(1);
 }
 
 void Session::fail_sizes(int giver, std::size_t given, std::size_t wanted) {
-  const std::string text = Reporter(group_, board_, sequence_).wrong_size(giver, given, wanted);
-  tell(FailureKind::kMismatch, text, {});
-  set_failure(FailureKind::kMismatch, text, {});
+  break_group(FailureKind::kMismatch, Reporter(group_, board_, sequence_).wrong_size(giver, given, wanted), {});
 }
 
 void Session::leave_after(std::uint64_t step) {
@@ -284,9 +280,13 @@ void Session::set_failure_from_poison() {
 }
 
 void Session::fail_with(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
+  break_group(kind, text, ranks);
+  leave();
+}
+
+void Session::break_group(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
   tell(kind, text, ranks);
   set_failure(kind, text, ranks);
-  leave();
 }
 
 void Session::tell(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {

@@ -118,8 +118,10 @@ class Session {
   [[noreturn]] void fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target);
   [[noreturn]] void fail_mismatch();
   [[noreturn]] void fail_poisoned();
-  /// Tells the others why, unless somebody has; then throws, now and in every later call.
+  /// break_group(), then throws.
   [[noreturn]] void fail_with(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
+  /// Makes this and every later call fail, here and, unless somebody has told them of a failure before, on the others.
+  void break_group(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
   void tell(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
   void set_failure_from_poison();
   void set_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
