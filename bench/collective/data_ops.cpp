@@ -14,6 +14,7 @@ using Side = DataOp::Side;
 constexpr Side kOneEverywhere = {DataOp::Blocks::kOne, DataOp::Blocks::kOne};
 constexpr Side kOneAtRoot = {DataOp::Blocks::kOne, DataOp::Blocks::kNone};
 constexpr Side kAllAtRoot = {DataOp::Blocks::kOnePerRank, DataOp::Blocks::kNone};
+constexpr Side kOneElsewhere = {DataOp::Blocks::kNone, DataOp::Blocks::kOne};
 constexpr Side kAllEverywhere = {DataOp::Blocks::kOnePerRank, DataOp::Blocks::kOnePerRank};
 
 Source from_all(int, int ranks, int) {
@@ -35,8 +36,28 @@ Source from_each_for_me(int rank, int, int block) {
 Source from_all_for_me(int rank, int ranks, int) {
   return {0, ranks - 1, rank};
 }
+Source from_the_one_before(int rank, int ranks, int) {
+  const int before = (rank + ranks - 1) % ranks;
+  return {before, before, 0};
+}
 Source from_those_before(int rank, int, int) {
   return {0, rank, 0};
+}
+
+void send_from_root(Communicator& group, const Buffers& b) {
+  if (group.rank() != 0) {
+    group.recv(b.output_of(1), 0);
+    return;
+  }
+  for (int rank = 1; rank < group.size(); ++rank)
+    group.send(
+        b.input_of(static_cast<std::size_t>(group.size())).subspan(static_cast<std::size_t>(rank) * b.count, b.count),
+        rank);
+}
+
+void send_around(Communicator& group, const Buffers& b) {
+  const int ranks = group.size();
+  group.sendrecv(b.input_of(1), (group.rank() + 1) % ranks, b.output_of(1), (group.rank() + ranks - 1) % ranks);
 }
 
 std::size_t blocks_at_root(const Communicator& group) {
@@ -113,6 +134,18 @@ constexpr DataOp kDataOps[] = {
      .source = from_those_before,
      .call = [](Communicator& group,
                 const Buffers& b) { group.scan(std::span<const float>(b.output_of(1)), b.output_of(1)); }},
+    {.name = "send",
+     .input = kAllAtRoot,
+     .output = kOneElsewhere,
+     .leaves_early = true,
+     .source = from_root_for_me,
+     .call = send_from_root},
+    {.name = "sendrecv",
+     .input = kOneEverywhere,
+     .output = kOneEverywhere,
+     .leaves_early = true,
+     .source = from_the_one_before,
+     .call = send_around},
 };
 
 std::size_t blocks_of(const Side& side, int rank, int ranks) {

@@ -98,6 +98,20 @@ static void all_to_all(const struct Buffers* b) {
   MPI_Alltoall(b->input, b->count, MPI_FLOAT, b->output, b->count, MPI_FLOAT, MPI_COMM_WORLD);
 }
 
+static void send_to_each(const struct Buffers* b) {
+  if (rank_ != kRoot) {
+    MPI_Recv(b->output, b->count, MPI_FLOAT, kRoot, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return;
+  }
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (rank != kRoot)
+      MPI_Send(b->input + (size_t)rank * (size_t)b->count, b->count, MPI_FLOAT, rank, 0, MPI_COMM_WORLD);
+}
+static void sendrecv(const struct Buffers* b) {
+  MPI_Sendrecv(b->input, b->count, MPI_FLOAT, (rank_ + 1) % ranks_, 0, b->output, b->count, MPI_FLOAT,
+               (rank_ + ranks_ - 1) % ranks_, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
 static struct Source from_all(int block) {
   (void)block;
   return (struct Source){0, ranks_ - 1, 0};
@@ -125,6 +139,11 @@ static struct Source own_of_each(int block) {
   return (struct Source){block, block, rank_};
 }
 
+static struct Source from_one_before(int block) {
+  (void)block;
+  return (struct Source){(rank_ + ranks_ - 1) % ranks_, (rank_ + ranks_ - 1) % ranks_, 0};
+}
+
 static const struct Op kOps[] = {
     {"barrier", barrier, from_all, kNone, kNone, kNone, kNone, 0, 0},
     {"all_reduce", all_reduce, from_all, kOne, kOne, kOne, kOne, 1, 0},
@@ -136,6 +155,8 @@ static const struct Op kOps[] = {
     {"scatter", scatter, own_of_root, kEach, kNone, kOne, kOne, 0, 1},
     {"reduce_scatter", reduce_scatter, own_of_all, kEach, kEach, kOne, kOne, 0, 0},
     {"all_to_all", all_to_all, own_of_each, kEach, kEach, kEach, kEach, 0, 0},
+    {"send", send_to_each, own_of_root, kEach, kNone, kNone, kOne, 0, 1},
+    {"sendrecv", sendrecv, from_one_before, kOne, kOne, kOne, kOne, 0, 1},
 };
 
 static int64_t now_ns(void) {

@@ -12,8 +12,13 @@ constexpr std::size_t kPage = 4096;
 
 constexpr std::size_t kMembersOffset = round_up(sizeof(BoardHeader), alignof(Member));
 
+std::size_t lanes_offset(int size) {
+  return kMembersOffset + static_cast<std::size_t>(size) * sizeof(Member);
+}
+
 std::size_t control_bytes(int size) {
-  return round_up(kMembersOffset + static_cast<std::size_t>(size) * sizeof(Member), kPage);
+  const auto lanes = static_cast<std::size_t>(size) * static_cast<std::size_t>(size);
+  return round_up(lanes_offset(size) + lanes * sizeof(std::atomic<std::uint64_t>), kPage);
 }
 
 }  // namespace
@@ -21,6 +26,7 @@ std::size_t control_bytes(int size) {
 Board::Board(std::byte* base, int size)
     : base_(base),
       members_(reinterpret_cast<Member*>(base + kMembersOffset)),
+      lanes_(reinterpret_cast<std::atomic<std::uint64_t>*>(base + lanes_offset(size))),
       data_(base + control_bytes(size)),
       size_(size) {}
 
@@ -45,16 +51,10 @@ std::optional<SeenCall> Board::read_line(int rank, std::uint64_t sequence) const
   call.sequence = sequence;
   // Acquire, so that the head is read after all that it stands for; pairs with the release in Session::publish.
   const std::uint64_t count = line.count.load(std::memory_order_acquire);
-  std::uint64_t words[std::size(decltype(line.site){})];
-  for (std::size_t i = 0; i < std::size(words); ++i) words[i] = line.site[i].load(std::memory_order_acquire);
+  call.site = read_site(line.site);
   const std::uint64_t head = line.head.load(std::memory_order_relaxed);
   if (!is_head_of(head, sequence)) return std::nullopt;
   call.shape = unpack(head, count);
-  char text[sizeof words];
-  std::memcpy(text, words, sizeof words);
-  std::memcpy(&call.line, text, sizeof call.line);
-  const char* path = text + sizeof call.line;
-  call.file.assign(path, strnlen(path, Line::kPathBytes));
   return call;
 }
 
@@ -68,14 +68,28 @@ SeenCall Board::newest_call(int rank) const {
   return newest;
 }
 
-void write_site(Line& line, const char* file, unsigned source_line) {
-  std::uint64_t words[8] = {};
-  char* text = reinterpret_cast<char*>(words);
-  std::memcpy(text, &source_line, sizeof source_line);
-  const std::size_t length = std::strlen(file);
-  const std::size_t kept = std::min(length, Line::kPathBytes);
-  std::memcpy(text + sizeof source_line, file + (length - kept), kept);
-  for (std::size_t i = 0; i < std::size(words); ++i) line.site[i].store(words[i], std::memory_order_relaxed);
+void SiteWriter::write_anew(SiteWords& words, const CallSite& site) {
+  std::uint64_t values[std::size(SiteWords{})] = {};
+  char* text = reinterpret_cast<char*>(values);
+  std::memcpy(text, &site.line, sizeof site.line);
+  const std::size_t length = std::strlen(site.file);
+  const std::size_t kept = std::min(length, kPathBytes);
+  std::memcpy(text + sizeof site.line, site.file + (length - kept), kept);
+  for (std::size_t i = 0; i < std::size(values); ++i) words[i].store(values[i], std::memory_order_relaxed);
+  file_ = site.file;
+  line_ = site.line;
+}
+
+SeenSite read_site(const SiteWords& site) {
+  std::uint64_t words[std::size(SiteWords{})];
+  for (std::size_t i = 0; i < std::size(words); ++i) words[i] = site[i].load(std::memory_order_acquire);
+  char text[sizeof words];
+  std::memcpy(text, words, sizeof words);
+  SeenSite seen;
+  std::memcpy(&seen.line, text, sizeof seen.line);
+  const char* path = text + sizeof seen.line;
+  seen.file.assign(path, strnlen(path, kPathBytes));
+  return seen;
 }
 
 }  // namespace retinue

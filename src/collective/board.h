@@ -23,14 +23,16 @@ struct alignas(128) Member {
 
   alignas(128) std::atomic<std::uint32_t> cpu;  ///< CPU on which the member was last seen, plus one.
   std::atomic<MemberState> state;
-  std::atomic<std::uint32_t> parked_for;  ///< Rank, plus one, whose next post must ring the bell; 0: not parked.
-  std::atomic<std::int32_t> pid;          ///< 0: never joined.
+  /// Rank, plus one, whose next post must ring the bell; 0: not parked; kAnybody.
+  std::atomic<std::uint32_t> parked_for;
+  std::atomic<std::int32_t> pid;  ///< 0: never joined.
   std::uint32_t process_slot;
 
   alignas(128) std::atomic<std::uint32_t> bell;  ///< Futex on which the member parks; anybody bumps it.
 };
 
 constexpr int kStepBits = 24;
+constexpr std::uint32_t kAnybody = 0xffffffffu;
 
 enum class FailureKind : std::uint32_t { kPeerLost = 1, kMismatch = 2, kTimeout = 3 };
 
@@ -65,8 +67,7 @@ constexpr std::size_t kChunkBuffers = 3;
 struct SeenCall {
   std::uint64_t sequence = 0;  ///< 0: none.
   CallShape shape;
-  unsigned line = 0;
-  std::string file;
+  SeenSite site;
 };
 
 /// A group's lines, staging buffers and state in job memory. A view: it owns nothing.
@@ -82,6 +83,12 @@ class Board {
   BoardHeader& header() const { return *reinterpret_cast<BoardHeader*>(base_); }
   Member& member(int rank) const { return members_[rank]; }
   int size() const { return size_; }
+
+  /// Offset in job memory of the lane from one member to another; 0 until its sender makes it.
+  std::atomic<std::uint64_t>& lane(int sender, int receiver) const {
+    return lanes_[static_cast<std::size_t>(receiver) * static_cast<std::size_t>(size_) +
+                  static_cast<std::size_t>(sender)];
+  }
 
   /// Where `rank` stages before it publishes `sequence`.
   std::byte* stage(int rank, std::uint64_t sequence) const { return member_data(rank) + (sequence & 1) * kStageBytes; }
@@ -102,11 +109,9 @@ class Board {
 
   std::byte* base_ = nullptr;
   Member* members_ = nullptr;
+  std::atomic<std::uint64_t>* lanes_ = nullptr;
   std::byte* data_ = nullptr;
   int size_ = 0;
 };
-
-/// Writes the place of a call into the second half of a line.
-void write_site(Line& line, const char* file, unsigned source_line);
 
 }  // namespace retinue

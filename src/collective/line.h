@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <string>
 
 #include "retinue/collective/call.h"
 #include "retinue/collective/types.h"
@@ -43,6 +43,31 @@ constexpr std::size_t kInlineBytes = 32;
 constexpr std::size_t kFactorWord = kInlineBytes / 8 - 1;  ///< Of `inline_data`: the factor, with kPremulSum.
 constexpr std::uint64_t kLines = 4;                        ///< Slots of a member's ring.
 
+/// Where a call was made: source line in the first four bytes, then the tail of the path, filled with zeros.
+using SiteWords = std::array<std::atomic<std::uint64_t>, 8>;
+constexpr std::size_t kPathBytes = sizeof(SiteWords) - sizeof(unsigned);
+
+struct SeenSite {
+  unsigned line = 0;
+  std::string file;
+};
+
+SeenSite read_site(const SiteWords& site);
+
+/// The only writer of a place for call sites; a call in a loop writes it once.
+class SiteWriter {
+ public:
+  void write(SiteWords& words, const CallSite& site) {
+    if (file_ != site.file || line_ != site.line) write_anew(words, site);
+  }
+
+ private:
+  void write_anew(SiteWords& words, const CallSite& site);
+
+  const char* file_ = nullptr;
+  unsigned line_ = 0;
+};
+
 /// One call of one member, written by that member alone: `head` first, `sequence` last.
 ///
 /// The slot of sequence s is written again for s + kLines. A member publishes s + kLines only after it finished
@@ -55,11 +80,7 @@ struct alignas(128) Line {
   std::atomic<std::uint64_t> count;
   std::atomic<std::uint64_t> offset;  ///< Of the input in job memory, with kInJobMemory.
   std::array<std::atomic<std::uint64_t>, kInlineBytes / 8> inline_data;
-  /// On a cache line of its own: nobody reads it before something went wrong. Source line in the first four bytes, then
-  /// the tail of the path, filled with zeros.
-  std::array<std::atomic<std::uint64_t>, 8> site;
-
-  static constexpr std::size_t kPathBytes = 60;
+  SiteWords site;  ///< On a cache line of its own: nobody reads it before something went wrong.
 };
 static_assert(sizeof(Line) == 128);
 

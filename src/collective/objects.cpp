@@ -79,4 +79,30 @@ ObjectBytes broadcast_object_bytes(Communicator& group, const ObjectsToGive& own
   return object;
 }
 
+void send_encoded(Communicator& group, const Encoded& encoded, int destination, int tag, CallSite site) {
+  const ConstBytes bytes = std::as_bytes(std::span(encoded.bytes));
+  ObjectBytes message(bytes.begin(), bytes.end());
+  message.push_back(std::byte{encoded.references.empty() ? std::uint8_t{0} : std::uint8_t{1}});
+  group.send(std::span(message), destination, tag, site);
+  // Until then this rank holds what the value refers to.
+  if (!encoded.references.empty()) group.recv(std::span<std::byte>(), destination, kReplyTag, site);
+}
+
+ReceivedObject recv_encoded(Communicator& group, int source, int tag, CallSite site) {
+  ReceivedObject object{.received = {}, .bytes = {}, .has_references = false};
+  object.received = group.recv_any_size(object.bytes, source, tag, site);
+  if (object.bytes.empty())
+    throw UsageError(
+        fmt::format("recv_object: rank {} sent an empty message (tag {}), which is no object: use "
+                    "send_object there, or recv here",
+                    object.received.source, object.received.tag));
+  object.has_references = object.bytes.back() != std::byte{0};
+  object.bytes.pop_back();
+  return object;
+}
+
+void reply_to(Communicator& group, const ReceivedObject& object, CallSite site) {
+  if (object.has_references) group.send(std::span<const std::byte>(), object.received.source, kReplyTag, site);
+}
+
 }  // namespace retinue::detail

@@ -29,7 +29,7 @@ std::uint64_t calls_until(std::uint64_t sequence) {
 
 std::string described_at(const SeenCall& call) {
   if (call.shape.kind == CollectiveKind::kOpen) return describe(call.shape);
-  return fmt::format("{} at {}:{}", describe(call.shape), call.file, call.line);
+  return fmt::format("{} at {}:{}", describe(call.shape), call.site.file, call.site.line);
 }
 
 std::string process_end(const ProcessSlot& slot) {
@@ -54,11 +54,12 @@ std::string describe(const CallShape& shape) {
 }
 
 std::string Reporter::own_call() const {
+  if (!own_wait_.empty()) return own_wait_;
   const auto call = board_.read_line(group_.rank, sequence_);
   if (!call || call->shape.kind == CollectiveKind::kOpen)
     return fmt::format("rank {} waits in the opening of the group", group_.rank);
   return fmt::format("rank {} waits in its {} call, {}, at {}:{}", group_.rank, ordinal(calls_until(sequence_)),
-                     describe(call->shape), call->file, call->line);
+                     describe(call->shape), call->site.file, call->site.line);
 }
 
 std::string Reporter::history_of(int rank) const {

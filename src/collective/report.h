@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/board.h"
@@ -16,6 +17,10 @@ class Reporter {
   /// `sequence`: this member's current call.
   Reporter(const JobGroup& group, const Board& board, std::uint64_t sequence)
       : group_(group), board_(board), sequence_(sequence) {}
+
+  /// `own_wait`: what this member waits for where that is no collective.
+  Reporter(const JobGroup& group, const Board& board, std::string own_wait)
+      : group_(group), board_(board), sequence_(~std::uint64_t{0}), own_wait_(std::move(own_wait)) {}
 
   std::string lost(const std::vector<int>& ranks) const;
   std::string timed_out(const std::vector<int>& late, std::chrono::nanoseconds timeout) const;
@@ -33,6 +38,7 @@ class Reporter {
   const JobGroup& group_;
   const Board& board_;
   std::uint64_t sequence_;
+  std::string own_wait_;
 };
 
 /// As "all_reduce(fp32, 1024, sum)".

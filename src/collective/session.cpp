@@ -7,17 +7,11 @@
 #include <cstring>
 
 #include "collective/kernels.h"
-#include "collective/report.h"
 #include "ipc/process_table.h"
-#include "os/cpu_relax.h"
-#include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
 namespace {
-
-/// A member posts at the end of its slice, which takes milliseconds; longer only if it is stopped.
-constexpr auto kReleaseTime = std::chrono::seconds(10);
 
 /// Of little data the stores wait for their lines side by side, and the reader finds them in a cache: half the time of
 /// streaming at 4 KiB. Beyond this it depends on what else the caches hold.
@@ -58,6 +52,17 @@ Session::Session(JobGroup group, std::chrono::nanoseconds timeout)
 
 Session::~Session() {
   leave_board(group_, joined_);
+}
+
+Lane& Session::make_lane(int receiver) {
+  JobMemory& memory = *group_.memory;
+  const BlockHandle block = memory.allocate(Lane::bytes_for(size()));
+  Lane& lane = *memory.at<Lane>(block.offset);
+  std::memset(static_cast<void*>(&lane), 0, sizeof lane);
+  // It lives as long as the board: its sender may end before the receiver has read all.
+  memory.hand_over(block, joined_.block);
+  board_.lane(rank(), receiver).store(block.offset, std::memory_order_release);
+  return lane;
 }
 
 ReduceSources Session::reduce_sources(int count, ReduceOp op) {
@@ -123,10 +128,7 @@ void Session::publish(const Call& call) {
   const std::size_t slot = sequence_ % kLines;
   Line& line = own_.lines[slot];
   const std::uint8_t place = stage_data(call);
-  if (sites_[slot].file != call.site.file || sites_[slot].line != call.site.line) {
-    write_site(line, call.site.file, call.site.line);
-    sites_[slot] = {call.site.file, call.site.line};
-  }
+  sites_[slot].write(line.site, call.site);
   waiter_.note_cpu();
   const std::size_t bytes = call.given_bytes(size());
   std::uint64_t words[kInlineBytes / 8] = {};
@@ -211,110 +213,8 @@ void Session::await_release(std::uint64_t step, int first, int last) {
   const std::uint64_t target = sequence_ << kStepBits | step;
   const Waiter::Outcome outcome = waiter_.wait(words, target);
   if (outcome == Waiter::Outcome::kArrived) return;
-  waiter_.wait_for_living(words, target, JobDeadline::after(group_.memory->header(), kReleaseTime));
+  wait_for_living(words, target);
   fail(outcome, words, target);
-}
-
-void Session::abandon() {
-  failure_ = std::make_exception_ptr(
-      UsageError(fmt::format("group \"{}\": an asynchronous collective was begun and never finished", group_.name)));
-}
-
-void Session::fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target) {
-  if (outcome == Waiter::Outcome::kPoisoned) fail_poisoned();
-  std::vector<int> late;
-  std::vector<int> lost;
-  for (int i = words.first; i < words.last; ++i) {
-    if (words.word(i).load(std::memory_order_acquire) >= target) continue;
-    late.push_back(i);
-    if (waiter_.is_lost(i)) lost.push_back(i);
-  }
-  // Looked at after the members: who poisoned the group and then left must not be taken for the lost one.
-  if (board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone) fail_poisoned();
-  const Reporter report(group_, board_, sequence_);
-  if (outcome == Waiter::Outcome::kLost) fail_with(FailureKind::kPeerLost, report.lost(lost), lost);
-  fail_with(FailureKind::kTimeout, report.timed_out(late, waiter_.timeout()), {});
-}
-
-void Session::fail_mismatch() {
-  fail_with(FailureKind::kMismatch, Reporter(group_, board_, sequence_).mismatch(), {});
-}
-
-void Session::check_living(int rank) {
-  if (!waiter_.is_lost(rank)) return;
-  // Looked at after the member: who poisoned the group and then left must not be taken for the lost one.
-  if (board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone) {
-    set_failure_from_poison();
-  } else {
-    break_group(FailureKind::kPeerLost, Reporter(group_, board_, sequence_).lost({rank}), {rank});
-  }
-  leave_after(1);
-}
-
-void Session::fail_sizes(int giver, std::size_t given, std::size_t wanted) {
-  break_group(FailureKind::kMismatch, Reporter(group_, board_, sequence_).wrong_size(giver, given, wanted), {});
-}
-
-void Session::leave_after(std::uint64_t step) {
-  post(step);
-  waiter_.wait_for_living(progress_words(0, size()), sequence_ << kStepBits | step,
-                          JobDeadline::after(group_.memory->header(), kReleaseTime));
-  leave();
-}
-
-void Session::fail_poisoned() {
-  set_failure_from_poison();
-  leave();
-}
-
-void Session::set_failure_from_poison() {
-  const Poison& poison = board_.header().poison;
-  // Written within microseconds, unless its writer was killed meanwhile.
-  const Deadline deadline = Deadline::after(std::chrono::milliseconds(100));
-  while (poison.state.load(std::memory_order_acquire) != Poison::kWritten && !deadline.passed()) cpu_relax();
-  if (poison.state.load(std::memory_order_acquire) == Poison::kWritten)
-    set_failure(poison.kind, poison.text, {poison.ranks, poison.ranks + poison.rank_count});
-  else
-    set_failure(FailureKind::kPeerLost,
-                fmt::format("group \"{}\": a member died while it reported a failure", group_.name), {});
-}
-
-void Session::fail_with(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
-  break_group(kind, text, ranks);
-  leave();
-}
-
-void Session::break_group(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
-  tell(kind, text, ranks);
-  set_failure(kind, text, ranks);
-}
-
-void Session::tell(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
-  Poison& poison = board_.header().poison;
-  std::uint32_t state = Poison::kNone;
-  if (!poison.state.compare_exchange_strong(state, Poison::kWriting, std::memory_order_acq_rel)) return;
-  poison.kind = kind;
-  poison.rank_count = static_cast<std::uint32_t>(std::min(ranks.size(), Poison::kMaxRanks));
-  std::copy_n(ranks.begin(), poison.rank_count, poison.ranks);
-  const std::size_t length = std::min(text.size(), sizeof poison.text - 1);
-  std::memcpy(poison.text, text.data(), length);
-  poison.text[length] = 0;
-  poison.state.store(Poison::kWritten, std::memory_order_seq_cst);
-  waiter_.ring_all();
-}
-
-void Session::set_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
-  switch (kind) {
-    case FailureKind::kPeerLost:
-      failure_ = std::make_exception_ptr(PeerLost(text, ranks));
-      break;
-    case FailureKind::kMismatch:
-      failure_ = std::make_exception_ptr(CollectiveMismatch(text));
-      break;
-    case FailureKind::kTimeout:
-      failure_ = std::make_exception_ptr(TimeoutError(text));
-      break;
-  }
 }
 
 }  // namespace retinue

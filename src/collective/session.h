@@ -9,12 +9,15 @@
 #include "collective/board.h"
 #include "collective/call.h"
 #include "collective/kernels.h"
+#include "collective/lane.h"
 #include "collective/rendezvous.h"
 #include "collective/select.h"
 #include "collective/waiter.h"
 #include "retinue/ipc/job_group.h"
 
 namespace retinue {
+
+class Reporter;
 
 /// Room for one pointer per member and for a chunk, so that no call allocates but the first that needs the chunk.
 struct PointerLists {
@@ -86,6 +89,13 @@ class Session {
   /// Where the root's result of a reduce goes, in job memory; for calls whose data are there.
   std::uint64_t output_offset(int rank) const { return line(rank).inline_data[0].load(std::memory_order_relaxed); }
   PointerLists& scratch() { return scratch_; }
+  Waiter& waiter() noexcept { return waiter_; }
+  const Waiter& waiter() const noexcept { return waiter_; }
+
+  /// Errors: those that broke the group.
+  void check_usable();
+  /// The lane from this member to another: empty, and not there yet. Errors: SharedMemoryExhausted.
+  Lane& make_lane(int receiver);
   /// The first `count` arrays of scratch's `sources`, with the factors of their ranks.
   ReduceSources reduce_sources(int count, ReduceOp op);
   void set_timeout(std::chrono::nanoseconds timeout) { waiter_.set_timeout(timeout); }
@@ -97,6 +107,14 @@ class Session {
   /// `giver` gives this member another number of bytes than it takes: the group is of no use any more, which leave()
   /// throws here, and who doesn't wait for this member learns in the next call.
   void fail_sizes(int giver, std::size_t given, std::size_t wanted);
+  /// A message can't be sent or received: the group is of no use any more, unless it was none before. Doesn't throw.
+  void fail_message(const std::string& text);
+  bool is_broken() const {
+    return failure_ != nullptr || board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone;
+  }
+  /// After a wait for a message that didn't end well. `wait`: as "waits to send 8 bytes to rank 1".
+  [[noreturn]] void fail_waiting(Waiter::Outcome outcome, const Awaited& awaited, const std::string& wait);
+  const std::exception_ptr& failure() const { return failure_; }
   /// Waits until no living member is before `step` of this call, then throws why the group failed.
   [[noreturn]] void leave_after(std::uint64_t step);
   [[noreturn]] void leave() { std::rethrow_exception(failure_); }
@@ -113,9 +131,11 @@ class Session {
   /// Copies the data into staging if they belong there; says where they are.
   std::uint8_t stage_data(const Call& call);
   std::uint8_t stage_parts(const Call& call);
-  void check_usable();
 
+  void wait_for_living(const WordSet& words, std::uint64_t target) const;
   [[noreturn]] void fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target);
+  [[noreturn]] void fail_late(Waiter::Outcome outcome, const std::vector<int>& late, const std::vector<int>& lost,
+                              const Reporter& report);
   [[noreturn]] void fail_mismatch();
   [[noreturn]] void fail_poisoned();
   /// break_group(), then throws.
@@ -133,11 +153,7 @@ class Session {
   Waiter waiter_;
   PointerLists scratch_;
   std::uint64_t sequence_ = 0;
-  /// What the site half of each own line holds, so that a call in a loop doesn't write it again.
-  struct WrittenSite {
-    const char* file = nullptr;
-    unsigned line = 0;
-  } sites_[kLines];
+  SiteWriter sites_[kLines];
   std::exception_ptr failure_;
 };
 

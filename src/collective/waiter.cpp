@@ -53,6 +53,26 @@ bool watch(std::atomic<std::uint32_t>& life, std::uint32_t& expected) {
   }
 }
 
+/// Words that must all reach a target; the late ones one after the other.
+class AwaitedWords final : public Awaited {
+ public:
+  AwaitedWords(const WordSet& words, std::uint64_t target, int late) : words_(words), target_(target), late_(late) {}
+
+  bool arrived() override {
+    if (late_ < words_.last && words_.word(late_).load(std::memory_order_seq_cst) < target_) return false;
+    return late_ == words_.last || words_.advance(target_, late_);
+  }
+  bool is_late(int rank) const override {
+    return rank >= late_ && rank < words_.last && words_.word(rank).load(std::memory_order_acquire) < target_;
+  }
+  std::uint32_t bell_ringer() const override { return static_cast<std::uint32_t>(late_) + 1; }
+
+ private:
+  WordSet words_;
+  std::uint64_t target_;
+  int late_;
+};
+
 }  // namespace
 
 Waiter::Waiter(const Board& board, const JobGroup& group, std::chrono::nanoseconds timeout)
@@ -75,13 +95,13 @@ void Waiter::count_cpus() {
 
 bool Waiter::spin(const WordSet& words, std::uint64_t target, std::chrono::nanoseconds budget) {
   int late = words.first;
-  if (advance(words, target, late)) return true;
+  if (words.advance(target, late)) return true;
   if (budget <= 0ns) return false;
   const auto end = Clock::now() + budget;
   do {
     for (int i = 0; i < 16; ++i) {
       cpu_relax();
-      if (advance(words, target, late)) return true;
+      if (words.advance(target, late)) return true;
     }
   } while (Clock::now() < end);
   return false;
@@ -98,17 +118,15 @@ bool Waiter::is_lost(int rank) const {
   return member.state.load(std::memory_order_acquire) == MemberState::kLeft || is_gone(memory_, member);
 }
 
-bool Waiter::find_reason_to_stop(const WordSet& words, std::uint64_t target, JobDeadline deadline,
-                                 Outcome& outcome) const {
+bool Waiter::find_reason_to_stop(Awaited& awaited, JobDeadline deadline, Outcome& outcome) const {
   if (header_.poison.state.load(std::memory_order_acquire) != Poison::kNone) {
     outcome = Outcome::kPoisoned;
     return true;
   }
-  for (int rank = words.first; rank < words.last; ++rank) {
-    const auto& word = words.word(rank);
-    // The word is read again after the death was seen: the member may have posted it as its last deed.
-    if (word.load(std::memory_order_acquire) >= target || !is_lost(rank)) continue;
-    if (word.load(std::memory_order_acquire) >= target) continue;
+  for (int rank = 0; rank < board_.size(); ++rank) {
+    if (!awaited.is_late(rank) || !is_lost(rank) || !awaited.is_in_vain_without(rank)) continue;
+    // Looked at again after the death was seen: the member may have posted it as its last deed.
+    if (awaited.arrived() || !awaited.is_in_vain_without(rank)) continue;
     outcome = Outcome::kLost;
     return true;
   }
@@ -116,13 +134,10 @@ bool Waiter::find_reason_to_stop(const WordSet& words, std::uint64_t target, Job
   return deadline.passed();
 }
 
-bool Waiter::shares_my_cpu(const WordSet& words, std::uint64_t target, int late) const {
+bool Waiter::shares_my_cpu(const Awaited& awaited) const {
   const auto here = static_cast<std::uint32_t>(sched_getcpu()) + 1;
-  for (int rank = late; rank < words.last; ++rank) {
-    if (words.word(rank).load(std::memory_order_relaxed) >= target) continue;
-    const Member& member = board_.member(rank);
-    if (member.cpu.load(std::memory_order_relaxed) == here) return true;
-  }
+  for (int rank = 0; rank < board_.size(); ++rank)
+    if (board_.member(rank).cpu.load(std::memory_order_relaxed) == here && awaited.is_late(rank)) return true;
   return false;
 }
 
@@ -132,53 +147,65 @@ void Waiter::yield_and_time() {
   if (Clock::now() - before > kLongYield) parked_waits_ = kParkedWaits;
 }
 
+bool Waiter::look(Awaited& awaited) {
+  if (background_ != nullptr) background_->arrived();
+  return awaited.arrived();
+}
+
 Waiter::Outcome Waiter::wait_long(const WordSet& words, std::uint64_t target, int late) {
+  AwaitedWords awaited(words, target, late);
+  return wait_long(awaited, JobDeadline::after(memory_.header(), timeout_));
+}
+
+Waiter::Outcome Waiter::wait_long(Awaited& awaited, JobDeadline deadline) {
   own_.state.store(MemberState::kWaiting, std::memory_order_relaxed);
   if (parked_waits_ > 0) --parked_waits_;
-  const Outcome outcome = wait_by_policy(words, target, late);
+  const Outcome outcome = wait_by_policy(awaited, deadline);
   own_.state.store(MemberState::kComputing, std::memory_order_relaxed);
   note_cpu();
   return outcome;
 }
 
-Waiter::Outcome Waiter::wait_by_policy(const WordSet& words, std::uint64_t target, int late) {
+Waiter::Outcome Waiter::wait_by_policy(Awaited& awaited, JobDeadline deadline) {
   const auto start = Clock::now();
-  const JobDeadline deadline = JobDeadline::after(memory_.header(), timeout_);
   Outcome outcome;
   for (;;) {
-    if (advance(words, target, late)) return Outcome::kArrived;
-    if (find_reason_to_stop(words, target, deadline, outcome)) {
+    if (look(awaited)) return Outcome::kArrived;
+    if (find_reason_to_stop(awaited, deadline, outcome)) {
       // What the lost member posted before its end counts; all others see the same words and go on likewise.
-      return advance(words, target, late) ? Outcome::kArrived : outcome;
+      return awaited.arrived() ? Outcome::kArrived : outcome;
     }
     const auto waited = Clock::now() - start;
-    const bool yields = crowded_ || shares_my_cpu(words, target, late);
+    const bool yields = crowded_ || shares_my_cpu(awaited);
     if (parked_waits_ > 0 || waited > (yields ? kYieldBudget : kSpinBudget)) {
-      park(words, target, late, deadline);
+      park(awaited, deadline);
     } else if (yields) {
       yield_and_time();
     } else {
-      for (int i = 0; i < kSpinsPerLook && !advance(words, target, late); ++i) cpu_relax();
-      if (late == words.last) return Outcome::kArrived;
+      for (int i = 0; i < kSpinsPerLook; ++i) {
+        if (awaited.arrived()) return Outcome::kArrived;
+        cpu_relax();
+      }
     }
   }
 }
 
-void Waiter::park(const WordSet& words, std::uint64_t target, int late, JobDeadline deadline) {
+void Waiter::park(Awaited& awaited, JobDeadline deadline) {
   const std::uint32_t bell = own_.bell.load(std::memory_order_seq_cst);
+  const std::uint32_t ringer = awaited.bell_ringer();
   own_.state.store(MemberState::kParked, std::memory_order_relaxed);
-  own_.parked_for.store(static_cast<std::uint32_t>(late) + 1, std::memory_order_seq_cst);
+  own_.parked_for.store(ringer, std::memory_order_seq_cst);
   header_.parked.fetch_add(1, std::memory_order_seq_cst);
-  bool sleeps = words.word(late).load(std::memory_order_seq_cst) < target;
+  bool sleeps = !look(awaited) && awaited.bell_ringer() == ringer;
   std::array<FutexWait, kMaxFutexWaits> waits;
   std::size_t count = 0;
   waits[count++] = {&own_.bell, bell};
-  for (int rank = late; sleeps && rank < words.last && count < waits.size(); ++rank) {
-    if (rank == rank_ || words.word(rank).load(std::memory_order_seq_cst) >= target) continue;
+  for (int rank = 0; sleeps && rank < board_.size() && count < waits.size(); ++rank) {
+    if (rank == rank_ || !awaited.is_late(rank)) continue;
     auto& life = processes_[static_cast<std::size_t>(rank)]->life.word();
     std::uint32_t expected = 0;
     if (watch(life, expected)) waits[count++] = {&life, expected};
-    if ((expected & LifeLock::kOwnerDied) != 0) sleeps = false;
+    if ((expected & LifeLock::kOwnerDied) != 0) sleeps = !awaited.is_in_vain_without(rank);
   }
   if (sleeps) futex_wait_any({waits.data(), count}, deadline.left(kLookUp));
   header_.parked.fetch_sub(1, std::memory_order_seq_cst);
@@ -197,8 +224,13 @@ void Waiter::ring(Member& member) {
 void Waiter::ring_parked() {
   for (int rank = 0; rank < board_.size(); ++rank) {
     Member& member = board_.member(rank);
-    if (member.parked_for.load(std::memory_order_seq_cst) == static_cast<std::uint32_t>(rank_) + 1) ring(member);
+    const std::uint32_t ringer = member.parked_for.load(std::memory_order_seq_cst);
+    if (ringer == static_cast<std::uint32_t>(rank_) + 1 || ringer == kAnybody) ring(member);
   }
+}
+
+void Waiter::ring_if_parked(Member& member) {
+  if (member.parked_for.load(std::memory_order_seq_cst) != 0) ring(member);
 }
 
 void Waiter::ring_all() {

@@ -22,13 +22,37 @@ struct WordSet {
   const std::atomic<std::uint64_t>& word(int rank) const {
     return *reinterpret_cast<const std::atomic<std::uint64_t>*>(base + static_cast<std::size_t>(rank) * sizeof(Member));
   }
+
+  /// Moves `late` to the first rank whose word is below `target`; true if there is none.
+  bool advance(std::uint64_t target, int& late) const {
+    while (word(late).load(std::memory_order_acquire) >= target)
+      if (++late == last) return true;
+    return false;
+  }
+};
+
+/// What a member waits for, where that is more than words.
+class Awaited {
+ public:
+  /// Whether it has come; may do what it takes.
+  virtual bool arrived() = 0;
+  /// Whether it depends on this member.
+  virtual bool is_late(int rank) const = 0;
+  /// Whether it cannot come any more, because this member is lost.
+  virtual bool is_in_vain_without(int rank) const { return is_late(rank); }
+  /// For Member::parked_for: who must ring. Where that changes, who is about to park looks again.
+  virtual std::uint32_t bell_ringer() const { return kAnybody; }
+
+ protected:
+  ~Awaited() = default;
 };
 
 /// How a member waits for others: spin while the late ones run elsewhere, yield when they would run on this CPU, park
 /// when it takes long or when an unrelated program shares the CPU.
 ///
 /// Lost wake-ups: a post is {store the word; load `parked`}, parking is {increment `parked`; load the words again}, all
-/// four sequentially consistent. So either the poster sees who parks, or who parks sees the word.
+/// four sequentially consistent, whatever `Awaited` looks at. So either the poster sees who parks, or who parks sees
+/// the word.
 ///
 /// Threads: one at a time.
 class Waiter {
@@ -41,11 +65,23 @@ class Waiter {
   Outcome wait(const WordSet& words, std::uint64_t target) {
     int late = words.first;
     for (int spins = 0; spins <= eager_spins_; ++spins) {
-      if (advance(words, target, late)) return Outcome::kArrived;
+      if (words.advance(target, late)) return Outcome::kArrived;
       cpu_relax();
     }
     return wait_long(words, target, late);
   }
+
+  /// Blocking: the same for what `awaited` says.
+  Outcome wait(Awaited& awaited, JobDeadline deadline) {
+    for (int spins = 0; spins <= eager_spins_; ++spins) {
+      if (awaited.arrived()) return Outcome::kArrived;
+      cpu_relax();
+    }
+    return wait_long(awaited, deadline);
+  }
+
+  /// What is to be done now and then while this member waits for something else; may be null.
+  void set_background(Awaited* background) { background_ = background; }
 
   /// Blocking: until every word whose member is not lost reached `target`, poison or not.
   void wait_for_living(const WordSet& words, std::uint64_t target, JobDeadline deadline) const;
@@ -56,6 +92,10 @@ class Waiter {
   /// To be called after a word was stored with memory_order_seq_cst: wakes those who parked for this member.
   void posted() {
     if (header_.parked.load(std::memory_order_seq_cst) != 0) ring_parked();
+  }
+  /// The same after a word was stored for one member alone.
+  void posted_to(int rank) {
+    if (header_.parked.load(std::memory_order_seq_cst) != 0) ring_if_parked(board_.member(rank));
   }
   /// Wakes all members, for news that concern everybody.
   void ring_all();
@@ -71,20 +111,16 @@ class Waiter {
   std::chrono::nanoseconds timeout() const { return timeout_; }
 
  private:
-  /// Moves `late` to the first rank whose word is below `target`; true if there is none.
-  static bool advance(const WordSet& words, std::uint64_t target, int& late) {
-    while (words.word(late).load(std::memory_order_acquire) >= target)
-      if (++late == words.last) return true;
-    return false;
-  }
-
   Outcome wait_long(const WordSet& words, std::uint64_t target, int late);
-  Outcome wait_by_policy(const WordSet& words, std::uint64_t target, int late);
-  bool find_reason_to_stop(const WordSet& words, std::uint64_t target, JobDeadline deadline, Outcome& outcome) const;
-  bool shares_my_cpu(const WordSet& words, std::uint64_t target, int late) const;
+  Outcome wait_long(Awaited& awaited, JobDeadline deadline);
+  Outcome wait_by_policy(Awaited& awaited, JobDeadline deadline);
+  bool look(Awaited& awaited);
+  bool find_reason_to_stop(Awaited& awaited, JobDeadline deadline, Outcome& outcome) const;
+  bool shares_my_cpu(const Awaited& awaited) const;
   void yield_and_time();
-  void park(const WordSet& words, std::uint64_t target, int late, JobDeadline deadline);
+  void park(Awaited& awaited, JobDeadline deadline);
   void ring_parked();
+  static void ring_if_parked(Member& member);
   static void ring(Member& member);
 
   Board board_;
@@ -94,9 +130,10 @@ class Waiter {
   std::vector<ProcessSlot*> processes_;
   const JobMemory& memory_;
   std::chrono::nanoseconds timeout_;
-  int eager_spins_ = 0;    ///< Spins before anything else is considered: none when ranks outnumber CPUs.
-  bool crowded_ = false;   ///< More ranks than CPUs that they may use.
-  int parked_waits_ = 0;   ///< Waits left that park at once, because a yield took a whole time slice.
+  int eager_spins_ = 0;   ///< Spins before anything else is considered: none when ranks outnumber CPUs.
+  bool crowded_ = false;  ///< More ranks than CPUs that they may use.
+  int parked_waits_ = 0;  ///< Waits left that park at once, because a yield took a whole time slice.
+  Awaited* background_ = nullptr;
   std::uint32_t cpu_ = 0;  ///< As last published, plus one.
 };
 

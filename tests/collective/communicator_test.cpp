@@ -146,6 +146,18 @@ TEST(PendingCollective, LeftUnfinishedMakesTheNextCallFail) {
     { const PendingCollective pending = communicator.start(CollectiveCall::barrier()); }
     EXPECT_THROW(communicator.barrier(), UsageError);
   });
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    Communicator other(group);
+    if (group.rank == 0) {
+      { const PendingCollective pending = communicator.start(CollectiveCall::barrier()); }
+      other.barrier();
+      EXPECT_THROW(communicator.barrier(), UsageError);
+    } else {
+      other.barrier();
+      EXPECT_THROW(communicator.barrier(), CollectiveMismatch);
+    }
+  });
 }
 
 }  // namespace

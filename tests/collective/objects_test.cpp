@@ -108,5 +108,55 @@ TEST(Objects, ThatCannotBeArchivedAreAnErrorOnAllRanksAndTheGroupGoesOn) {
   });
 }
 
+TEST(Objects, TravelFromOneRankToAnother) {
+  run_ranks(3, [](const JobGroup& group) {
+    JobMemory::set_current(group.memory);
+    Communicator communicator(group);
+    if (group.rank != 0) {
+      send_object(communicator, words_of(group.rank), 0, group.rank);
+      {
+        SharedBlock block = SharedBlock::allocate(group.memory, 100);
+        block.data()[0] = static_cast<std::byte>(group.rank);
+        send_object(communicator, block, 0, 7);
+      }  // And lets go of it.
+      communicator.barrier();
+      return;
+    }
+    for (int i = 0; i < 2; ++i) {
+      Words words;
+      const Received received = recv_object(communicator, words, 2 - i, kAnyTag);
+      EXPECT_EQ(received.tag, 2 - i);
+      EXPECT_EQ(words, words_of(2 - i));
+    }
+    std::map<int, SharedBlock> blocks;
+    for (int i = 0; i < 2; ++i) {
+      SharedBlock block;
+      const Received received = recv_object(communicator, block, kAnySource, 7);
+      blocks[received.source] = block;
+    }
+    communicator.barrier();
+    for (const auto& [rank, block] : blocks) EXPECT_EQ(block.data()[0], static_cast<std::byte>(rank));
+    EXPECT_EQ(blocks.size(), 2u);
+  });
+}
+
+TEST(Objects, ThatAreNoneAreErrorsOfTheReceiver) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    if (group.rank == 0) {
+      communicator.send(std::span<const int>(), 1);
+      send_object(communicator, 5, 1);
+      send_object(communicator, 6, 1);
+    } else {
+      Words words;
+      EXPECT_THROW(recv_object(communicator, words, 0), UsageError);
+      EXPECT_ANY_THROW(recv_object(communicator, words, 0));
+      int value = 0;
+      recv_object(communicator, value, 0);
+      EXPECT_EQ(value, 6);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace retinue::test

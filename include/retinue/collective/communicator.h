@@ -5,9 +5,12 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "retinue/base/error.h"
 #include "retinue/collective/call.h"
+#include "retinue/collective/message.h"
+#include "retinue/collective/request.h"
 #include "retinue/collective/types.h"
 #include "retinue/ipc/job_group.h"
 
@@ -31,9 +34,12 @@ struct CommunicatorOptions {
 /// that a rank does not use (the output of reduce and gather and the input of scatter, where it is not the root) may be
 /// null.
 ///
-/// Blocking: every call returns when all members have made it, the result is in the caller's buffer, and the buffers
-/// may be changed.
-/// Threads: one call at a time; calls from several threads are serialised by the caller.
+/// Messages between two ranks come in the order in which they were begun, for receives that take them. Where several
+/// ranks could give, `source` may be kAnySource, and `tag` kAnyTag; otherwise tags are not negative. A message may be
+/// shorter than the buffer; a longer one is a CollectiveMismatch.
+///
+/// Blocking: every collective returns when all members have made it, the result is in the caller's buffer, and the
+/// buffers may be changed. Threads: one call at a time; calls from several threads are serialised by the caller.
 /// Errors: PeerLost, CollectiveMismatch, TimeoutError, UsageError.
 /// After an error: all but UsageError poison the group; later calls throw the same.
 /// Cost: docs/reference/algorithms.md. Inputs in job memory are read where they are; others are copied once more,
@@ -55,6 +61,36 @@ class Communicator {
   void run(const CollectiveCall& call, CallSite site = {});
   /// Begins it and doesn't wait: see retinue/collective/pending.h.
   PendingCollective start(const CollectiveCall& call, CallSite site = {});
+
+  /// Blocking: until the data may be changed, which for much data is when the receiver takes them.
+  /// Cost: of up to 16 KiB two copies through memory that stays in the cache, and no wait. More from job memory: one
+  /// copy, by the receiver; from private memory two, in pieces.
+  template <typename T>
+  void send(std::span<T> data, int destination, int tag = 0, CallSite site = {}) {
+    send_bytes(detail::message_of(data), destination, tag, site);
+  }
+  template <typename T>
+  Received recv(std::span<T> buffer, int source, int tag = 0, CallSite site = {}) {
+    return recv_bytes(detail::buffer_of(buffer), source, tag, site);
+  }
+  /// Receives a message of any size, which `data` becomes.
+  Received recv_any_size(std::vector<std::byte>& data, int source, int tag = 0, CallSite site = {});
+  /// Both at once, so that two ranks may do so with each other. isend() and irecv() begin it and don't wait.
+  template <typename T, typename U>
+  Received sendrecv(std::span<T> data, int destination, std::span<U> buffer, int source, int tag = 0,
+                    CallSite site = {}) {
+    return sendrecv_bytes(detail::message_of(data), destination, detail::buffer_of(buffer), source, tag, site);
+  }
+  template <typename T>
+  Request isend(std::span<T> data, int destination, int tag = 0, CallSite site = {}) {
+    return begin(P2POp::isend(detail::message_of(data), destination, tag), site);
+  }
+  template <typename T>
+  Request irecv(std::span<T> buffer, int source, int tag = 0, CallSite site = {}) {
+    return begin(P2POp::irecv(detail::buffer_of(buffer), source, tag), site);
+  }
+  /// Begins all of them, or, with a UsageError, none.
+  std::vector<Request> batch_isend_irecv(std::span<const P2POp> messages, CallSite site = {});
 
   void barrier(CallSite site = {}) { run(CollectiveCall::barrier(), site); }
 
@@ -150,6 +186,10 @@ class Communicator {
   friend class PendingCollective;
   class Impl;
 
+  void send_bytes(ConstBytes data, int destination, int tag, CallSite site);
+  Received recv_bytes(Bytes buffer, int source, int tag, CallSite site);
+  Received sendrecv_bytes(ConstBytes data, int destination, Bytes buffer, int source, int tag, CallSite site);
+  Request begin(const P2POp& message, CallSite site);
   std::size_t parts() const noexcept { return static_cast<std::size_t>(size()); }
   /// Errors: UsageError unless a buffer holds as many elements as it must.
   static void check_size(std::string_view call, std::size_t elements, std::size_t wanted);

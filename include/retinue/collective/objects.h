@@ -13,7 +13,7 @@
 /// Collectives of any value that can be an argument of `spawn`: what cereal serialises, tensors, modules, queues,
 /// locks. What lies in job memory arrives as the same memory.
 ///
-/// Blocking, threads: as Communicator's calls, of which each of these is two or three.
+/// Blocking, threads: as Communicator's calls, of which each of these is one to three.
 /// Errors: as theirs; what archiving a value throws, on its own rank, and UsageError, on the others.
 /// After an error: the group can be used on if only a value could not be archived, or read.
 namespace retinue {
@@ -58,6 +58,10 @@ class ObjectReader {
   /// Lets the givers go on, then throws what went wrong.
   void finish(Communicator& group, bool has_references, CallSite site) {
     if (has_references) group.barrier(site);
+    check();
+  }
+  /// Throws what went wrong.
+  void check() const {
     if (error_) std::rethrow_exception(error_);
   }
 
@@ -82,6 +86,16 @@ ObjectBytes scatter_object_bytes(Communicator& group, const ObjectsToGive& own, 
                                  CallSite site);
 ObjectBytes broadcast_object_bytes(Communicator& group, const ObjectsToGive& own, const ObjectNotice& notice, int root,
                                    CallSite site);
+
+void send_encoded(Communicator& group, const Encoded& encoded, int destination, int tag, CallSite site);
+struct ReceivedObject {
+  Received received;
+  ObjectBytes bytes;
+  bool has_references;
+};
+ReceivedObject recv_encoded(Communicator& group, int source, int tag, CallSite site);
+/// Lets the sender go on.
+void reply_to(Communicator& group, const ReceivedObject& object, CallSite site);
 
 template <class T>
 std::vector<T> gather_objects(std::string_view call, Communicator& group, const T& value, int root, CallSite site) {
@@ -143,6 +157,24 @@ T scatter_object(Communicator& group, const std::vector<T>& values, int root, Ca
   reader.read(bytes, value);
   reader.finish(group, notice.has_references != 0, site);
   return value;
+}
+
+/// Sends a value to one rank, which takes it by recv_object().
+/// Blocking: as Communicator::send(); a value that refers to job memory, until it is received.
+template <class T>
+void send_object(Communicator& group, const T& value, int destination, int tag = 0, CallSite site = {}) {
+  detail::send_encoded(group, detail::encode_value(value), destination, tag, site);
+}
+
+/// Makes `value` what send_object() sent. `source` and `tag`: as Communicator::recv().
+template <class T>
+Received recv_object(Communicator& group, T& value, int source, int tag = 0, CallSite site = {}) {
+  const detail::ReceivedObject object = detail::recv_encoded(group, source, tag, site);
+  detail::ObjectReader reader;
+  reader.read(object.bytes, value);
+  detail::reply_to(group, object, site);
+  reader.check();
+  return object.received;
 }
 
 }  // namespace retinue

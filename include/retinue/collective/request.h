@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "retinue/collective/message.h"
+
+namespace retinue {
+
+class Operation;
+
+/// A message that was begun and may not have ended yet. It goes on while this member waits in, or asks, any call or
+/// request of its communicator; there is no helper thread.
+///
+/// Its buffer and the communicator must stay in place, and nobody may read what it writes or write what it reads, until
+/// it is done. Dropping the last copy of a receive to which no message has come forgets it; dropping any other that
+/// isn't done breaks the group, and the others get CollectiveMismatch. Copies are the same request. Threads: as the
+/// communicator, one at a time.
+class [[nodiscard]] Request {
+ public:
+  Request() = default;
+  explicit Request(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
+
+  /// Whether it has ended, well or not. Doesn't wait for other members.
+  bool done() const;
+
+  /// Blocking: until it has ended, at most the communicator's timeout. Errors: those of the blocking call.
+  void wait() const;
+  /// The same for at most `time`. Returns whether it has ended; after false it goes on.
+  bool wait_for(std::chrono::nanoseconds time) const;
+
+  /// What wait() throws; null while it isn't done, and where it ended well.
+  std::exception_ptr exception() const;
+
+  /// Calls `callback`, which must not throw, once when it is done: now, or in the call on the communicator or its
+  /// requests that finds it so.
+  void then(std::function<void()> callback) const;
+
+  /// Of a receive that ended well.
+  Received received() const;
+
+ private:
+  std::shared_ptr<Operation> checked() const;
+
+  std::shared_ptr<Operation> operation_;
+};
+
+}  // namespace retinue

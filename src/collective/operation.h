@@ -1,0 +1,75 @@
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "retinue/collective/request.h"
+
+namespace retinue {
+
+class Operation;
+
+/// Who moves operations on: a communicator.
+class Engine {
+ public:
+  /// Does what can be done without waiting; where that is nothing for long, looks whether it is in vain.
+  virtual void advance(Operation& operation) = 0;
+  /// Waits for the operation, at most `time`. Returns whether it has ended, well or not.
+  virtual bool wait(Operation& operation, std::chrono::nanoseconds time) = 0;
+  /// The operation was started, is about to be destroyed, and isn't done.
+  virtual void drop(Operation& operation) noexcept = 0;
+
+ protected:
+  ~Engine() = default;
+};
+
+/// A call in progress. Started and completed once, by its engine.
+class Operation : public std::enable_shared_from_this<Operation> {
+ public:
+  explicit Operation(Engine& engine) : engine_(&engine) {}
+  virtual ~Operation() {
+    if (started_ && !done_) engine_->drop(*this);
+  }
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  /// Whether it can't go on without this member.
+  virtual bool is_late(int rank) const = 0;
+  virtual bool is_in_vain_without(int rank) const { return is_late(rank); }
+  /// As "waits to send 8 bytes to rank 1 (tag 0) at train.cpp:12".
+  virtual std::string describe() const = 0;
+
+  bool done() const { return done_; }
+  const std::exception_ptr& error() const { return error_; }
+  Engine& engine() const { return *engine_; }
+
+  void start() { started_ = true; }
+  void complete(std::exception_ptr error) {
+    error_ = std::move(error);
+    done_ = true;
+  }
+
+  void add_callback(std::function<void()> callback) { callbacks_.push_back(std::move(callback)); }
+  bool has_callbacks() const { return !callbacks_.empty(); }
+  /// To be called where nobody is in the middle of anything: callbacks may make calls.
+  void call_back() noexcept {
+    if (done_)
+      for (const auto& callback : std::exchange(callbacks_, {})) callback();
+  }
+
+  Received received;
+
+ private:
+  Engine* engine_;
+  bool started_ = false;
+  bool done_ = false;
+  std::exception_ptr error_;
+  std::vector<std::function<void()>> callbacks_;
+};
+
+}  // namespace retinue

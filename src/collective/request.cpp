@@ -1,0 +1,47 @@
+#include "retinue/collective/request.h"
+
+#include "collective/operation.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+
+/// A copy, because a callback may drop the request that is asked.
+std::shared_ptr<Operation> Request::checked() const {
+  if (!operation_) throw UsageError("a Request that was made by default stands for no message");
+  return operation_;
+}
+
+bool Request::done() const {
+  const std::shared_ptr<Operation> operation = checked();
+  if (!operation->done()) operation->engine().advance(*operation);
+  operation->call_back();
+  return operation->done();
+}
+
+void Request::wait() const {
+  wait_for(std::chrono::nanoseconds::max());
+}
+
+bool Request::wait_for(std::chrono::nanoseconds time) const {
+  const std::shared_ptr<Operation> operation = checked();
+  if (!operation->done() && !operation->engine().wait(*operation, time)) return false;
+  operation->call_back();
+  if (operation->error()) std::rethrow_exception(operation->error());
+  return true;
+}
+
+std::exception_ptr Request::exception() const {
+  return checked()->error();
+}
+
+void Request::then(std::function<void()> callback) const {
+  const std::shared_ptr<Operation> operation = checked();
+  operation->add_callback(std::move(callback));
+  if (operation->done()) operation->call_back();
+}
+
+Received Request::received() const {
+  return checked()->received;
+}
+
+}  // namespace retinue

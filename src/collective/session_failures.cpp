@@ -1,0 +1,152 @@
+// How a member notices that its group is of no use any more, and tells the others.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "collective/report.h"
+#include "collective/session.h"
+#include "os/cpu_relax.h"
+#include "retinue/base/deadline.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+/// A member posts at the end of its slice, which takes milliseconds; longer only if it is stopped.
+constexpr auto kReleaseTime = std::chrono::seconds(10);
+
+}  // namespace
+
+void Session::abandon() {
+  const std::string text =
+      fmt::format("group \"{}\": an asynchronous collective was begun and never finished", group_.name);
+  tell(FailureKind::kMismatch, fmt::format("{} by rank {}", text, rank()), {});
+  failure_ = std::make_exception_ptr(UsageError(text));
+}
+
+void Session::fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target) {
+  if (outcome == Waiter::Outcome::kPoisoned) fail_poisoned();
+  std::vector<int> late;
+  std::vector<int> lost;
+  for (int i = words.first; i < words.last; ++i) {
+    if (words.word(i).load(std::memory_order_acquire) >= target) continue;
+    late.push_back(i);
+    if (waiter_.is_lost(i)) lost.push_back(i);
+  }
+  fail_late(outcome, late, lost, Reporter(group_, board_, sequence_));
+}
+
+void Session::fail_mismatch() {
+  fail_with(FailureKind::kMismatch, Reporter(group_, board_, sequence_).mismatch(), {});
+}
+
+void Session::fail_message(const std::string& text) {
+  if (failure_) return;
+  if (is_broken())
+    set_failure_from_poison();
+  else
+    break_group(FailureKind::kMismatch, fmt::format("group \"{}\": {}", group_.name, text), {});
+}
+
+void Session::fail_waiting(Waiter::Outcome outcome, const Awaited& awaited, const std::string& wait) {
+  if (outcome == Waiter::Outcome::kPoisoned) fail_poisoned();
+  std::vector<int> late;
+  std::vector<int> lost;
+  for (int i = 0; i < size(); ++i) {
+    if (!awaited.is_late(i)) continue;
+    late.push_back(i);
+    if (waiter_.is_lost(i) && awaited.is_in_vain_without(i)) lost.push_back(i);
+  }
+  fail_late(outcome, late, lost, Reporter(group_, board_, fmt::format("rank {} {}", rank(), wait)));
+}
+
+void Session::fail_late(Waiter::Outcome outcome, const std::vector<int>& late, const std::vector<int>& lost,
+                        const Reporter& report) {
+  // Looked at after the members: who poisoned the group and then left must not be taken for the lost one.
+  if (board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone) fail_poisoned();
+  if (outcome == Waiter::Outcome::kLost) fail_with(FailureKind::kPeerLost, report.lost(lost), lost);
+  fail_with(FailureKind::kTimeout, report.timed_out(late, waiter_.timeout()), {});
+}
+
+void Session::check_living(int rank) {
+  if (!waiter_.is_lost(rank)) return;
+  // Looked at after the member: who poisoned the group and then left must not be taken for the lost one.
+  if (board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone) {
+    set_failure_from_poison();
+  } else {
+    break_group(FailureKind::kPeerLost, Reporter(group_, board_, sequence_).lost({rank}), {rank});
+  }
+  leave_after(1);
+}
+
+void Session::fail_sizes(int giver, std::size_t given, std::size_t wanted) {
+  break_group(FailureKind::kMismatch, Reporter(group_, board_, sequence_).wrong_size(giver, given, wanted), {});
+}
+
+void Session::leave_after(std::uint64_t step) {
+  post(step);
+  wait_for_living(progress_words(0, size()), sequence_ << kStepBits | step);
+  leave();
+}
+
+void Session::wait_for_living(const WordSet& words, std::uint64_t target) const {
+  waiter_.wait_for_living(words, target, JobDeadline::after(group_.memory->header(), kReleaseTime));
+}
+
+void Session::fail_poisoned() {
+  set_failure_from_poison();
+  leave();
+}
+
+void Session::set_failure_from_poison() {
+  const Poison& poison = board_.header().poison;
+  // Written within microseconds, unless its writer was killed meanwhile.
+  const Deadline deadline = Deadline::after(std::chrono::milliseconds(100));
+  while (poison.state.load(std::memory_order_acquire) != Poison::kWritten && !deadline.passed()) cpu_relax();
+  if (poison.state.load(std::memory_order_acquire) == Poison::kWritten)
+    set_failure(poison.kind, poison.text, {poison.ranks, poison.ranks + poison.rank_count});
+  else
+    set_failure(FailureKind::kPeerLost,
+                fmt::format("group \"{}\": a member died while it reported a failure", group_.name), {});
+}
+
+void Session::fail_with(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
+  break_group(kind, text, ranks);
+  leave();
+}
+
+void Session::break_group(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
+  tell(kind, text, ranks);
+  set_failure(kind, text, ranks);
+}
+
+void Session::tell(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
+  Poison& poison = board_.header().poison;
+  std::uint32_t state = Poison::kNone;
+  if (!poison.state.compare_exchange_strong(state, Poison::kWriting, std::memory_order_acq_rel)) return;
+  poison.kind = kind;
+  poison.rank_count = static_cast<std::uint32_t>(std::min(ranks.size(), Poison::kMaxRanks));
+  std::copy_n(ranks.begin(), poison.rank_count, poison.ranks);
+  const std::size_t length = std::min(text.size(), sizeof poison.text - 1);
+  std::memcpy(poison.text, text.data(), length);
+  poison.text[length] = 0;
+  poison.state.store(Poison::kWritten, std::memory_order_seq_cst);
+  waiter_.ring_all();
+}
+
+void Session::set_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
+  switch (kind) {
+    case FailureKind::kPeerLost:
+      failure_ = std::make_exception_ptr(PeerLost(text, ranks));
+      break;
+    case FailureKind::kMismatch:
+      failure_ = std::make_exception_ptr(CollectiveMismatch(text));
+      break;
+    case FailureKind::kTimeout:
+      failure_ = std::make_exception_ptr(TimeoutError(text));
+      break;
+  }
+}
+
+}  // namespace retinue
