@@ -117,6 +117,11 @@ class Communicator::Impl final : public Engine {
     ReceiveOperation operation(*this, session_, buffer, source, tag, site);
     operation.grows = grows;
     messages_.start(operation);
+    messages_.advance();
+    const bool only_from_itself = source == session_.rank() || (source == kAnySource && session_.size() == 1);
+    if (only_from_itself && messages_.withdraw(operation))
+      throw UsageError(fmt::format("recv: rank {} has sent itself no such message, and waits; use irecv or sendrecv",
+                                   session_.rank()));
     finish(operation);
     return operation.received;
   }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "collective/kernels.h"
@@ -109,7 +110,7 @@ void Messages::accept(int source, const Envelope& envelope, ConstBytes data) {
   ReceiveOperation* operation = match(source, envelope.tag);
   if (operation == nullptr) return keep(source, envelope, data);
   if (operation->source == kAnySource) first_ = (source + 1) % session_.size();
-  const bool may_be_too_long = envelope.bytes > operation->buffer.size();
+  const bool may_be_too_long = envelope.bytes > operation->buffer.size();  // Sites cost.
   const SeenSite site = may_be_too_long ? read_site(envelope.site) : SeenSite();
   if (!fits(*operation, source, envelope.tag, envelope.bytes, site)) return;
   if (envelope.kind == EnvelopeKind::kAsk)
@@ -154,13 +155,13 @@ ReceiveOperation* Messages::match(int source, int tag) {
 bool Messages::fits(ReceiveOperation& operation, int source, int tag, std::uint64_t bytes, const SeenSite& site) {
   try {
     if (operation.has_room(bytes)) return true;
-  } catch (...) {
-    end(operation, std::current_exception());
-    throw;
+    session_.fail_message(fmt::format("rank {} receives at most {} bytes at {}:{}, and rank {} sends {} ({}) at {}:{}",
+                                      session_.rank(), operation.buffer.size(), operation.site.file,
+                                      operation.site.line, source, bytes, tag_text(tag), site.file, site.line));
+  } catch (const std::bad_alloc&) {
+    session_.fail_message(fmt::format("rank {} has no memory for the {} bytes that rank {} sends ({}) at {}:{}",
+                                      session_.rank(), bytes, source, tag_text(tag), site.file, site.line));
   }
-  session_.fail_message(fmt::format("rank {} receives at most {} bytes at {}:{}, and rank {} sends {} ({}) at {}:{}",
-                                    session_.rank(), operation.buffer.size(), operation.site.file, operation.site.line,
-                                    source, bytes, tag_text(tag), site.file, site.line));
   end(operation, session_.failure());
   return false;
 }

@@ -173,7 +173,7 @@ bool Messages::withdraw(Operation& operation) {
   const auto found = std::find(posted_.begin(), posted_.end(), &operation);
   if (found == posted_.end()) return false;
   posted_.erase(found);
-  --running_;
+  end(operation);
   return true;
 }
 

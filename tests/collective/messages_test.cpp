@@ -159,7 +159,7 @@ TEST(Messages, GoOnWhileTheirRanksAreInCollectives) {
 
 TEST(Messages, ToOneself) {
   for (const int size : {1, 2})
-    run_ranks(size, [](const JobGroup& group) {
+    run_ranks(size, [size](const JobGroup& group) {
       Communicator communicator(group);
       for (const std::size_t bytes : kSizes) {
         const std::vector<std::byte> own = content(group.rank, 2, bytes);
@@ -176,6 +176,14 @@ TEST(Messages, ToOneself) {
       EXPECT_EQ(usage_error_of([&] { communicator.send(std::span(much), group.rank); }),
                 "send: rank " + std::to_string(group.rank) +
                     " sends 1048576 bytes to itself and has not begun to receive them; use isend or sendrecv");
+      std::vector<std::byte> got(1);
+      EXPECT_EQ(usage_error_of([&] { communicator.recv(std::span(got), group.rank); }),
+                "recv: rank " + std::to_string(group.rank) +
+                    " has sent itself no such message, and waits; use irecv or sendrecv");
+      if (size == 1) {
+        EXPECT_THROW(communicator.recv(std::span(got), kAnySource), UsageError);
+      }
+      communicator.barrier();
     });
 }
 
