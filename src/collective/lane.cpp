@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "collective/kernels.h"
+#include "ipc/crash_point.h"
 
 namespace retinue {
 namespace {
@@ -72,8 +73,10 @@ bool LaneSender::try_post(const Message& message) {
   sites_[slot].write(envelope.site, message.site);
   room_ends_[slot] = room_end_;
   ++posted_;
+  RETINUE_CRASH_POINT();
   // Pairs with peek().
   envelope.stamp.store(posted_, std::memory_order_seq_cst);
+  RETINUE_CRASH_POINT();
   return true;
 }
 
@@ -82,6 +85,7 @@ std::optional<LaneSender::Answered> LaneSender::next_answer() {
   if (answer.stamp.load(std::memory_order_seq_cst) != answers_ + 1) return std::nullopt;
   const Answered answered{.id = answer.id, .kind = answer.kind};
   // Pairs with try_answer(), which writes the slot again.
+  RETINUE_CRASH_POINT();
   lane_->heard.store(++answers_, std::memory_order_seq_cst);
   return answered;
 }
@@ -91,7 +95,9 @@ bool LaneReceiver::try_answer(std::uint64_t id, AnswerKind kind) {
   Answer& answer = lane_->answers[answers_ % kEnvelopes];
   answer.id = id;
   answer.kind = kind;
+  RETINUE_CRASH_POINT();
   answer.stamp.store(++answers_, std::memory_order_seq_cst);
+  RETINUE_CRASH_POINT();
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "collective/line.h"
+#include "ipc/crash_point.h"
 #include "retinue/collective/call.h"
 
 namespace retinue {
@@ -135,6 +136,7 @@ class LaneReceiver {
   /// Ends the use of the next envelope. Afterwards the sender must be rung.
   void take() {
     // Pairs with LaneSender::release_room().
+    RETINUE_CRASH_POINT();
     lane_->taken.store(++taken_, std::memory_order_seq_cst);
   }
   /// Once for each announced message. False, and nothing done, where the sender has too many to hear. Afterwards the

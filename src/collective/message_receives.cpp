@@ -6,6 +6,7 @@
 
 #include "collective/kernels.h"
 #include "collective/messages.h"
+#include "ipc/crash_point.h"
 #include "retinue/ipc/job_memory.h"
 
 namespace retinue {
@@ -181,6 +182,7 @@ void Messages::fetch(ReceiveOperation& operation, const Arrived& message) {
     from.replies.push_back({.id = message.id, .kind = AnswerKind::kSendPieces, .operation = nullptr});
   } else {
     copy(operation.buffer, {session_.memory().at(message.place), message.bytes});
+    RETINUE_CRASH_POINT();
     operation.source = message.source;
     from.replies.push_back({.id = message.id, .kind = AnswerKind::kTaken, .operation = &operation});
   }

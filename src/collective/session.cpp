@@ -144,6 +144,7 @@ void Session::publish(const Call& call) {
     words[kFactorWord] = std::bit_cast<std::uint64_t>(call.what.factor);
     used_words = kFactorWord + 1;
   }
+  RETINUE_CRASH_POINT();
   // From here on one store after the other: others spin on this cache line, and take it away in every pause.
   line.head.store(pack_head(call.shape, place, sequence_), std::memory_order_relaxed);
   line.count.store(call.shape.count, std::memory_order_release);
@@ -151,7 +152,9 @@ void Session::publish(const Call& call) {
   if ((place & (kInJobMemory | kListed)) == kInJobMemory && memory().contains(call.what.input, bytes))
     line.offset.store(memory().offset_of(call.what.input), std::memory_order_relaxed);
   // Pairs with the acquire loads of the waiters, and with `parked`, see Waiter.
+  RETINUE_CRASH_POINT();
   line.sequence.store(sequence_, std::memory_order_seq_cst);
+  RETINUE_CRASH_POINT();
   waiter_.posted();
 }
 
@@ -167,6 +170,7 @@ Arrival Session::await_arrival() {
   const WordSet words = line_sequences();
   const Waiter::Outcome outcome = waiter_.wait(words, sequence_);
   if (outcome != Waiter::Outcome::kArrived) fail(outcome, words, sequence_);
+  RETINUE_CRASH_POINT();
   const Line& own = line(rank());
   const std::uint64_t own_head = own.head.load(std::memory_order_relaxed);
   const std::uint64_t own_count = own.count.load(std::memory_order_relaxed);
@@ -206,6 +210,7 @@ void Session::await(std::uint64_t step, int first, int last) {
   const std::uint64_t target = sequence_ << kStepBits | step;
   const Waiter::Outcome outcome = waiter_.wait(words, target);
   if (outcome != Waiter::Outcome::kArrived) fail(outcome, words, target);
+  RETINUE_CRASH_POINT();
 }
 
 void Session::await_release(std::uint64_t step, int first, int last) {

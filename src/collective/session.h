@@ -13,6 +13,7 @@
 #include "collective/rendezvous.h"
 #include "collective/select.h"
 #include "collective/waiter.h"
+#include "ipc/crash_point.h"
 #include "retinue/ipc/job_group.h"
 
 namespace retinue {
@@ -63,7 +64,9 @@ class Session {
 
   /// Marks `step` of this call, counted from 1, as done, and all before it.
   void post(std::uint64_t step) {
+    RETINUE_CRASH_POINT();
     own_.progress.store(sequence_ << kStepBits | step, std::memory_order_seq_cst);
+    RETINUE_CRASH_POINT();
     waiter_.posted();
   }
   /// Waits until all members posted `step`.
