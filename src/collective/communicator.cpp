@@ -201,7 +201,7 @@ class Communicator::Impl final : public Engine {
     if (operation.done()) return true;
     AwaitedOperation awaited(messages_, operation);
     const auto timeout = session_.waiter().timeout();
-    messages_.set_awaited(&operation);
+    if (time > std::chrono::nanoseconds(0)) messages_.set_awaited(&operation);
     const Waiter::Outcome outcome =
         session_.waiter().wait(awaited, JobDeadline::after(session_.memory().header(), std::min(time, timeout)));
     messages_.set_awaited(nullptr);

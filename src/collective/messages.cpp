@@ -144,7 +144,8 @@ void Messages::stream(int rank) {
 void Messages::end(Operation& operation, std::exception_ptr error) {
   --running_;
   operation.complete(std::move(error));
-  if (operation.has_callbacks()) ended_.push_back(operation.shared_from_this());
+  // Nobody holds one that ends because it is dropped: nobody is called back.
+  if (auto held = operation.weak_from_this().lock(); held && held->has_callbacks()) ended_.push_back(std::move(held));
 }
 
 void Messages::fail_all(const std::exception_ptr& error) {

@@ -52,7 +52,10 @@ TEST(Requests, ThatAreDroppedBreakTheGroup) {
     Communicator communicator(group);
     std::vector<std::byte> much(1 << 20);
     if (group.rank == 0) {
-      { const Request receive = communicator.irecv(std::span(much), 1); }  // Nobody knows of it.
+      {
+        const Request receive = communicator.irecv(std::span(much), 1);  // Nobody else knows of it.
+        receive.then([] { ADD_FAILURE() << "called back for what was dropped"; });
+      }
       communicator.barrier();
       { const Request send = communicator.isend(std::span(much), 1); }
       EXPECT_THROW(communicator.barrier(), CollectiveMismatch);
@@ -115,10 +118,13 @@ TEST(Requests, CallBackWhateverCallEndsThem) {
   run_ranks(2, [](const JobGroup& group) {
     Communicator communicator(group);
     int value = 0;
+    int goes_on = 1;
     if (group.rank == 1) {
       communicator.send(std::span(&value, 1), 0);
-      std::this_thread::sleep_for(5ms);
-      communicator.barrier();
+      while (goes_on != 0) {
+        std::this_thread::sleep_for(1ms);
+        communicator.broadcast(std::span(&goes_on, 1), 0);
+      }
       return;
     }
     std::vector<int> calls;
@@ -128,7 +134,11 @@ TEST(Requests, CallBackWhateverCallEndsThem) {
       calls.push_back(2);
       receive = {};
     });
-    communicator.barrier();  // Waits long enough to end the receive.
+    // Until the other comes late enough for this rank to look about.
+    while (goes_on != 0) {
+      goes_on = calls.empty() ? 1 : 0;
+      communicator.broadcast(std::span(&goes_on, 1), 0);
+    }
     EXPECT_EQ(calls, (std::vector<int>{1, 2}));
   });
 }
