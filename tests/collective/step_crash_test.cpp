@@ -34,6 +34,7 @@ struct Points {
   std::atomic<long> last;  ///< At which the victim is hit; 0: none.
   std::atomic<int> signal;
   std::atomic<pid_t> stopped;
+  std::atomic<bool> victim_is_done;
 };
 
 Points* points = nullptr;
@@ -163,6 +164,7 @@ class StepCrash : public testing::Test {
     points->last = last;
     points->signal = signal;
     points->stopped = 0;
+    points->victim_is_done = false;
     const bool kills = signal == SIGKILL && last > 0;
     run_ranks(kRanks, [&](const JobGroup& group) { body(what, group, kills); },
               {.killed = kills ? std::vector<int>{kVictim} : std::vector<int>{}});
@@ -171,14 +173,15 @@ class StepCrash : public testing::Test {
 
   static void body(const Case& what, const JobGroup& group, bool kills) {
     is_victim = group.rank == kVictim;
-    std::atomic<bool> done{false};
     std::thread waker;
     if (group.rank == 0 && points->signal == SIGSTOP)
       waker = std::thread([&] {
-        while (!done && points->stopped == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        // Long enough for the others to park.
-        std::this_thread::sleep_for(std::chrono::milliseconds(3));
-        if (points->stopped != 0) kill(points->stopped, SIGCONT);
+        while (!points->victim_is_done) {
+          // Long enough for the others to park.
+          std::this_thread::sleep_for(std::chrono::milliseconds(3));
+          // Over and over: it may be about to stop only.
+          if (points->stopped != 0) kill(points->stopped, SIGCONT);
+        }
       });
     const std::size_t bytes = what.count * kRanks * sizeof(float);
     std::vector<float> own(what.in_job ? 0 : 2 * what.count * kRanks);
@@ -191,7 +194,7 @@ class StepCrash : public testing::Test {
       EXPECT_TRUE(kills) << error.what();
       EXPECT_EQ(error.ranks(), std::vector<int>{kVictim}) << error.what();
     }
-    done = true;
+    if (is_victim) points->victim_is_done = true;
     if (waker.joinable()) waker.join();
     // Where it came through with fewer points than the run that counted them.
     if (kills && is_victim) kill(getpid(), SIGKILL);
