@@ -95,20 +95,22 @@ class Communicator::Impl final : public Engine {
   }
 
   void send(ConstBytes data, int destination, int tag, CallSite site) {
-    begin_message(P2POp::isend(data, destination, tag));
+    prepare(P2POp::isend(data, destination, tag));
     if (messages_.send_now(data, destination, tag, site)) return messages_.call_back();
-    messages_.advance();
-    if (destination == session_.rank() && !messages_.expects(destination, tag))
-      throw UsageError(
-          fmt::format("send: rank {} sends {} bytes to itself and has not begun to receive them; use isend or sendrecv",
-                      session_.rank(), data.size()));
+    if (destination == session_.rank()) {
+      messages_.advance();
+      if (!messages_.expects(destination, tag))
+        throw UsageError(fmt::format(
+            "send: rank {} sends {} bytes to itself and has not begun to receive them; use isend or sendrecv",
+            session_.rank(), data.size()));
+    }
     SendOperation operation(*this, data, destination, tag, site);
     messages_.start(operation);
     finish(operation);
   }
 
   Received receive(Bytes buffer, std::vector<std::byte>* grows, int source, int tag, CallSite site) {
-    begin_message(P2POp::irecv(buffer, source, tag));
+    prepare(P2POp::irecv(buffer, source, tag));
     if (grows == nullptr)
       if (const auto received = messages_.receive_now(buffer, source, tag)) {
         messages_.call_back();
@@ -117,18 +119,19 @@ class Communicator::Impl final : public Engine {
     ReceiveOperation operation(*this, session_, buffer, source, tag, site);
     operation.grows = grows;
     messages_.start(operation);
-    messages_.advance();
-    const bool only_from_itself = source == session_.rank() || (source == kAnySource && session_.size() == 1);
-    if (only_from_itself && messages_.withdraw(operation))
-      throw UsageError(fmt::format("recv: rank {} has sent itself no such message, and waits; use irecv or sendrecv",
-                                   session_.rank()));
+    if (source == session_.rank() || (source == kAnySource && session_.size() == 1)) {
+      messages_.advance();
+      if (messages_.withdraw(operation))
+        throw UsageError(fmt::format("recv: rank {} has sent itself no such message, and waits; use irecv or sendrecv",
+                                     session_.rank()));
+    }
     finish(operation);
     return operation.received;
   }
 
   Received send_and_receive(const P2POp& out, const P2POp& in, CallSite site) {
     check(in);
-    begin_message(out);
+    prepare(out);
     ReceiveOperation receive(*this, session_, in.buffer, in.peer, in.tag, site);
     SendOperation send(*this, out.data, out.peer, out.tag, site);
     messages_.start(receive);
@@ -141,11 +144,18 @@ class Communicator::Impl final : public Engine {
 
   std::vector<Request> start(std::span<const P2POp> messages, CallSite site) {
     for (const P2POp& message : messages) check(message);
-    for (const P2POp& message : messages) begin_message(message);
+    for (const P2POp& message : messages) prepare(message);
     std::vector<Request> requests;
-    for (const P2POp& message : messages) requests.push_back(start(message, site));
+    for (const P2POp& message : messages) requests.push_back(start_prepared(message, site));
     messages_.call_back();
     return requests;
+  }
+
+  Request start(const P2POp& message, CallSite site) {
+    prepare(message);
+    Request request = start_prepared(message, site);
+    messages_.call_back();
+    return request;
   }
 
   void advance(Operation& operation) override {
@@ -172,14 +182,14 @@ class Communicator::Impl final : public Engine {
   static constexpr unsigned kAdvancesPerLook = 64;
 
   /// All that can go wrong before a message is begun.
-  void begin_message(const P2POp& message) {
+  void prepare(const P2POp& message) {
     check(message);
     session_.check_usable();
     session_.waiter().note_cpu();
     if (message.kind == P2POp::Kind::kSend) messages_.prepare_send(message.peer);
   }
 
-  Request start(const P2POp& message, CallSite site) {
+  Request start_prepared(const P2POp& message, CallSite site) {
     if (message.kind == P2POp::Kind::kSend) {
       auto send = std::make_shared<SendOperation>(*this, message.data, message.peer, message.tag, site);
       messages_.start(*send);
@@ -277,7 +287,7 @@ Received Communicator::sendrecv_bytes(ConstBytes data, int destination, Bytes bu
 }
 
 Request Communicator::begin(const P2POp& message, CallSite site) {
-  return std::move(batch_isend_irecv({&message, 1}, site).front());
+  return impl_->start(message, site);
 }
 
 std::vector<Request> Communicator::batch_isend_irecv(std::span<const P2POp> messages, CallSite site) {

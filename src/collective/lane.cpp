@@ -84,8 +84,8 @@ std::optional<LaneSender::Answered> LaneSender::next_answer() {
   const Answer& answer = lane_->answers[answers_ % kEnvelopes];
   if (answer.stamp.load(std::memory_order_seq_cst) != answers_ + 1) return std::nullopt;
   const Answered answered{.id = answer.id, .kind = answer.kind};
-  // Pairs with try_answer(), which writes the slot again.
   RETINUE_CRASH_POINT();
+  // Pairs with try_answer(), which writes the slot again.
   lane_->heard.store(++answers_, std::memory_order_seq_cst);
   return answered;
 }

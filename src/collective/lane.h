@@ -135,8 +135,8 @@ class LaneReceiver {
   }
   /// Ends the use of the next envelope. Afterwards the sender must be rung.
   void take() {
-    // Pairs with LaneSender::release_room().
     RETINUE_CRASH_POINT();
+    // Pairs with LaneSender::release_room().
     lane_->taken.store(++taken_, std::memory_order_seq_cst);
   }
   /// Once for each announced message. False, and nothing done, where the sender has too many to hear. Afterwards the

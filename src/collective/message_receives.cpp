@@ -79,11 +79,7 @@ void Messages::start(ReceiveOperation& operation) {
   const Arrived message = std::move(*found);
   early_.erase(found);
   peer(message.source).early_bytes -= message.data.size() + kBytesOfEarly;
-  if (!fits(operation, message.source, message.tag, message.bytes, message.site)) return;
-  if (message.announced)
-    fetch(operation, message);
-  else
-    deliver(operation, message.source, message.tag, message.data);
+  give(operation, message, message.data);
 }
 
 bool Messages::is_wanted(int source) const {
@@ -106,35 +102,30 @@ void Messages::drain(int rank) {
   }
 }
 
-void Messages::accept(int source, const Envelope& envelope, ConstBytes data) {
-  if (envelope.kind == EnvelopeKind::kPiece) return accept_piece(source, envelope, data);
-  ReceiveOperation* operation = match(source, envelope.tag);
-  if (operation == nullptr) return keep(source, envelope, data);
-  if (operation->source == kAnySource) first_ = (source + 1) % session_.size();
-  const bool may_be_too_long = envelope.bytes > operation->buffer.size();  // Sites cost.
-  const SeenSite site = may_be_too_long ? read_site(envelope.site) : SeenSite();
-  if (!fits(*operation, source, envelope.tag, envelope.bytes, site)) return;
-  if (envelope.kind == EnvelopeKind::kAsk)
-    fetch(*operation, {.source = source,
-                       .tag = envelope.tag,
-                       .bytes = envelope.bytes,
-                       .id = envelope.named.id,
-                       .place = envelope.named.place});
-  else
-    deliver(*operation, source, envelope.tag, data);
+Messages::Arrived Messages::head_of(int source, const Envelope& envelope) {
+  Arrived head{.source = source, .tag = envelope.tag, .bytes = envelope.bytes};
+  if (envelope.kind == EnvelopeKind::kAsk) {
+    head.announced = true;
+    head.id = envelope.named.id;
+    head.place = envelope.named.place;
+  }
+  return head;
 }
 
-void Messages::keep(int source, const Envelope& envelope, ConstBytes data) {
-  Arrived message{.source = source,
-                  .tag = envelope.tag,
-                  .bytes = envelope.bytes,
-                  .data = {data.begin(), data.end()},
-                  .site = read_site(envelope.site)};
-  if (envelope.kind == EnvelopeKind::kAsk) {
-    message.announced = true;
-    message.id = envelope.named.id;
-    message.place = envelope.named.place;
-  }
+void Messages::accept(int source, const Envelope& envelope, ConstBytes data) {
+  if (envelope.kind == EnvelopeKind::kPiece) return accept_piece(source, envelope, data);
+  Arrived message = head_of(source, envelope);
+  ReceiveOperation* operation = match(source, message.tag);
+  // It costs, and is needed only where something may go wrong with the message.
+  if (operation == nullptr || message.bytes > operation->buffer.size()) message.site = read_site(envelope.site);
+  if (operation == nullptr) return keep(std::move(message), data);
+  if (operation->source == kAnySource) first_ = (source + 1) % session_.size();
+  give(*operation, message, data);
+}
+
+void Messages::keep(Arrived message, ConstBytes data) {
+  message.data.assign(data.begin(), data.end());
+  const int source = message.source;
   early_.push_back(std::move(message));
   peer(source).early_bytes += data.size() + kBytesOfEarly;
 }
@@ -153,37 +144,39 @@ ReceiveOperation* Messages::match(int source, int tag) {
   return operation;
 }
 
-bool Messages::fits(ReceiveOperation& operation, int source, int tag, std::uint64_t bytes, const SeenSite& site) {
+bool Messages::fits(ReceiveOperation& operation, const Arrived& message) {
   try {
-    if (operation.has_room(bytes)) return true;
+    if (operation.has_room(message.bytes)) return true;
     session_.fail_message(fmt::format("rank {} receives at most {} bytes at {}:{}, and rank {} sends {} ({}) at {}:{}",
                                       session_.rank(), operation.buffer.size(), operation.site.file,
-                                      operation.site.line, source, bytes, tag_text(tag), site.file, site.line));
+                                      operation.site.line, message.source, message.bytes, tag_text(message.tag),
+                                      message.site.file, message.site.line));
   } catch (const std::bad_alloc&) {
     session_.fail_message(fmt::format("rank {} has no memory for the {} bytes that rank {} sends ({}) at {}:{}",
-                                      session_.rank(), bytes, source, tag_text(tag), site.file, site.line));
+                                      session_.rank(), message.bytes, message.source, tag_text(message.tag),
+                                      message.site.file, message.site.line));
   }
   end(operation, session_.failure());
   return false;
 }
 
-void Messages::deliver(ReceiveOperation& operation, int source, int tag, ConstBytes data) {
+void Messages::give(ReceiveOperation& operation, const Arrived& message, ConstBytes data) {
+  if (!fits(operation, message)) return;
+  operation.received = {.source = message.source, .tag = message.tag, .bytes = message.bytes};
+  operation.source = message.source;
+  if (message.announced) return fetch(operation, message);
   copy(operation.buffer, data);
-  operation.received = {.source = source, .tag = tag, .bytes = data.size()};
   end(operation);
 }
 
 void Messages::fetch(ReceiveOperation& operation, const Arrived& message) {
-  operation.received = {.source = message.source, .tag = message.tag, .bytes = message.bytes};
   Peer& from = peer(message.source);
   if (message.place == kInNoJob) {
-    operation.source = message.source;
     from.arriving.emplace(message.id, &operation);
     from.replies.push_back({.id = message.id, .kind = AnswerKind::kSendPieces, .operation = nullptr});
   } else {
     copy(operation.buffer, {session_.memory().at(message.place), message.bytes});
     RETINUE_CRASH_POINT();
-    operation.source = message.source;
     from.replies.push_back({.id = message.id, .kind = AnswerKind::kTaken, .operation = &operation});
   }
   reply(message.source);

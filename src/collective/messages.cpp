@@ -19,10 +19,9 @@ std::string SendOperation::describe() const {
 
 Messages::Messages(Session& session) : session_(session), peers_(static_cast<std::size_t>(session.size())) {}
 
-LaneSender& Messages::lane_to(int rank) {
+void Messages::prepare_send(int rank) {
   Peer& to = peer(rank);
   if (!to.out) to.out.emplace(session_.make_lane(rank), Lane::room_bytes(session_.size()));
-  return *to.out;
 }
 
 bool Messages::find_lane_from(int rank) {
@@ -35,15 +34,14 @@ bool Messages::find_lane_from(int rank) {
 }
 
 bool Messages::send_now(ConstBytes data, int destination, int tag, const CallSite& site) {
-  LaneSender& lane = lane_to(destination);
-  if (!peer(destination).queued.empty() || data.size() > lane.piece_bytes()) return false;
-  if (!lane.try_post({.tag = tag, .bytes = data.size(), .data = data, .site = site})) return false;
+  Peer& to = peer(destination);
+  if (!to.queued.empty() || data.size() > to.out->piece_bytes()) return false;
+  if (!to.out->try_post({.tag = tag, .bytes = data.size(), .data = data, .site = site})) return false;
   ring(destination);
   return true;
 }
 
 void Messages::start(SendOperation& operation) {
-  lane_to(operation.destination);
   operation.start();
   ++running_;
   peer(operation.destination).queued.push_back(&operation);

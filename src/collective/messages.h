@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -70,23 +69,23 @@ class ReceiveOperation final : public Operation {
 /// be for a receive that waits; what is for another then is kept aside.
 ///
 /// Threads: one at a time.
-class Messages final : public Awaited {
+class Messages final : public Background {
  public:
   explicit Messages(Session& session);
 
+  /// Makes what sends to this rank need: before the first of them. Errors: SharedMemoryExhausted.
+  void prepare_send(int rank);
   /// Sends or receives without waiting and without an operation; false, and nothing done, where it can't be so.
   bool send_now(ConstBytes data, int destination, int tag, const CallSite& site);
   std::optional<Received> receive_now(Bytes buffer, int source, int tag);
 
-  /// Makes what a send to this rank needs. Errors: SharedMemoryExhausted.
-  void prepare_send(int rank) { lane_to(rank); }
   /// Whether a receive waits for such a message.
   bool expects(int source, int tag) const;
 
   void start(SendOperation& operation);
   void start(ReceiveOperation& operation);
   /// Does what can be done without waiting. A message that is too long breaks the group and ends its operation.
-  void advance();
+  void advance() override;
   /// Ends all operations with `error`.
   void fail_all(const std::exception_ptr& error);
   /// Forgets a receive to which nothing has come; false where it is none, or too late.
@@ -96,13 +95,6 @@ class Messages final : public Awaited {
   void call_back();
   /// What this member waits for, if anything: its messages are taken out of their lanes whatever lies before them.
   void set_awaited(const Operation* operation) { awaited_ = operation; }
-
-  // For other waits of this member, which go on with its messages.
-  bool arrived() override {
-    advance();
-    return false;
-  }
-  bool is_late(int) const override { return false; }
 
  private:
   /// A message that has come.
@@ -134,7 +126,6 @@ class Messages final : public Awaited {
   };
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
-  LaneSender& lane_to(int rank);
   bool find_lane_from(int rank);
   void ring(int rank) { session_.waiter().posted_to(rank); }
 
@@ -147,12 +138,13 @@ class Messages final : public Awaited {
   void drain(int rank);
   bool is_wanted(int source) const;
   void accept(int source, const Envelope& envelope, ConstBytes data);
-  void keep(int source, const Envelope& envelope, ConstBytes data);
+  static Arrived head_of(int source, const Envelope& envelope);
+  void keep(Arrived message, ConstBytes data);
   void accept_piece(int source, const Envelope& envelope, ConstBytes data);
   ReceiveOperation* match(int source, int tag);
-  void deliver(ReceiveOperation& operation, int source, int tag, ConstBytes data);
+  void give(ReceiveOperation& operation, const Arrived& message, ConstBytes data);
   void fetch(ReceiveOperation& operation, const Arrived& message);
-  bool fits(ReceiveOperation& operation, int source, int tag, std::uint64_t bytes, const SeenSite& site);
+  bool fits(ReceiveOperation& operation, const Arrived& message);
   void end(Operation& operation, std::exception_ptr error = nullptr);
 
   Session& session_;

@@ -79,11 +79,9 @@ ObjectBytes broadcast_object_bytes(Communicator& group, const ObjectsToGive& own
   return object;
 }
 
-void send_encoded(Communicator& group, const Encoded& encoded, int destination, int tag, CallSite site) {
-  const ConstBytes bytes = std::as_bytes(std::span(encoded.bytes));
-  ObjectBytes message(bytes.begin(), bytes.end());
-  message.push_back(std::byte{encoded.references.empty() ? std::uint8_t{0} : std::uint8_t{1}});
-  group.send(std::span(message), destination, tag, site);
+void send_encoded(Communicator& group, Encoded encoded, int destination, int tag, CallSite site) {
+  encoded.bytes.push_back(encoded.references.empty() ? '\0' : '\1');
+  group.send(std::span(encoded.bytes), destination, tag, site);
   // Until then this rank holds what the value refers to.
   if (!encoded.references.empty()) group.recv(std::span<std::byte>(), destination, kReplyTag, site);
 }

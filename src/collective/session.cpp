@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "collective/kernels.h"
+#include "collective/lane.h"
 #include "ipc/process_table.h"
 #include "retinue/base/error.h"
 
@@ -81,7 +82,7 @@ WordSet Session::line_sequences() const {
 
 void Session::check_usable() {
   if (failure_) std::rethrow_exception(failure_);
-  if (board_.header().poison.state.load(std::memory_order_relaxed) != Poison::kNone) fail_poisoned();
+  if (is_poisoned()) fail_poisoned();
 }
 
 std::uint8_t Session::stage_data(const Call& call) {
@@ -151,8 +152,8 @@ void Session::publish(const Call& call) {
   for (std::size_t i = 0; i < used_words; ++i) line.inline_data[i].store(words[i], std::memory_order_relaxed);
   if ((place & (kInJobMemory | kListed)) == kInJobMemory && memory().contains(call.what.input, bytes))
     line.offset.store(memory().offset_of(call.what.input), std::memory_order_relaxed);
-  // Pairs with the acquire loads of the waiters, and with `parked`, see Waiter.
   RETINUE_CRASH_POINT();
+  // Pairs with the acquire loads of the waiters, and with `parked`, see Waiter.
   line.sequence.store(sequence_, std::memory_order_seq_cst);
   RETINUE_CRASH_POINT();
   waiter_.posted();

@@ -9,7 +9,6 @@
 #include "collective/board.h"
 #include "collective/call.h"
 #include "collective/kernels.h"
-#include "collective/lane.h"
 #include "collective/rendezvous.h"
 #include "collective/select.h"
 #include "collective/waiter.h"
@@ -19,6 +18,7 @@
 namespace retinue {
 
 class Reporter;
+struct Lane;
 
 /// Room for one pointer per member and for a chunk, so that no call allocates but the first that needs the chunk.
 struct PointerLists {
@@ -112,9 +112,8 @@ class Session {
   void fail_sizes(int giver, std::size_t given, std::size_t wanted);
   /// A message can't be sent or received: the group is of no use any more, unless it was none before. Doesn't throw.
   void fail_message(const std::string& text);
-  bool is_broken() const {
-    return failure_ != nullptr || board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone;
-  }
+  /// Whether this member failed, or another told that it did.
+  bool is_broken() const { return failure_ != nullptr || is_poisoned(); }
   /// After a wait for a message that didn't end well. `wait`: as "waits to send 8 bytes to rank 1".
   [[noreturn]] void fail_waiting(Waiter::Outcome outcome, const Awaited& awaited, const std::string& wait);
   const std::exception_ptr& failure() const { return failure_; }
@@ -128,6 +127,7 @@ class Session {
  private:
   void await(std::uint64_t step, int first, int last);
   void await_release(std::uint64_t step, int first, int last);
+  bool is_poisoned() const { return board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone; }
   WordSet line_sequences() const;
   std::uint64_t largest_but(int rank) const;
   WordSet progress_words(int first, int last) const;
@@ -137,14 +137,13 @@ class Session {
 
   void wait_for_living(const WordSet& words, std::uint64_t target) const;
   [[noreturn]] void fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target);
-  [[noreturn]] void fail_late(Waiter::Outcome outcome, const std::vector<int>& late, const std::vector<int>& lost,
-                              const Reporter& report);
+  [[noreturn]] void fail(Waiter::Outcome outcome, const Awaited& awaited, const Reporter& report);
   [[noreturn]] void fail_mismatch();
   [[noreturn]] void fail_poisoned();
-  /// break_group(), then throws.
-  [[noreturn]] void fail_with(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
   /// Makes this and every later call fail, here and, unless somebody has told them of a failure before, on the others.
   void break_group(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
+  /// The same, unless somebody broke it before: then for that one's reason.
+  void break_group_once(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
   void tell(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
   void set_failure_from_poison();
   void set_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks);

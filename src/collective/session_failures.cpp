@@ -26,30 +26,14 @@ void Session::abandon() {
 }
 
 void Session::fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target) {
-  if (outcome == Waiter::Outcome::kPoisoned) fail_poisoned();
-  std::vector<int> late;
-  std::vector<int> lost;
-  for (int i = words.first; i < words.last; ++i) {
-    if (words.word(i).load(std::memory_order_acquire) >= target) continue;
-    late.push_back(i);
-    if (waiter_.is_lost(i)) lost.push_back(i);
-  }
-  fail_late(outcome, late, lost, Reporter(group_, board_, sequence_));
-}
-
-void Session::fail_mismatch() {
-  fail_with(FailureKind::kMismatch, Reporter(group_, board_, sequence_).mismatch(), {});
-}
-
-void Session::fail_message(const std::string& text) {
-  if (failure_) return;
-  if (is_broken())
-    set_failure_from_poison();
-  else
-    break_group(FailureKind::kMismatch, fmt::format("group \"{}\": {}", group_.name, text), {});
+  fail(outcome, AwaitedWords(words, target, words.first), Reporter(group_, board_, sequence_));
 }
 
 void Session::fail_waiting(Waiter::Outcome outcome, const Awaited& awaited, const std::string& wait) {
+  fail(outcome, awaited, Reporter(group_, board_, fmt::format("rank {} {}", rank(), wait)));
+}
+
+void Session::fail(Waiter::Outcome outcome, const Awaited& awaited, const Reporter& report) {
   if (outcome == Waiter::Outcome::kPoisoned) fail_poisoned();
   std::vector<int> late;
   std::vector<int> lost;
@@ -58,25 +42,26 @@ void Session::fail_waiting(Waiter::Outcome outcome, const Awaited& awaited, cons
     late.push_back(i);
     if (waiter_.is_lost(i) && awaited.is_in_vain_without(i)) lost.push_back(i);
   }
-  fail_late(outcome, late, lost, Reporter(group_, board_, fmt::format("rank {} {}", rank(), wait)));
+  if (outcome == Waiter::Outcome::kLost)
+    break_group_once(FailureKind::kPeerLost, report.lost(lost), lost);
+  else
+    break_group_once(FailureKind::kTimeout, report.timed_out(late, waiter_.timeout()), {});
+  leave();
 }
 
-void Session::fail_late(Waiter::Outcome outcome, const std::vector<int>& late, const std::vector<int>& lost,
-                        const Reporter& report) {
-  // Looked at after the members: who poisoned the group and then left must not be taken for the lost one.
-  if (board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone) fail_poisoned();
-  if (outcome == Waiter::Outcome::kLost) fail_with(FailureKind::kPeerLost, report.lost(lost), lost);
-  fail_with(FailureKind::kTimeout, report.timed_out(late, waiter_.timeout()), {});
+void Session::fail_mismatch() {
+  break_group(FailureKind::kMismatch, Reporter(group_, board_, sequence_).mismatch(), {});
+  leave();
+}
+
+void Session::fail_message(const std::string& text) {
+  if (failure_) return;
+  break_group_once(FailureKind::kMismatch, fmt::format("group \"{}\": {}", group_.name, text), {});
 }
 
 void Session::check_living(int rank) {
   if (!waiter_.is_lost(rank)) return;
-  // Looked at after the member: who poisoned the group and then left must not be taken for the lost one.
-  if (board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone) {
-    set_failure_from_poison();
-  } else {
-    break_group(FailureKind::kPeerLost, Reporter(group_, board_, sequence_).lost({rank}), {rank});
-  }
+  break_group_once(FailureKind::kPeerLost, Reporter(group_, board_, sequence_).lost({rank}), {rank});
   leave_after(1);
 }
 
@@ -111,9 +96,12 @@ void Session::set_failure_from_poison() {
                 fmt::format("group \"{}\": a member died while it reported a failure", group_.name), {});
 }
 
-void Session::fail_with(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
-  break_group(kind, text, ranks);
-  leave();
+void Session::break_group_once(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
+  // Looked at after the members: who poisoned the group and then left must not be taken for the lost one.
+  if (is_poisoned())
+    set_failure_from_poison();
+  else
+    break_group(kind, text, ranks);
 }
 
 void Session::break_group(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {

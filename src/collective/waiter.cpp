@@ -53,26 +53,6 @@ bool watch(std::atomic<std::uint32_t>& life, std::uint32_t& expected) {
   }
 }
 
-/// Words that must all reach a target; the late ones one after the other.
-class AwaitedWords final : public Awaited {
- public:
-  AwaitedWords(const WordSet& words, std::uint64_t target, int late) : words_(words), target_(target), late_(late) {}
-
-  bool arrived() override {
-    if (late_ < words_.last && words_.word(late_).load(std::memory_order_seq_cst) < target_) return false;
-    return late_ == words_.last || words_.advance(target_, late_);
-  }
-  bool is_late(int rank) const override {
-    return rank >= late_ && rank < words_.last && words_.word(rank).load(std::memory_order_acquire) < target_;
-  }
-  std::uint32_t bell_ringer() const override { return static_cast<std::uint32_t>(late_) + 1; }
-
- private:
-  WordSet words_;
-  std::uint64_t target_;
-  int late_;
-};
-
 }  // namespace
 
 Waiter::Waiter(const Board& board, const JobGroup& group, std::chrono::nanoseconds timeout)
@@ -148,7 +128,7 @@ void Waiter::yield_and_time() {
 }
 
 bool Waiter::look(Awaited& awaited) {
-  if (background_ != nullptr) background_->arrived();
+  if (background_ != nullptr) background_->advance();
   return awaited.arrived();
 }
 

@@ -25,7 +25,8 @@ struct WordSet {
 
   /// Moves `late` to the first rank whose word is below `target`; true if there is none.
   bool advance(std::uint64_t target, int& late) const {
-    while (word(late).load(std::memory_order_acquire) >= target)
+    // Sequentially consistent for who is about to park: see Waiter.
+    while (word(late).load(std::memory_order_seq_cst) >= target)
       if (++late == last) return true;
     return false;
   }
@@ -45,6 +46,32 @@ class Awaited {
 
  protected:
   ~Awaited() = default;
+};
+
+/// Words that must all reach a target; the late ones one after the other, from `late` on.
+class AwaitedWords final : public Awaited {
+ public:
+  AwaitedWords(const WordSet& words, std::uint64_t target, int late) : words_(words), target_(target), late_(late) {}
+
+  bool arrived() override { return late_ == words_.last || words_.advance(target_, late_); }
+  bool is_late(int rank) const override {
+    return rank >= late_ && rank < words_.last && words_.word(rank).load(std::memory_order_acquire) < target_;
+  }
+  std::uint32_t bell_ringer() const override { return static_cast<std::uint32_t>(late_) + 1; }
+
+ private:
+  WordSet words_;
+  std::uint64_t target_;
+  int late_;
+};
+
+/// What a member does now and then while it waits for something else.
+class Background {
+ public:
+  virtual void advance() = 0;
+
+ protected:
+  ~Background() = default;
 };
 
 /// How a member waits for others: spin while the late ones run elsewhere, yield when they would run on this CPU, park
@@ -80,8 +107,7 @@ class Waiter {
     return wait_long(awaited, deadline);
   }
 
-  /// What is to be done now and then while this member waits for something else; may be null.
-  void set_background(Awaited* background) { background_ = background; }
+  void set_background(Background* background) { background_ = background; }
 
   /// Blocking: until every word whose member is not lost reached `target`, poison or not.
   void wait_for_living(const WordSet& words, std::uint64_t target, JobDeadline deadline) const;
@@ -133,7 +159,7 @@ class Waiter {
   int eager_spins_ = 0;   ///< Spins before anything else is considered: none when ranks outnumber CPUs.
   bool crowded_ = false;  ///< More ranks than CPUs that they may use.
   int parked_waits_ = 0;  ///< Waits left that park at once, because a yield took a whole time slice.
-  Awaited* background_ = nullptr;
+  Background* background_ = nullptr;
   std::uint32_t cpu_ = 0;  ///< As last published, plus one.
 };
 

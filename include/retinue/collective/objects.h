@@ -87,7 +87,7 @@ ObjectBytes scatter_object_bytes(Communicator& group, const ObjectsToGive& own, 
 ObjectBytes broadcast_object_bytes(Communicator& group, const ObjectsToGive& own, const ObjectNotice& notice, int root,
                                    CallSite site);
 
-void send_encoded(Communicator& group, const Encoded& encoded, int destination, int tag, CallSite site);
+void send_encoded(Communicator& group, Encoded encoded, int destination, int tag, CallSite site);
 struct ReceivedObject {
   Received received;
   ObjectBytes bytes;
