@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -43,7 +43,9 @@ class Folder {
 inline std::string contents_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return "<no file " + path + ">";
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::ostringstream text;
+  text << file.rdbuf();  // Unlike an iterator, this throws nothing where the process of a /proc file goes meanwhile.
+  return text.str();
 }
 
 /// Replaces one of this process's standard streams, as a shell does, as long as the object lives.
