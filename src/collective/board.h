@@ -18,8 +18,11 @@ enum class MemberState : std::uint32_t { kComputing = 0, kWaiting = 1, kParked =
 struct alignas(128) Member {
   Line lines[kLines];
 
-  /// Steps done within collectives, as sequence << kStepBits | step; only ever grows.
+  /// Steps done within collectives, as sequence << kStepBits | step; only ever grows. Step 0 of a call: this member may
+  /// be at the others' buffers.
   alignas(128) std::atomic<std::uint64_t> progress;
+  /// Sequence of the first call that this member doesn't complete, whose buffers are its caller's again; 0: none.
+  std::atomic<std::uint64_t> failed_call;
 
   alignas(128) std::atomic<std::uint32_t> cpu;  ///< CPU on which the member was last seen, plus one.
   std::atomic<MemberState> state;

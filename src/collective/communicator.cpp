@@ -64,16 +64,8 @@ class Communicator::Impl final : public Engine {
 
   void finish() {
     pending_ = false;
-    const Arrival arrival = session_.await_arrival();
-    if (call_.pattern.result == Pattern::Result::kNothing) return;
-    if (session_.size() == 1) return run_alone(call_);
-    const Path path = select_path(call_, session_.size(), arrival);
-    const bool has_slices =
-        call_.shape.kind == CollectiveKind::kAllReduce || call_.shape.kind == CollectiveKind::kReduce;
-    if (has_slices && (path == Path::kDirect || path == Path::kChunked))
-      reduce_in_slices(session_, call_, path);
-    else
-      exchange(session_, call_, path, arrival);
+    complete(session_.await_arrival());
+    session_.end_call();
   }
 
   void call_back() { messages_.call_back(); }
@@ -180,6 +172,18 @@ class Communicator::Impl final : public Engine {
 
  private:
   static constexpr unsigned kAdvancesPerLook = 64;
+
+  void complete(const Arrival& arrival) {
+    if (call_.pattern.result == Pattern::Result::kNothing) return;
+    if (session_.size() == 1) return run_alone(call_);
+    const Path path = select_path(call_, session_.size(), arrival);
+    const bool has_slices =
+        call_.shape.kind == CollectiveKind::kAllReduce || call_.shape.kind == CollectiveKind::kReduce;
+    if (has_slices && (path == Path::kDirect || path == Path::kChunked))
+      reduce_in_slices(session_, call_, path);
+    else
+      exchange(session_, call_, path, arrival);
+  }
 
   /// All that can go wrong before a message is begun.
   void prepare(const P2POp& message) {

@@ -34,7 +34,7 @@ class Exchange {
         takes_from_others_(call.takes && !(pattern_.only_root_gives && rank_ == root_)) {}
 
   void run(Path path) {
-    if (uneven_ && takes_from_others_) check_sizes(path);
+    if (uneven_ && takes_from_others_) check_sizes();
     if (pattern_.result == Pattern::Result::kParts && call_.gives && call_.takes) keep_own_part(call_, rank_);
     switch (path) {
       case Path::kNothing:
@@ -86,16 +86,12 @@ class Exchange {
   }
   const std::byte* in_chunk(int giver) const { return session_.board().chunk(giver, round_) + index() * piece(); }
 
-  void check_sizes(Path path) {
+  void check_sizes() {
     for (int giver = 0; giver < size_; ++giver) {
       if (!gives_to_me(giver)) continue;
       const std::size_t wanted = call_.output_part(giver).size();
       const std::size_t given = bytes_from(giver);
-      if (given == wanted) continue;
-      session_.fail_sizes(giver, given, wanted);
-      // The others may be reading this member's buffers, which its caller may free.
-      if (path == Path::kDirect) session_.leave_after(1);
-      session_.leave();
+      if (given != wanted) session_.fail_sizes(giver, given, wanted);
     }
   }
 
@@ -147,14 +143,16 @@ class Exchange {
   }
 
   void run_direct() {
-    take(0, largest_, &Exchange::in_place);
-    // Nobody who gives leaves before this member posted: who is gone was killed, and its memory may be another's now.
-    for (int giver = 0; giver < size_ && takes_from_others_; ++giver)
-      if (gives_to_me(giver)) session_.check_living(giver);
+    if (takes_from_others_) {
+      session_.enter();
+      take(0, largest_, &Exchange::in_place);
+      for (int giver = 0; giver < size_; ++giver)
+        if (gives_to_me(giver)) session_.check_giver(giver);
+    }
     session_.post(1);
     if (!gives_to_others_) return;
-    if (pattern_.only_root_takes) return session_.await_release_by(1, root_);
-    session_.await_release(1);
+    if (pattern_.only_root_takes) return session_.await_release_by(root_);
+    session_.await_release();
   }
 
   /// In rounds: a giver fills chunk k % kChunkBuffers and posts k + 1; who only takes posts k + 1 when it has emptied

@@ -26,11 +26,12 @@ void reduce_direct(Session& session, const Call& call) {
     takers = 1;
     lists.destinations[0] = session.memory().at(session.output_offset(call.shape.root)) + slice.begin;
   }
+  session.enter();
   kernel_of(call)(session.reduce_sources(session.size(), call.shape.op), {lists.destinations.data(), takers},
                   slice.bytes / call.element_bytes);
-  for (int i = 0; i < session.size(); ++i) session.check_living(i);  // Its memory may be another's now.
+  for (int i = 0; i < session.size(); ++i) session.check_giver(i);
   session.post(1);
-  session.await_release(1);
+  session.await_release();
 }
 
 /// Private buffers, in rounds of at most kChunkBytes. In each round a member copies the others' slices of its data into

@@ -44,6 +44,7 @@ Session::Session(JobGroup group, std::chrono::nanoseconds timeout)
   try {
     publish({.what = {}, .pattern = pattern_of(CollectiveKind::kOpen), .shape = {.kind = CollectiveKind::kOpen}});
     await_arrival();
+    end_call();
     waiter_.count_cpus();
   } catch (...) {
     leave_board(group_, joined_);
@@ -126,6 +127,7 @@ std::uint8_t Session::stage_parts(const Call& call) {
 void Session::publish(const Call& call) {
   check_usable();
   ++sequence_;
+  is_in_call_ = true;
   const std::size_t slot = sequence_ % kLines;
   Line& line = own_.lines[slot];
   const std::uint8_t place = stage_data(call);
@@ -214,13 +216,17 @@ void Session::await(std::uint64_t step, int first, int last) {
   RETINUE_CRASH_POINT();
 }
 
-void Session::await_release(std::uint64_t step, int first, int last) {
-  const WordSet words = progress_words(first, last);
-  const std::uint64_t target = sequence_ << kStepBits | step;
-  const Waiter::Outcome outcome = waiter_.wait(words, target);
-  if (outcome == Waiter::Outcome::kArrived) return;
-  wait_for_living(words, target);
-  fail(outcome, words, target);
+void Session::enter() {
+  RETINUE_CRASH_POINT();
+  // Either this member sees the other's failed call, or that one, looking whether it may leave, sees this store.
+  own_.progress.store(sequence_ << kStepBits, std::memory_order_seq_cst);
+  if (has_failed_member()) fail_poisoned();
+  RETINUE_CRASH_POINT();
+}
+
+void Session::await_release(int first, int last) {
+  await(1, first, last);
+  if (has_failed_member()) fail_poisoned();  // Who failed inside posted all the same.
 }
 
 }  // namespace retinue

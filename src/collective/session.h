@@ -76,11 +76,17 @@ class Session {
     if (rank() > 0) await(step, 0, rank());
     if (rank() + 1 < size()) await(step, rank() + 1, size());
   }
-  /// Waits until all members posted `step`, after which they touch no other's buffer. Fails only when no living member
-  /// can touch this one's any more, because the caller may free it then; a member that is stopped for long is not
-  /// waited for.
-  void await_release(std::uint64_t step) { await_release(step, 0, size()); }
-  void await_release_by(std::uint64_t step, int rank) { await_release(step, rank, rank + 1); }
+  /// To be called before this member touches the others' buffers, until it posts the call's first step. Fails where
+  /// one of them failed in this call: its buffer may be its caller's again.
+  void enter();
+  /// The same after it, before it posts, for data of `giver`. It may have been killed, and its memory be another's now;
+  /// and it waits for this member, but not for ever.
+  void check_giver(int giver);
+  /// After enter(): waits until all members posted the first step, after which they touch no other's buffer.
+  void await_release() { await_release(0, size()); }
+  void await_release_by(int rank) { await_release(rank, rank + 1); }
+  /// This member's part in the call is over, and all went well.
+  void end_call() { is_in_call_ = false; }
 
   int rank() const noexcept { return group_.rank; }
   int size() const noexcept { return board_.size(); }
@@ -103,13 +109,9 @@ class Session {
   ReduceSources reduce_sources(int count, ReduceOp op);
   void set_timeout(std::chrono::nanoseconds timeout) { waiter_.set_timeout(timeout); }
 
-  /// On the direct path, before step 1: fails if a member, whose data were read in place, is gone and they with it.
-  /// Like all who fail there, it doesn't leave while living members may touch its buffers.
-  void check_living(int rank);
-
-  /// `giver` gives this member another number of bytes than it takes: the group is of no use any more, which leave()
-  /// throws here, and who doesn't wait for this member learns in the next call.
-  void fail_sizes(int giver, std::size_t given, std::size_t wanted);
+  /// `giver` gives this member another number of bytes than it takes. Who doesn't wait for this member learns of it in
+  /// the next call.
+  [[noreturn]] void fail_sizes(int giver, std::size_t given, std::size_t wanted);
   /// A message can't be sent or received: the group is of no use any more, unless it was none before. Doesn't throw.
   void fail_message(const std::string& text);
   /// Whether this member failed, or another told that it did.
@@ -117,17 +119,16 @@ class Session {
   /// After a wait for a message that didn't end well. `wait`: as "waits to send 8 bytes to rank 1".
   [[noreturn]] void fail_waiting(Waiter::Outcome outcome, const Awaited& awaited, const std::string& wait);
   const std::exception_ptr& failure() const { return failure_; }
-  /// Waits until no living member is before `step` of this call, then throws why the group failed.
-  [[noreturn]] void leave_after(std::uint64_t step);
-  [[noreturn]] void leave() { std::rethrow_exception(failure_); }
 
   /// Makes every later call fail, because one was begun and never finished.
   void abandon();
 
  private:
   void await(std::uint64_t step, int first, int last);
-  void await_release(std::uint64_t step, int first, int last);
-  bool is_poisoned() const { return board_.header().poison.state.load(std::memory_order_acquire) != Poison::kNone; }
+  void await_release(int first, int last);
+  bool is_poisoned() const { return board_.header().poison.state.load(std::memory_order_seq_cst) != Poison::kNone; }
+  /// Whether a member failed in this call or before: its buffers may be its caller's again.
+  bool has_failed_member() const;
   WordSet line_sequences() const;
   std::uint64_t largest_but(int rank) const;
   WordSet progress_words(int first, int last) const;
@@ -135,11 +136,16 @@ class Session {
   std::uint8_t stage_data(const Call& call);
   std::uint8_t stage_parts(const Call& call);
 
-  void wait_for_living(const WordSet& words, std::uint64_t target) const;
   [[noreturn]] void fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target);
   [[noreturn]] void fail(Waiter::Outcome outcome, const Awaited& awaited, const Reporter& report);
   [[noreturn]] void fail_mismatch();
   [[noreturn]] void fail_poisoned();
+  /// Throws why the group failed; before that it waits until no living member may touch this one's buffers, because the
+  /// caller may free them then. A member that is stopped for long is not waited for.
+  [[noreturn]] void leave();
+  void await_nobody_inside();
+  /// First of all that a failing member does.
+  void note_failed_call();
   /// Makes this and every later call fail, here and, unless somebody has told them of a failure before, on the others.
   void break_group(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
   /// The same, unless somebody broke it before: then for that one's reason.
@@ -155,6 +161,7 @@ class Session {
   Waiter waiter_;
   PointerLists scratch_;
   std::uint64_t sequence_ = 0;
+  bool is_in_call_ = false;
   SiteWriter sites_[kLines];
   std::exception_ptr failure_;
 };

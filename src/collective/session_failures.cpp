@@ -13,7 +13,7 @@
 namespace retinue {
 namespace {
 
-/// A member posts at the end of its slice, which takes milliseconds; longer only if it is stopped.
+/// A member is at the others' buffers for the time of one copy, which takes milliseconds; longer only if it is stopped.
 constexpr auto kReleaseTime = std::chrono::seconds(10);
 
 }  // namespace
@@ -21,8 +21,35 @@ constexpr auto kReleaseTime = std::chrono::seconds(10);
 void Session::abandon() {
   const std::string text =
       fmt::format("group \"{}\": an asynchronous collective was begun and never finished", group_.name);
+  note_failed_call();
   tell(FailureKind::kMismatch, fmt::format("{} by rank {}", text, rank()), {});
   failure_ = std::make_exception_ptr(UsageError(text));
+  await_nobody_inside();
+}
+
+void Session::note_failed_call() {
+  if (own_.failed_call.load(std::memory_order_relaxed) == 0)
+    own_.failed_call.store(is_in_call_ ? sequence_ : sequence_ + 1, std::memory_order_seq_cst);
+}
+
+bool Session::has_failed_member() const {
+  if (!is_poisoned()) return false;
+  for (int i = 0; i < size(); ++i)
+    if (board_.member(i).failed_call.load(std::memory_order_seq_cst) - 1 < sequence_) return true;  // 0 is none.
+  return false;
+}
+
+void Session::await_nobody_inside() {
+  const std::uint64_t inside = sequence_ << kStepBits;
+  if (!is_in_call_) return;
+  if (own_.progress.load(std::memory_order_relaxed) == inside) post(1);
+  waiter_.wait_until_none_is_at(progress_words(0, size()), inside,
+                                JobDeadline::after(group_.memory->header(), kReleaseTime));
+}
+
+void Session::leave() {
+  await_nobody_inside();
+  std::rethrow_exception(failure_);
 }
 
 void Session::fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target) {
@@ -59,24 +86,16 @@ void Session::fail_message(const std::string& text) {
   break_group_once(FailureKind::kMismatch, fmt::format("group \"{}\": {}", group_.name, text), {});
 }
 
-void Session::check_living(int rank) {
-  if (!waiter_.is_lost(rank)) return;
-  break_group_once(FailureKind::kPeerLost, Reporter(group_, board_, sequence_).lost({rank}), {rank});
-  leave_after(1);
+void Session::check_giver(int giver) {
+  if (has_failed_member()) fail_poisoned();
+  if (!waiter_.is_lost(giver)) return;
+  break_group_once(FailureKind::kPeerLost, Reporter(group_, board_, sequence_).lost({giver}), {giver});
+  leave();
 }
 
 void Session::fail_sizes(int giver, std::size_t given, std::size_t wanted) {
   break_group(FailureKind::kMismatch, Reporter(group_, board_, sequence_).wrong_size(giver, given, wanted), {});
-}
-
-void Session::leave_after(std::uint64_t step) {
-  post(step);
-  wait_for_living(progress_words(0, size()), sequence_ << kStepBits | step);
   leave();
-}
-
-void Session::wait_for_living(const WordSet& words, std::uint64_t target) const {
-  waiter_.wait_for_living(words, target, JobDeadline::after(group_.memory->header(), kReleaseTime));
 }
 
 void Session::fail_poisoned() {
@@ -85,6 +104,7 @@ void Session::fail_poisoned() {
 }
 
 void Session::set_failure_from_poison() {
+  note_failed_call();
   const Poison& poison = board_.header().poison;
   // Written within microseconds, unless its writer was killed meanwhile.
   const Deadline deadline = Deadline::after(std::chrono::milliseconds(100));
@@ -105,6 +125,7 @@ void Session::break_group_once(FailureKind kind, const std::string& text, const 
 }
 
 void Session::break_group(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
+  note_failed_call();
   tell(kind, text, ranks);
   set_failure(kind, text, ranks);
 }

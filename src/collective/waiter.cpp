@@ -87,9 +87,9 @@ bool Waiter::spin(const WordSet& words, std::uint64_t target, std::chrono::nanos
   return false;
 }
 
-void Waiter::wait_for_living(const WordSet& words, std::uint64_t target, JobDeadline deadline) const {
+void Waiter::wait_until_none_is_at(const WordSet& words, std::uint64_t value, JobDeadline deadline) const {
   for (int rank = words.first; rank < words.last; ++rank)
-    while (words.word(rank).load(std::memory_order_acquire) < target && !is_lost(rank) && !deadline.passed())
+    while (words.word(rank).load(std::memory_order_seq_cst) == value && !is_lost(rank) && !deadline.passed())
       sched_yield();
 }
 

@@ -109,8 +109,8 @@ class Waiter {
 
   void set_background(Background* background) { background_ = background; }
 
-  /// Blocking: until every word whose member is not lost reached `target`, poison or not.
-  void wait_for_living(const WordSet& words, std::uint64_t target, JobDeadline deadline) const;
+  /// Blocking: until no member that isn't lost has the word `value`, poison or not.
+  void wait_until_none_is_at(const WordSet& words, std::uint64_t value, JobDeadline deadline) const;
 
   /// Spins at most `budget` and looks at nothing but the words.
   static bool spin(const WordSet& words, std::uint64_t target, std::chrono::nanoseconds budget);

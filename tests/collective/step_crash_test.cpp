@@ -133,14 +133,55 @@ void messages(Communicator& group, std::size_t count, float* data, float* more) 
   }
 }
 
+void gathers(Communicator& group, std::size_t count, float* data, float* more) {
+  for (int root = 0; root < kRanks; ++root) {
+    fill(group, data, count, root);
+    group.gather(std::span<const float>(data, count), std::span(more, count * kRanks), root);
+    for (int rank = 0; rank < kRanks && group.rank() == root; ++rank)
+      check(more + static_cast<std::size_t>(rank) * count, count, [&](std::size_t i) { return value(rank, i, root); });
+  }
+}
+
+void scatters(Communicator& group, std::size_t count, float* data, float* more) {
+  const std::size_t place = static_cast<std::size_t>(group.rank()) * count;
+  for (int root = 0; root < kRanks; ++root) {
+    fill(group, data, count * kRanks, root);
+    group.scatter(std::span<const float>(data, count * kRanks), std::span(more, count), root);
+    check(more, count, [&](std::size_t i) { return value(root, place + i, root); });
+  }
+}
+
+void reduce_scatters(Communicator& group, std::size_t count, float* data, float* more) {
+  const std::size_t place = static_cast<std::size_t>(group.rank()) * count;
+  for (int call = 0; call < kCalls; ++call) {
+    fill(group, data, count * kRanks, call);
+    group.reduce_scatter(std::span<const float>(data, count * kRanks), std::span(more, count));
+    check(more, count, [&](std::size_t i) { return sum_of_all(place + i, call); });
+  }
+}
+
+void scans(Communicator& group, std::size_t count, float* data, float* more) {
+  for (int call = 0; call < kCalls; ++call) {
+    fill(group, data, count, call);
+    group.scan(std::span<const float>(data, count), std::span(more, count));
+    check(more, count, [&](std::size_t i) {
+      float sum = 0;
+      for (int rank = 0; rank <= group.rank(); ++rank) sum += value(rank, i, call);
+      return sum;
+    });
+  }
+}
+
 struct NamedScene {
   const char* name;
   Scene run;
 };
 
-constexpr NamedScene kScenes[] = {{"barrier", barriers},     {"all_reduce", all_reduces}, {"reduce", reduces},
-                                  {"broadcast", broadcasts}, {"all_gather", all_gathers}, {"all_to_all", all_to_alls},
-                                  {"message", messages}};
+constexpr NamedScene kScenes[] = {
+    {"barrier", barriers},     {"all_reduce", all_reduces}, {"reduce", reduces},
+    {"broadcast", broadcasts}, {"all_gather", all_gathers}, {"all_to_all", all_to_alls},
+    {"gather", gathers},       {"scatter", scatters},       {"reduce_scatter", reduce_scatters},
+    {"scan", scans},           {"message", messages}};
 /// Inline, staged, and beyond: direct or chunked, announced or in pieces.
 constexpr std::size_t kCounts[] = {2, 1000, 100'000};
 

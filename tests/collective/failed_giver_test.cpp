@@ -1,0 +1,107 @@
+// A member fails in a collective whose data the others read where they are: they get an error, or the data as they
+// were.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "retinue/base/error.h"
+#include "retinue/collective/communicator.h"
+#include "retinue/collective/pending.h"
+#include "retinue/ipc/job_memory.h"
+#include "support/ranks.h"
+
+namespace retinue::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Seen by all ranks.
+class FailedGiver : public testing::Test {
+ protected:
+  FailedGiver() {
+    void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    changed_ = new (page) std::atomic<bool>(false);
+  }
+  ~FailedGiver() override { munmap(changed_, 4096); }
+
+  void await_change() const {
+    while (!*changed_) std::this_thread::yield();
+  }
+
+  std::atomic<bool>* changed_;
+};
+
+std::span<float> job_buffer(const JobGroup& group, std::size_t count, float value) {
+  auto* data = group.memory->at<float>(group.memory->allocate(count * sizeof(float)).offset);
+  std::fill_n(data, count, value);
+  return {data, count};
+}
+
+constexpr std::size_t kCount = 100'000;
+
+TEST_F(FailedGiver, ThatDroppedItsCallIsNotReadAfterwards) {
+  const auto make_calls = [](std::span<float> data) {
+    return std::vector<CollectiveCall>{
+        CollectiveCall::broadcast(data.data(), kCount * sizeof(float), 0),
+        CollectiveCall::all_reduce(data.data(), kCount, Dtype::kFloat32, ReduceOp::kSum),
+        CollectiveCall::all_gather(data.data(), data.data() + kCount, kCount * sizeof(float)),
+        CollectiveCall::gather(data.data(), data.data() + kCount, kCount * sizeof(float), 1),
+        CollectiveCall::scan(data.data(), data.data() + kCount, kCount, Dtype::kFloat32, ReduceOp::kSum)};
+  };
+  for (std::size_t i = 0; i < make_calls({}).size(); ++i) {
+    *changed_ = false;
+    run_ranks(3, [&](const JobGroup& group) {
+      Communicator communicator(group);
+      const std::span<float> data = job_buffer(group, 4 * kCount, 1);
+      const CollectiveCall call = make_calls(data)[i];
+      std::optional<PendingCollective> pending(communicator.start(call));
+      while (!pending->ready(1ms)) {
+      }
+      if (group.rank == 0) {
+        pending.reset();
+        std::fill(data.begin(), data.end(), 1000.f);
+        *changed_ = true;
+      } else {
+        await_change();
+        if (call.kind == CollectiveKind::kGather && group.rank == 2) return;  // It only gives, and rank 1 may be gone.
+        EXPECT_THROW(pending->finish(), CollectiveMismatch) << name_of(call.kind);
+        EXPECT_EQ(std::count(data.begin(), data.end(), 1000.f), 0) << name_of(call.kind);
+      }
+    });
+  }
+}
+
+TEST_F(FailedGiver, WaitsForThoseWhoReadItsDataBeforeItLeaves) {
+  constexpr std::size_t kMany = std::size_t{4} << 20;
+  for (int round = 0; round < (is_sanitized() ? 3 : 20); ++round)
+    run_ranks(3, [&](const JobGroup& group) {
+      Communicator communicator(group);
+      const std::span<float> data = job_buffer(group, kMany, static_cast<float>(group.rank));
+      const CollectiveCall call = CollectiveCall::broadcast(data.data(), data.size_bytes(), 0);
+      std::optional<PendingCollective> pending(communicator.start(call));
+      while (!pending->ready(1ms)) {
+      }
+      if (group.rank == 0) {
+        usleep(static_cast<unsigned>(round) * 200);  // So that the others are anywhere.
+        pending.reset();
+        std::fill(data.begin(), data.end(), 1000.f);
+        return;
+      }
+      try {
+        pending->finish();
+        EXPECT_EQ(static_cast<std::size_t>(std::count(data.begin(), data.end(), 0.f)), kMany);
+      } catch (const CollectiveMismatch&) {
+        EXPECT_EQ(std::count(data.begin(), data.end(), 1000.f), 0);
+      }
+    });
+}
+
+}  // namespace
+}  // namespace retinue::test
