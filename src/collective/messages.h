@@ -94,7 +94,7 @@ class Messages final : public Background {
   /// Calls back for what ended meanwhile. To be called where this member is in the middle of nothing.
   void call_back();
   /// What this member waits for, if anything: its messages are taken out of their lanes whatever lies before them.
-  void set_awaited(const Operation* operation) { awaited_ = operation; }
+  void set_awaited(const Awaited* awaited) { awaited_ = awaited; }
 
  private:
   /// A message that has come.
@@ -152,7 +152,7 @@ class Messages final : public Background {
   std::list<ReceiveOperation*> posted_;            ///< In the order in which they were begun.
   std::list<Arrived> early_;                       ///< Before their receives, in the order in which they came.
   std::vector<std::shared_ptr<Operation>> ended_;  ///< Those with callbacks.
-  const Operation* awaited_ = nullptr;
+  const Awaited* awaited_ = nullptr;
   int first_ = 0;  ///< Where to look first: behind the rank that was served last.
   std::size_t running_ = 0;
 };

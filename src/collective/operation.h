@@ -4,10 +4,13 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "ipc/job_clock.h"
 #include "retinue/collective/request.h"
 
 namespace retinue {
@@ -21,6 +24,9 @@ class Engine {
   virtual void advance(Operation& operation) = 0;
   /// Waits for the operation, at most `time`. Returns whether it has ended, well or not.
   virtual bool wait(Operation& operation, std::chrono::nanoseconds time) = 0;
+  /// Waits until one of them has ended, at most `time` or until it is interrupted. Returns its index.
+  virtual std::optional<std::size_t> wait_any(std::span<Operation* const> operations,
+                                              std::chrono::nanoseconds time) = 0;
   /// The operation was started, is about to be destroyed, and isn't done.
   virtual void drop(Operation& operation) noexcept = 0;
 
@@ -63,6 +69,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   }
 
   Received received;
+  std::chrono::nanoseconds timeout{};   ///< Of one that is waited for with others, and
+  std::optional<JobDeadline> deadline;  ///< when it is over.
 
  private:
   Engine* engine_;

@@ -1,5 +1,7 @@
 #include "retinue/collective/request.h"
 
+#include <vector>
+
 #include "collective/operation.h"
 #include "retinue/base/error.h"
 
@@ -28,6 +30,19 @@ bool Request::wait_for(std::chrono::nanoseconds time) const {
   operation->call_back();
   if (operation->error()) std::rethrow_exception(operation->error());
   return true;
+}
+
+std::optional<std::size_t> Request::wait_any(std::span<const Request> requests, std::chrono::nanoseconds time) {
+  if (requests.empty()) throw UsageError("wait_any: there is no request to wait for");
+  std::vector<std::shared_ptr<Operation>> held;  // A callback may drop requests.
+  std::vector<Operation*> operations;
+  for (const Request& request : requests) {
+    held.push_back(request.checked());
+    operations.push_back(held.back().get());
+    if (&operations.back()->engine() != &operations.front()->engine())
+      throw UsageError("wait_any: the requests are of different communicators");
+  }
+  return operations.front()->engine().wait_any(operations, time);
 }
 
 std::exception_ptr Request::exception() const {

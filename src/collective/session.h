@@ -117,7 +117,9 @@ class Session {
   /// Whether this member failed, or another told that it did.
   bool is_broken() const { return failure_ != nullptr || is_poisoned(); }
   /// After a wait for a message that didn't end well. `wait`: as "waits to send 8 bytes to rank 1".
-  [[noreturn]] void fail_waiting(Waiter::Outcome outcome, const Awaited& awaited, const std::string& wait);
+  /// `timeout`: that passed, if it did.
+  [[noreturn]] void fail_waiting(Waiter::Outcome outcome, const Awaited& awaited, const std::string& wait,
+                                 std::chrono::nanoseconds timeout);
   const std::exception_ptr& failure() const { return failure_; }
 
   /// Makes every later call fail, because one was begun and never finished.
@@ -137,7 +139,8 @@ class Session {
   std::uint8_t stage_parts(const Call& call);
 
   [[noreturn]] void fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target);
-  [[noreturn]] void fail(Waiter::Outcome outcome, const Awaited& awaited, const Reporter& report);
+  [[noreturn]] void fail(Waiter::Outcome outcome, const Awaited& awaited, const Reporter& report,
+                         std::chrono::nanoseconds timeout);
   [[noreturn]] void fail_mismatch();
   [[noreturn]] void fail_poisoned();
   /// Throws why the group failed; before that it waits until no living member may touch this one's buffers, because the

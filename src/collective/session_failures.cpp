@@ -53,14 +53,16 @@ void Session::leave() {
 }
 
 void Session::fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target) {
-  fail(outcome, AwaitedWords(words, target, words.first), Reporter(group_, board_, sequence_));
+  fail(outcome, AwaitedWords(words, target, words.first), Reporter(group_, board_, sequence_), waiter_.timeout());
 }
 
-void Session::fail_waiting(Waiter::Outcome outcome, const Awaited& awaited, const std::string& wait) {
-  fail(outcome, awaited, Reporter(group_, board_, fmt::format("rank {} {}", rank(), wait)));
+void Session::fail_waiting(Waiter::Outcome outcome, const Awaited& awaited, const std::string& wait,
+                           std::chrono::nanoseconds timeout) {
+  fail(outcome, awaited, Reporter(group_, board_, fmt::format("rank {} {}", rank(), wait)), timeout);
 }
 
-void Session::fail(Waiter::Outcome outcome, const Awaited& awaited, const Reporter& report) {
+void Session::fail(Waiter::Outcome outcome, const Awaited& awaited, const Reporter& report,
+                   std::chrono::nanoseconds timeout) {
   if (outcome == Waiter::Outcome::kPoisoned) fail_poisoned();
   std::vector<int> late;
   std::vector<int> lost;
@@ -72,7 +74,7 @@ void Session::fail(Waiter::Outcome outcome, const Awaited& awaited, const Report
   if (outcome == Waiter::Outcome::kLost)
     break_group_once(FailureKind::kPeerLost, report.lost(lost), lost);
   else
-    break_group_once(FailureKind::kTimeout, report.timed_out(late, waiter_.timeout()), {});
+    break_group_once(FailureKind::kTimeout, report.timed_out(late, timeout), {});
   leave();
 }
 

@@ -123,6 +123,8 @@ class Waiter {
   void posted_to(int rank) {
     if (header_.parked.load(std::memory_order_seq_cst) != 0) ring_if_parked(board_.member(rank));
   }
+  /// Wakes this member, which another thread of its may have to be parked. Threads: any.
+  void ring_own() { ring(own_); }
   /// Wakes all members, for news that concern everybody.
   void ring_all();
 

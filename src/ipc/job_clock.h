@@ -41,6 +41,7 @@ class JobDeadline {
     return JobDeadline(header, duration > longest - now ? longest : now + duration);
   }
 
+  bool is_before(const JobDeadline& other) const { return when_ < other.when_; }
   bool passed() const { return !is_never() && job_now(*header_) >= when_; }
   /// Time left, never negative, at most `cap`: a wait must look up from time to time, since the clock may stand.
   std::chrono::nanoseconds left(std::chrono::nanoseconds cap) const {

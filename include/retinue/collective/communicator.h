@@ -51,11 +51,12 @@ class Communicator {
   ~Communicator();
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
-
   int rank() const noexcept;
   int size() const noexcept;
   const JobGroup& group() const noexcept;
   void set_timeout(std::chrono::nanoseconds timeout);
+  /// Makes the Request::wait_any() that is under way, or else the next one, return. Threads: any.
+  void interrupt() noexcept;
 
   /// Makes a call that is given as data.
   void run(const CollectiveCall& call, CallSite site = {});
@@ -191,7 +192,6 @@ class Communicator {
   Received sendrecv_bytes(ConstBytes data, int destination, Bytes buffer, int source, int tag, CallSite site);
   Request begin(const P2POp& message, CallSite site);
   std::size_t parts() const noexcept { return static_cast<std::size_t>(size()); }
-  /// Errors: UsageError unless a buffer holds as many elements as it must.
   static void check_size(std::string_view call, std::size_t elements, std::size_t wanted);
 
   std::unique_ptr<Impl> impl_;

@@ -4,6 +4,8 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "retinue/collective/message.h"
@@ -31,6 +33,12 @@ class [[nodiscard]] Request {
   void wait() const;
   /// The same for at most `time`. Returns whether it has ended; after false it goes on.
   bool wait_for(std::chrono::nanoseconds time) const;
+
+  /// Blocking: until one of `requests`, all of one communicator, has ended, well or not; at most `time`. Returns its
+  /// index, or nothing after `time` or Communicator::interrupt(). One that takes longer than the timeout that the
+  /// communicator had when it was begun ends with TimeoutError. Errors: UsageError.
+  static std::optional<std::size_t> wait_any(std::span<const Request> requests,
+                                             std::chrono::nanoseconds time = std::chrono::nanoseconds::max());
 
   /// What wait() throws; null while it isn't done, and where it ended well.
   std::exception_ptr exception() const;
