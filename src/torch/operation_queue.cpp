@@ -20,7 +20,8 @@ PendingCollective begin(Communicator& communicator, const QueuedCall& call) {
   return communicator.start(call.call, call.site);
 }
 
-/// Whether the communicator is of no use after this.
+}  // namespace
+
 bool ends_the_group(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -34,8 +35,6 @@ bool ends_the_group(const std::exception_ptr& error) {
     return false;
   }
 }
-
-}  // namespace
 
 void OperationQueue::close() {
   std::deque<Operation> dropped;

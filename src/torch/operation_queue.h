@@ -17,6 +17,9 @@
 
 namespace retinue {
 
+/// Whether the communicator is of no use after this.
+bool ends_the_group(const std::exception_ptr& error);
+
 /// One call of a communicator, so that it can be made later and on another thread.
 struct QueuedCall {
   CollectiveCall call;

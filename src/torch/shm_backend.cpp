@@ -60,13 +60,16 @@ ShmBackend::ShmBackend(JobGroup members, std::chrono::milliseconds timeout)
     : Backend(members.rank, static_cast<int>(members.process_slots.size())),
       memory_(members.memory),
       timeout_(timeout) {
-  if (size_ > 1) queue_ = std::make_shared<OperationQueue>(Communicator(std::move(members), {.timeout = timeout}));
+  if (size_ == 1) return;
+  queue_ = std::make_shared<OperationQueue>(Communicator(members, {.timeout = timeout}));
+  messages_ = std::make_shared<MessageQueue>(Communicator(std::move(members), {.timeout = timeout}));
 }
 
 ShmBackend::ShmBackend(std::chrono::milliseconds timeout) : Backend(0, 1), timeout_(timeout) {}
 
 ShmBackend::~ShmBackend() {
   if (queue_) queue_->close();
+  if (messages_) messages_->close();
 }
 
 ShmBackend* ShmBackend::of(const c10d::ProcessGroup& group) {
@@ -78,7 +81,8 @@ void ShmBackend::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 c10d::ErrorType ShmBackend::getError() {
-  const std::exception_ptr error = queue_ ? queue_->first_error() : nullptr;
+  std::exception_ptr error = queue_ ? queue_->first_error() : nullptr;
+  if (!error && messages_) error = messages_->first_error();
   if (!error) return c10d::ErrorType::SUCCESS;
   try {
     std::rethrow_exception(error);
@@ -97,13 +101,14 @@ bool ShmBackend::is_root(std::string_view call, std::int64_t root) const {
   return root == rank_;
 }
 
+std::chrono::milliseconds ShmBackend::timeout_of(const CallMode& mode) const {
+  return mode.timeout == c10d::kUnsetTimeout ? timeout_.load(std::memory_order_relaxed) : mode.timeout;
+}
+
 ShmBackend::WorkPtr ShmBackend::submit(Request request, const CallMode& mode) {
   check_call(request.call, rank_, size_);
   const std::uint64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
-  const QueuedCall call{
-      .call = request.call,
-      .site = mode.site,
-      .timeout = mode.timeout == c10d::kUnsetTimeout ? timeout_.load(std::memory_order_relaxed) : mode.timeout};
+  const QueuedCall call{.call = request.call, .site = mode.site, .timeout = timeout_of(mode)};
   if (mode.async_op) return start(std::move(request), call, sequence);
   if (queue_)
     queue_->run(call);

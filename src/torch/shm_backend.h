@@ -4,11 +4,14 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
 #include "retinue/ipc/job_group.h"
+#include "retinue/torch/messages.h"
+#include "torch/message_queue.h"
 #include "torch/operation_queue.h"
 #include "torch/shm_work.h"
 #include "torch/tensor_buffer.h"
@@ -62,6 +65,11 @@ class ShmBackend final : public c10d::Backend {
                             at::IntArrayRef input_splits, const CallMode& mode);
   WorkPtr barrier(const CallMode& mode);
 
+  /// Begins all of them, or, with a UsageError, none. Gives a work for each.
+  std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, const CallMode& mode);
+  /// Returns the sender's rank for a receive.
+  int run(const TensorP2POp& message, const CallMode& mode);
+
   // c10d's face: always a work.
   const std::string getBackendName() const override { return "shm"; }
   WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override;
@@ -85,6 +93,9 @@ class ShmBackend final : public c10d::Backend {
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                         std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  WorkPtr send(std::vector<at::Tensor>& tensors, int dst, int tag) override;
+  WorkPtr recv(std::vector<at::Tensor>& tensors, int src, int tag) override;
+  WorkPtr recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
 
   /// The number of collectives that this rank has called: the same on all ranks that are in step.
   std::uint64_t getSequenceNumberForGroup() override { return sequence_.load(std::memory_order_relaxed); }
@@ -109,12 +120,15 @@ class ShmBackend final : public c10d::Backend {
   };
 
   bool is_root(std::string_view call, std::int64_t root) const;
+  std::chrono::milliseconds timeout_of(const CallMode& mode) const;
   WorkPtr submit(Request request, const CallMode& mode);
   WorkPtr start(Request request, const QueuedCall& call, std::uint64_t sequence);
   WorkPtr always_work(WorkPtr work, c10d::OpType type, at::TensorList outputs) const;
 
   std::shared_ptr<JobMemory> memory_;
-  std::shared_ptr<OperationQueue> queue_;  ///< Null in a world of one.
+  std::shared_ptr<OperationQueue> queue_;  ///< Null in a world of one, and
+  /// this one, too. On a communicator of its own: no message waits until collectives are done, nor they for it.
+  std::shared_ptr<MessageQueue> messages_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::uint64_t> sequence_{0};
 };

@@ -111,4 +111,18 @@ ShmBackend::WorkPtr ShmBackend::barrier(const c10d::BarrierOptions& options) {
   return always_work(barrier(mode_of(options, "c10d barrier")), c10d::OpType::BARRIER, {});
 }
 
+ShmBackend::WorkPtr ShmBackend::send(std::vector<at::Tensor>& tensors, int dst, int tag) {
+  const TensorP2POp message = TensorP2POp::isend(only_tensor("send", tensors), dst, tag);
+  return start({&message, 1}, {.async_op = true, .site = {"c10d send", 0}}).front();
+}
+
+ShmBackend::WorkPtr ShmBackend::recv(std::vector<at::Tensor>& tensors, int src, int tag) {
+  const TensorP2POp message = TensorP2POp::irecv(only_tensor("recv", tensors), src, tag);
+  return start({&message, 1}, {.async_op = true, .site = {"c10d recv", 0}}).front();
+}
+
+ShmBackend::WorkPtr ShmBackend::recvAnysource(std::vector<at::Tensor>& tensors, int tag) {
+  return recv(tensors, kAnySource, tag);
+}
+
 }  // namespace retinue

@@ -8,7 +8,7 @@
 namespace retinue {
 
 /// An operation of ShmBackend on its way. Its future is a list of tensors, as c10d's Reducer expects.
-class ShmWork final : public c10d::Work {
+class ShmWork : public c10d::Work {
  public:
   ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence);
 

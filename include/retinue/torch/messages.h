@@ -1,0 +1,59 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <source_location>
+#include <vector>
+
+#include "retinue/collective/message.h"
+#include "retinue/torch/process_group.h"
+
+namespace retinue {
+
+// Messages between two ranks, after torch.distributed. Those of one pair of ranks come in the order in which they were
+// begun, to the receives that take them. Tags are not negative; `src` may be kAnySource, and a receive's tag kAnyTag.
+// They take no part in the order of collectives: one may wait while the other goes on, in other threads or
+// asynchronously.
+//
+// Shape: both tensors have as many bytes; types are not compared. Tensors that are not contiguous go through a copy. A
+// tensor in job memory (shared_empty) of more than 16 KiB is copied once, by the receiver.
+// Threads: any, as with gloo. Who waits moves all of the group's messages on; where nobody does a helper thread
+// does, which is made when the first message has to wait without a waiter.
+// Errors: UsageError from the call, before anything is sent; PeerLost, TimeoutError, and CollectiveMismatch for a size
+// that differs, from the call or from the work's wait() and future. A message that is shorter than the receiver's
+// tensor fails the receive alone, a longer one the group's messages.
+
+/// Blocking: until the tensor may be changed, which for much data is when the receiver takes it.
+void send(const at::Tensor& tensor, int dst, const ProcessGroup& group, int tag = 0,
+          std::source_location where = std::source_location::current());
+/// Blocking: until the message is in the tensor. Returns the rank that sent it.
+int recv(const at::Tensor& tensor, int src, const ProcessGroup& group, int tag = 0,
+         std::source_location where = std::source_location::current());
+
+/// The same without waiting. The tensor must be left alone until the work is done.
+Work isend(const at::Tensor& tensor, int dst, const ProcessGroup& group, int tag = 0,
+           std::source_location where = std::source_location::current());
+/// The work's sourceRank() is the rank that sent it, once it is done.
+Work irecv(const at::Tensor& tensor, int src, const ProcessGroup& group, int tag = 0,
+           std::source_location where = std::source_location::current());
+
+/// One message of batch_isend_irecv(), torch.distributed's P2POp.
+struct TensorP2POp {
+  P2POp::Kind kind = P2POp::Kind::kSend;
+  at::Tensor tensor = {};
+  int peer = 0;
+  int tag = 0;
+
+  static TensorP2POp isend(at::Tensor tensor, int dst, int tag = 0) {
+    return {.kind = P2POp::Kind::kSend, .tensor = std::move(tensor), .peer = dst, .tag = tag};
+  }
+  static TensorP2POp irecv(at::Tensor tensor, int src, int tag = 0) {
+    return {.kind = P2POp::Kind::kReceive, .tensor = std::move(tensor), .peer = src, .tag = tag};
+  }
+};
+
+/// Begins all of them, or, with a UsageError, none. Returns a work for each.
+std::vector<Work> batch_isend_irecv(const std::vector<TensorP2POp>& messages, const ProcessGroup& group,
+                                    std::source_location where = std::source_location::current());
+
+}  // namespace retinue

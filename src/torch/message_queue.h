@@ -1,0 +1,108 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "retinue/collective/communicator.h"
+#include "torch/shm_work.h"
+
+namespace retinue {
+
+class MessageQueue;
+
+/// A message between two ranks on its way.
+class MessageWork final : public ShmWork {
+ public:
+  /// `after` holds the memory of `message`, and runs when it ended well, before the work completes.
+  MessageWork(int rank, const P2POp& message, std::vector<at::Tensor> tensors,
+              std::function<void(const Received&)> after);
+
+  /// Moves the group's messages on meanwhile, on this thread.
+  bool wait(std::chrono::milliseconds timeout = ::kNoTimeout) override;
+  int sourceRank() const override;
+
+ private:
+  friend class MessageQueue;
+
+  const P2POp message_;
+  std::function<void(const Received&)> after_;
+  Received received_;
+  // The queue's.
+  std::weak_ptr<MessageQueue> queue_;
+  std::size_t place_ = 0;  ///< Among those that are under way.
+  bool ended_ = false;
+};
+
+/// Lets the messages of several threads go on side by side on one communicator.
+///
+/// One thread at a time has its *turn*: who begins messages, for a moment, and who waits for one of them moves all on.
+/// Where nobody waits a helper thread does. Who needs the turn interrupts the one who waits.
+///
+/// Threads: any.
+class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
+ public:
+  using WorkPtr = c10::intrusive_ptr<MessageWork>;
+  using Clock = std::chrono::steady_clock;
+
+  explicit MessageQueue(Communicator communicator) : communicator_(std::move(communicator)) {}
+  ~MessageQueue();
+  MessageQueue(const MessageQueue&) = delete;
+  MessageQueue& operator=(const MessageQueue&) = delete;
+
+  /// To be called once, last. Messages that were begun go on by themselves, until they are done, a rank is lost or
+  /// their timeout passed. Doesn't wait.
+  void close();
+
+  /// Begins all of them, in order, or, with a UsageError, none. Doesn't wait for other ranks.
+  void start(std::span<const WorkPtr> works, std::chrono::nanoseconds timeout, const CallSite& site) {
+    begin(works, timeout, site, 0);
+  }
+  /// Blocking: the same for one, and waits for it.
+  void run(const WorkPtr& work, std::chrono::nanoseconds timeout, const CallSite& site);
+
+  /// Blocking: until the work has ended, or `end`. It completes at once then, perhaps on another thread.
+  void await_end(const MessageWork& work, std::optional<Clock::time_point> end);
+
+  /// The error that made the communicator useless, if any.
+  std::exception_ptr first_error() const;
+
+ private:
+  /// `waiters`: threads that go on to wait for one of them, so that no helper is needed.
+  void begin(std::span<const WorkPtr> works, std::chrono::nanoseconds timeout, const CallSite& site, int waiters);
+  void await_end(std::unique_lock<std::mutex>& lock, const MessageWork& work, std::optional<Clock::time_point> end);
+  void take_turn();
+  void end_turn();
+  void drive(std::unique_lock<std::mutex>& lock, std::optional<Clock::time_point> end);
+  void forget(const MessageWork& work);
+  void see_to_a_helper();
+  void help();
+
+  // Of who has the turn.
+  Communicator communicator_;
+  std::vector<Request> requests_;  ///< Under way, and
+  std::vector<WorkPtr> works_;     ///< their works.
+  std::vector<WorkPtr> just_ended_;
+
+  mutable std::mutex mutex_;  ///< Guards all below, and MessageWork::ended_.
+  std::condition_variable changed_;
+  bool taken_ = false;
+  bool helper_has_it_ = false;
+  int beginners_ = 0;  ///< Threads that want the turn to begin messages; they come first.
+  int waiters_ = 0;    ///< Threads that wait for messages.
+  bool any_under_way_ = false;
+  bool has_helper_ = false;
+  bool stopping_ = false;
+  std::exception_ptr first_error_;
+  std::thread helper_;
+};
+
+}  // namespace retinue
