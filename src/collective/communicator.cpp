@@ -15,7 +15,7 @@ namespace retinue {
 
 class Communicator::Impl {
  public:
-  Impl(JobGroup group, std::chrono::nanoseconds timeout) : session_(std::move(group), timeout), messages_(session_) {}
+  Impl(JobGroup group, const CommunicatorOptions& options) : session_(std::move(group), options), messages_(session_) {}
 
   Session& session() { return session_; }
   MessageEngine& messages() { return messages_; }
@@ -76,7 +76,7 @@ void run_alone(const CollectiveCall& call) {
 }
 
 Communicator::Communicator(JobGroup group, CommunicatorOptions options)
-    : impl_(std::make_unique<Impl>(std::move(group), options.timeout)) {}
+    : impl_(std::make_unique<Impl>(std::move(group), options)) {}
 Communicator::~Communicator() = default;
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;

@@ -34,12 +34,12 @@ JobGroup checked(JobGroup group) {
 
 }  // namespace
 
-Session::Session(JobGroup group, std::chrono::nanoseconds timeout)
+Session::Session(JobGroup group, const CommunicatorOptions& options)
     : group_(checked(std::move(group))),
-      joined_(join_board(group_, JobDeadline::after(group_.memory->header(), timeout))),
+      joined_(join_board(group_, JobDeadline::after(group_.memory->header(), options.timeout))),
       board_(joined_.board),
       own_(board_.member(group_.rank)),
-      waiter_(board_, group_, timeout),
+      waiter_(board_, group_, options),
       scratch_(board_.size()) {
   try {
     publish({.what = {}, .pattern = pattern_of(CollectiveKind::kOpen), .shape = {.kind = CollectiveKind::kOpen}});

@@ -13,6 +13,7 @@
 #include "collective/select.h"
 #include "collective/waiter.h"
 #include "ipc/crash_point.h"
+#include "retinue/collective/options.h"
 #include "retinue/ipc/job_group.h"
 
 namespace retinue {
@@ -46,7 +47,7 @@ struct PointerLists {
 class Session {
  public:
   /// Joins the board and waits for all members.
-  Session(JobGroup group, std::chrono::nanoseconds timeout);
+  Session(JobGroup group, const CommunicatorOptions& options);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

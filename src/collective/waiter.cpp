@@ -10,6 +10,7 @@
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
 #include "os/cpu_relax.h"
+#include "os/cpus.h"
 #include "os/futex.h"
 
 namespace retinue {
@@ -19,9 +20,19 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 // A pause costs about 25 ns, a wake-up by futex about 20 us: spinning pays for waits of up to a few of the latter.
-constexpr auto kSpinBudget = 50us;
-/// A yield hands the CPU to another rank for some 2 us; this is for groups whose ranks take turns.
-constexpr auto kYieldBudget = 500us;
+constexpr std::chrono::nanoseconds spin_budget_of(Waiting waiting) {
+  switch (waiting) {
+    case Waiting::kLatency:
+      return 2ms;
+    case Waiting::kBalanced:
+      return 50us;
+    case Waiting::kPolite:
+      break;
+  }
+  return 0ns;
+}
+/// A yield hands the CPU to another rank for some 2 us, and who takes turns needs many: it pays for longer.
+constexpr int kYieldsForSpins = 10;
 /// A yield that takes longer met a program that uses its whole time slice.
 constexpr auto kLongYield = 200us;
 constexpr int kParkedWaits = 100;
@@ -55,13 +66,15 @@ bool watch(std::atomic<std::uint32_t>& life, std::uint32_t& expected) {
 
 }  // namespace
 
-Waiter::Waiter(const Board& board, const JobGroup& group, std::chrono::nanoseconds timeout)
+Waiter::Waiter(const Board& board, const JobGroup& group, const CommunicatorOptions& options)
     : board_(board),
       header_(board.header()),
       own_(board.member(group.rank)),
       rank_(group.rank),
       memory_(*group.memory),
-      timeout_(timeout) {
+      timeout_(options.timeout),
+      waiting_(options.waiting),
+      spin_budget_(spin_budget_of(options.waiting)) {
   for (const std::uint32_t slot : group.process_slots) processes_.push_back(&process_slot(*group.memory, slot));
   add_own_cpus(header_);
 }
@@ -69,8 +82,8 @@ Waiter::Waiter(const Board& board, const JobGroup& group, std::chrono::nanosecon
 void Waiter::count_cpus() {
   int cpus = 0;
   for (const auto& word : header_.cpus) cpus += std::popcount(word.load(std::memory_order_relaxed));
-  crowded_ = cpus > 0 && board_.size() > cpus;
-  eager_spins_ = crowded_ ? 0 : kEagerSpins;
+  crowded_ = (cpus > 0 && board_.size() > cpus) || board_.size() > usable_cpus();
+  eager_spins_ = crowded_ || waiting_ == Waiting::kPolite ? 0 : kEagerSpins;
 }
 
 bool Waiter::spin(const WordSet& words, std::uint64_t target, std::chrono::nanoseconds budget) {
@@ -157,7 +170,7 @@ Waiter::Outcome Waiter::wait_by_policy(Awaited& awaited, JobDeadline deadline) {
     }
     const auto waited = Clock::now() - start;
     const bool yields = crowded_ || shares_my_cpu(awaited);
-    if (parked_waits_ > 0 || waited > (yields ? kYieldBudget : kSpinBudget)) {
+    if (parked_waits_ > 0 || waited > (yields ? kYieldsForSpins * spin_budget_ : spin_budget_)) {
       park(awaited, deadline);
     } else if (yields) {
       yield_and_time();

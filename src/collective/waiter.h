@@ -8,6 +8,7 @@
 #include "collective/board.h"
 #include "ipc/job_clock.h"
 #include "os/cpu_relax.h"
+#include "retinue/collective/options.h"
 
 namespace retinue {
 
@@ -86,7 +87,7 @@ class Waiter {
  public:
   enum class Outcome { kArrived, kLost, kTimedOut, kPoisoned };
 
-  Waiter(const Board& board, const JobGroup& group, std::chrono::nanoseconds timeout);
+  Waiter(const Board& board, const JobGroup& group, const CommunicatorOptions& options);
 
   /// Blocking: until all words reached `target`, at most the timeout; or until a member that has not is gone.
   Outcome wait(const WordSet& words, std::uint64_t target) {
@@ -158,8 +159,10 @@ class Waiter {
   std::vector<ProcessSlot*> processes_;
   const JobMemory& memory_;
   std::chrono::nanoseconds timeout_;
+  Waiting waiting_;
+  std::chrono::nanoseconds spin_budget_;
   int eager_spins_ = 0;   ///< Spins before anything else is considered: none when ranks outnumber CPUs.
-  bool crowded_ = false;  ///< More ranks than CPUs that they may use.
+  bool crowded_ = false;  ///< More ranks than CPUs that they may use, or than their cgroups leave them.
   int parked_waits_ = 0;  ///< Waits left that park at once, because a yield took a whole time slice.
   Background* background_ = nullptr;
   std::uint32_t cpu_ = 0;  ///< As last published, plus one.

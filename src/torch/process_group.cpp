@@ -52,7 +52,8 @@ ProcessGroup make_group(c10::intrusive_ptr<c10d::Backend> backend, const std::st
 ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options) {
   check_options(options);
   if (!options.group_name.empty()) members.name += "/" + options.group_name;
-  return make_group(c10::make_intrusive<ShmBackend>(std::move(members), options.timeout), options.group_name);
+  return make_group(c10::make_intrusive<ShmBackend>(std::move(members), options.timeout, options.waiting),
+                    options.group_name);
 }
 
 Work all_reduce(const at::Tensor& tensor, const ProcessGroup& group, AllReduceOptions options,

@@ -56,13 +56,14 @@ std::vector<Bytes> rows_of(const TensorBuffer& buffer, const at::Tensor& tensor,
 
 }  // namespace
 
-ShmBackend::ShmBackend(JobGroup members, std::chrono::milliseconds timeout)
+ShmBackend::ShmBackend(JobGroup members, std::chrono::milliseconds timeout, Waiting waiting)
     : Backend(members.rank, static_cast<int>(members.process_slots.size())),
       memory_(members.memory),
       timeout_(timeout) {
   if (size_ == 1) return;
-  queue_ = std::make_shared<OperationQueue>(Communicator(members, {.timeout = timeout}));
-  messages_ = std::make_shared<MessageQueue>(Communicator(std::move(members), {.timeout = timeout}));
+  const CommunicatorOptions options{.timeout = timeout, .waiting = waiting};
+  queue_ = std::make_shared<OperationQueue>(Communicator(members, options));
+  messages_ = std::make_shared<MessageQueue>(Communicator(std::move(members), options));
 }
 
 ShmBackend::ShmBackend(std::chrono::milliseconds timeout) : Backend(0, 1), timeout_(timeout) {}

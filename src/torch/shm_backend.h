@@ -32,7 +32,7 @@ struct CallMode {
 class ShmBackend final : public c10d::Backend {
  public:
   /// Blocking: waits for the other members, at most `timeout`.
-  ShmBackend(JobGroup members, std::chrono::milliseconds timeout);
+  ShmBackend(JobGroup members, std::chrono::milliseconds timeout, Waiting waiting);
   /// A world of one, which needs no job.
   explicit ShmBackend(std::chrono::milliseconds timeout);
   /// Doesn't wait: see OperationQueue::close().

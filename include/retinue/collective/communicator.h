@@ -10,6 +10,7 @@
 #include "retinue/base/error.h"
 #include "retinue/collective/call.h"
 #include "retinue/collective/message.h"
+#include "retinue/collective/options.h"
 #include "retinue/collective/request.h"
 #include "retinue/collective/types.h"
 #include "retinue/ipc/job_group.h"
@@ -17,11 +18,6 @@
 namespace retinue {
 
 class PendingCollective;
-
-struct CommunicatorOptions {
-  /// Longest wait of any call for the other members. Default: PyTorch's.
-  std::chrono::nanoseconds timeout = std::chrono::minutes(30);
-};
 
 /// Lets the ranks of one host step together through job memory.
 ///
@@ -51,6 +47,7 @@ class Communicator {
   ~Communicator();
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
+
   int rank() const noexcept;
   int size() const noexcept;
   const JobGroup& group() const noexcept;

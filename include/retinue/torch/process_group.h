@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
+#include "retinue/collective/options.h"
 #include "retinue/ipc/job_group.h"
 
 namespace retinue {
@@ -25,7 +26,8 @@ struct ProcessGroupOptions {
   std::string backend = "shm";                                   ///< "shm": ranks of one host, through job memory.
   std::string init_method = "env://";                            ///< "env://": the job that started this process.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< Longest wait of an operation for the other ranks.
-  std::string group_name = {};  ///< Set it to have several groups of the same ranks, the same on all of them.
+  std::string group_name = {};           ///< Set it to have several groups of the same ranks, the same on all of them.
+  Waiting waiting = Waiting::kBalanced;  ///< How this rank waits for the others.
 };
 
 /// The group of all ranks of the context that started this one; a world of one in a process that nobody started as a

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace retinue {
+
+/// How a member waits for the others. Members may differ. Where ranks outnumber CPUs nobody spins: who waits hands its
+/// CPU on for ten times as long, or sleeps.
+enum class Waiting : std::uint8_t {
+  kLatency,   ///< Spins for 2 ms before it sleeps: a CPU for each rank, and ranks that come at different times.
+  kBalanced,  ///< Spins for 50 us, a few times what a wake-up costs.
+  kPolite,    ///< Sleeps at once: the CPUs are others', and each wait may take the 20 us of a wake-up.
+};
+
+struct CommunicatorOptions {
+  /// Longest wait of any call for the other members. Default: PyTorch's.
+  std::chrono::nanoseconds timeout = std::chrono::minutes(30);
+  Waiting waiting = Waiting::kBalanced;
+};
+
+}  // namespace retinue
