@@ -104,9 +104,4 @@ Spans measure_round(int ranks, AnyRound round) {
   return block.spans();
 }
 
-template <auto entry>
-Contender spawned_collective(std::string name, int ranks, const Round& round) {
-  return {std::move(name), [ranks, round] { return collective_times(measure_round<entry>(ranks, round)); }};
-}
-
 }  // namespace retinue::bench

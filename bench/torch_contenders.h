@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "collective/data_ops.h"
 #include "queue/placement.h"
 #include "retinue/launch/options.h"
 #include "samples.h"
@@ -10,8 +11,8 @@
 /// What needs LibTorch. In a build without it all of these throw Unavailable.
 namespace retinue::bench {
 
-/// All-reduce through c10d::ProcessGroup, the face that code written for c10d uses.
-Contender c10d_all_reduce(std::string name, int ranks, const Round& round);
+/// One of data_ops() through c10d::ProcessGroup, the face that code written for c10d uses.
+Contender c10d_data_op(std::string name, int ranks, const DataRound& round);
 
 Spans c10d_barrier_spans(int ranks, const Round& round);
 

@@ -4,19 +4,10 @@
 #include "collective/data_ops.h"
 #include "collective/mpi_peers.h"
 #include "peer.h"
+#include "torch_contenders.h"
 
 namespace retinue::bench {
 namespace {
-
-struct DataRound : Round {
-  std::string op;
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    Round::serialize(archive);
-    archive(op);
-  }
-};
 
 /// A buffer of one rank: its own, or a block of job memory, which goes with the rank.
 class RankBuffer {
@@ -81,7 +72,7 @@ std::vector<Contender> own_contenders(const DataOp& op, int ranks, std::size_t b
     round.buffer = buffer;
     round.op = op.name;
     contenders.push_back({"core" + suffix, [=] { return collective_times(measure_round<core_rank>(ranks, round)); }});
-    if (op.c10d != nullptr) contenders.push_back(op.c10d("c10d" + suffix, ranks, round));
+    if (op.is_in_c10d) contenders.push_back(c10d_data_op("c10d" + suffix, ranks, round));
   }
   return contenders;
 }
@@ -113,7 +104,7 @@ std::vector<Row> run_data_op(const DataOp& op, const Settings& settings) {
   std::shared_ptr<Peer> gloo;
   std::vector<NamedPeer> mpis;
   if (settings.peers) {
-    if (op.c10d != nullptr) gloo = std::make_shared<Peer>("torch_gloo.py", settings.ranks);
+    if (op.is_in_c10d) gloo = std::make_shared<Peer>("torch_gloo.py", settings.ranks);
     mpis = mpi_peers(op.name, settings.ranks);
   }
   std::vector<Row> rows;

@@ -4,8 +4,6 @@
 
 #include <stdexcept>
 
-#include "torch_contenders.h"
-
 namespace retinue::bench {
 namespace {
 
@@ -70,8 +68,7 @@ constexpr DataOp kDataOps[] = {
      .output = kOneEverywhere,
      .is_in_place = true,
      .source = from_all,
-     .call = [](Communicator& group, const Buffers& b) { group.all_reduce(b.output_of(1)); },
-     .c10d = c10d_all_reduce},
+     .call = [](Communicator& group, const Buffers& b) { group.all_reduce(b.output_of(1)); }},
     {.name = "broadcast",
      .input = kOneAtRoot,
      .output = kOneEverywhere,
@@ -133,7 +130,8 @@ constexpr DataOp kDataOps[] = {
      .leaves_early = true,
      .source = from_those_before,
      .call = [](Communicator& group,
-                const Buffers& b) { group.scan(std::span<const float>(b.output_of(1)), b.output_of(1)); }},
+                const Buffers& b) { group.scan(std::span<const float>(b.output_of(1)), b.output_of(1)); },
+     .is_in_c10d = false},
     {.name = "send",
      .input = kAllAtRoot,
      .output = kOneElsewhere,

@@ -48,11 +48,20 @@ struct DataOp {
   bool leaves_early = false;
   Source (*source)(int rank, int ranks, int block);
   void (*call)(Communicator& group, const Buffers& buffers);
-  /// Measures the same through c10d's face, beside gloo; null where that isn't offered.
-  Contender (*c10d)(std::string name, int ranks, const Round& round) = nullptr;
+  bool is_in_c10d = true;  ///< Measured through c10d's face and over gloo, too.
 
   std::size_t inputs_of(int rank, int ranks) const;
   std::size_t outputs_of(int rank, int ranks) const;
+};
+
+struct DataRound : Round {
+  std::string op;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    Round::serialize(archive);
+    archive(op);
+  }
 };
 
 /// A row here is a case of retinue-bench.

@@ -5,7 +5,7 @@ reads one JSON object per line from its standard output: {"enter": [ns...], "exi
 per timed iteration, or {"error": text}.
 
     barrier 0 WARMUPS ITERATIONS
-    all_reduce BYTES WARMUPS ITERATIONS
+    OPERATION BYTES WARMUPS ITERATIONS            one of OPERATIONS; BYTES of a block
     local|ddp small|large WARMUPS ITERATIONS      training steps
 """
 import json
@@ -42,22 +42,79 @@ def run_barrier(_, warmups, iterations):
     return measure(warmups, iterations, dist.barrier)
 
 
-def run_all_reduce(bytes_text, warmups, iterations):
-    count = int(bytes_text) // 4
-    pattern = torch.arange(count, dtype=torch.float32) % 16
-    tensor = torch.empty(count)
-    wanted = torch.empty(count)
+def first_value(rank, block, i):
+    """What a rank puts at place 0 of a block; place k has k & 15 more. The same as in bench/collective/data_ops.cpp."""
+    return 1 + ((i + 1024) & 7) + 8 * (rank + 37 * block)
 
-    def rewrite(i):
-        torch.add(pattern, RANK + 1 + (i + 1024) % 8, out=tensor)
 
-    def check(i):
-        first = sum(rank + 1 + (i + 1024) % 8 for rank in range(WORLD))
-        torch.mul(pattern, WORLD, out=wanted).add_(first)
-        if not torch.equal(tensor, wanted):
-            raise RuntimeError("all_reduce gave a wrong sum")
+class Operation:
+    """A collective: how many blocks a rank gives and takes, the ranks whose blocks come out where, and the call."""
 
-    return measure(warmups, iterations, lambda: dist.all_reduce(tensor), rewrite, check)
+    def __init__(self, call, inputs, outputs, source, in_place=False, leaves_early=False):
+        self.call, self.inputs, self.outputs, self.source = call, inputs, outputs, source
+        self.in_place, self.leaves_early = in_place, leaves_early
+
+    def run(self, bytes_text, warmups, iterations):
+        count = int(bytes_text) // 4
+        pattern = torch.arange(count, dtype=torch.float32) % 16
+        wanted = torch.empty(count)
+        output = torch.empty(count * (1 if self.in_place else self.outputs))
+        given = output if self.in_place else torch.empty(count * self.inputs)
+        takes = [output[i * count:(i + 1) * count] for i in range(self.outputs)]
+        gives = [given[i * count:(i + 1) * count] for i in range(self.inputs)]
+
+        def rewrite(i):
+            for block, tensor in enumerate(gives):
+                torch.add(pattern, first_value(RANK, block, i), out=tensor)
+            if self.leaves_early:
+                dist.barrier()
+
+        def check(i):
+            for place, tensor in enumerate(takes):
+                ranks, block = self.source(place)
+                torch.mul(pattern, len(ranks), out=wanted).add_(sum(first_value(rank, block, i) for rank in ranks))
+                if not torch.equal(tensor, wanted):
+                    raise RuntimeError("a result is wrong")
+
+        return measure(warmups, iterations, lambda: self.call(given, output, gives, takes), rewrite, check)
+
+
+def send_from_root(given, output, gives, takes):
+    if RANK != 0:
+        dist.recv(output, 0)
+        return
+    for rank in range(1, WORLD):
+        dist.send(gives[rank], rank)
+
+
+def send_around(given, output, gives, takes):
+    sent = dist.isend(given, (RANK + 1) % WORLD)
+    dist.recv(output, (RANK + WORLD - 1) % WORLD)
+    sent.wait()
+
+
+ALL = range(WORLD)
+AT_ROOT = 1 if RANK == 0 else 0
+OPERATIONS = {
+    "all_reduce": Operation(lambda given, output, gives, takes: dist.all_reduce(output), 1, 1, lambda place: (ALL, 0),
+                            in_place=True),
+    "broadcast": Operation(lambda given, output, gives, takes: dist.broadcast(output, 0), AT_ROOT, 1,
+                           lambda place: ([0], 0), in_place=True, leaves_early=True),
+    "reduce": Operation(lambda given, output, gives, takes: dist.reduce(output, 0), 1, AT_ROOT, lambda place: (ALL, 0),
+                        in_place=True, leaves_early=True),
+    "all_gather": Operation(lambda given, output, gives, takes: dist.all_gather_into_tensor(output, given), 1, WORLD,
+                            lambda place: ([place], 0)),
+    "gather": Operation(lambda given, output, gives, takes: dist.gather(given, takes or None, 0), 1, AT_ROOT * WORLD,
+                        lambda place: ([place], 0), leaves_early=True),
+    "scatter": Operation(lambda given, output, gives, takes: dist.scatter(output, gives or None, 0), AT_ROOT * WORLD, 1,
+                         lambda place: ([0], RANK), leaves_early=True),
+    "reduce_scatter": Operation(lambda given, output, gives, takes: dist.reduce_scatter_tensor(output, given), WORLD, 1,
+                                lambda place: (ALL, RANK)),
+    "all_to_all": Operation(lambda given, output, gives, takes: dist.all_to_all_single(output, given), WORLD, WORLD,
+                            lambda place: ([place], RANK)),
+    "send": Operation(send_from_root, AT_ROOT * WORLD, 1 - AT_ROOT, lambda place: ([0], RANK), leaves_early=True),
+    "sendrecv": Operation(send_around, 1, 1, lambda place: ([(RANK + WORLD - 1) % WORLD], 0), leaves_early=True),
+}
 
 
 def make_net(name):
@@ -107,7 +164,7 @@ def check_equal(net):
 
 COMMANDS = {
     "barrier": run_barrier,
-    "all_reduce": run_all_reduce,
+    **{name: operation.run for name, operation in OPERATIONS.items()},
     "local": lambda name, warmups, iterations: run_steps(name, warmups, iterations, lambda net: net),
     "ddp": lambda name, warmups, iterations: run_steps(name, warmups, iterations, nn.parallel.DistributedDataParallel),
 }

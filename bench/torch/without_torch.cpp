@@ -11,7 +11,7 @@ namespace {
 
 }  // namespace
 
-Contender c10d_all_reduce(std::string name, int, const Round&) {
+Contender c10d_data_op(std::string name, int, const DataRound&) {
   return {std::move(name), []() -> std::vector<double> { refuse(); }};
 }
 Spans c10d_barrier_spans(int, const Round&) {

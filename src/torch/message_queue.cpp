@@ -7,6 +7,24 @@
 #include "torch/operation_queue.h"
 
 namespace retinue {
+namespace {
+
+/// How long who begins messages looks whether they end: it costs less than to wake the helper.
+constexpr std::chrono::microseconds kEagerWait{20};
+
+void wait_eagerly(std::vector<Request> requests) {
+  std::erase_if(requests, [](const Request& request) { return request.done(); });
+  if (requests.empty()) return;
+  const auto end = MessageQueue::Clock::now() + kEagerWait;
+  for (auto left = MessageQueue::Clock::duration(kEagerWait); left.count() > 0 && !requests.empty();
+       left = end - MessageQueue::Clock::now()) {
+    const auto ended = Request::wait_any(requests, left);
+    // Nothing: the time is over, or somebody interrupted who had the turn before.
+    if (ended) requests.erase(requests.begin() + static_cast<std::ptrdiff_t>(*ended));
+  }
+}
+
+}  // namespace
 
 MessageWork::MessageWork(int rank, const P2POp& message, std::vector<at::Tensor> tensors,
                          std::function<void(const Received&)> after)
@@ -41,7 +59,7 @@ void MessageQueue::close() {
     goes_on = taken_ || any_under_way_;
     helper = std::move(helper_);
   }
-  changed_.notify_all();
+  helper_wake_.notify_one();
   if (helper.joinable()) goes_on ? helper.detach() : helper.join();
 }
 
@@ -50,13 +68,14 @@ std::exception_ptr MessageQueue::first_error() const {
   return first_error_;
 }
 
-void MessageQueue::take_turn() {
+bool MessageQueue::take_turn() {
   std::unique_lock lock(mutex_);
   ++beginners_;
   if (taken_) communicator_.interrupt();
   changed_.wait(lock, [this] { return !taken_; });
   --beginners_;
   taken_ = true;
+  return waiters_ > 0;
 }
 
 void MessageQueue::begin(std::span<const WorkPtr> works, std::chrono::nanoseconds timeout, const CallSite& site,
@@ -65,7 +84,7 @@ void MessageQueue::begin(std::span<const WorkPtr> works, std::chrono::nanosecond
   for (const WorkPtr& work : works) messages.push_back(work->message_);
   std::exception_ptr misuse;
   std::exception_ptr error;
-  take_turn();
+  const bool others_wait = take_turn();
   try {
     communicator_.set_timeout(timeout);
     std::vector<Request> requests = communicator_.batch_isend_irecv(messages, site);
@@ -76,6 +95,7 @@ void MessageQueue::begin(std::span<const WorkPtr> works, std::chrono::nanosecond
       works_.push_back(works[i]);
       requests[i].then([this, work = works[i]] { just_ended_.push_back(work); });
     }
+    if (waiters == 0 && !others_wait) wait_eagerly(std::move(requests));
   } catch (const UsageError&) {
     misuse = std::current_exception();
   } catch (...) {
@@ -125,7 +145,7 @@ void MessageQueue::end_turn() {
       each.work->ended_ = true;
       if (each.error && !first_error_ && ends_the_group(each.error)) first_error_ = each.error;
     }
-    if (waiters_ == 0) see_to_a_helper();
+    if (waiters_ == 0 && beginners_ == 0) wake_helper();
   }
   changed_.notify_all();
   // Whom they call back may begin messages.
@@ -178,14 +198,13 @@ void MessageQueue::await_end(std::unique_lock<std::mutex>& lock, const MessageWo
     if (work.ended_ || (end && Clock::now() >= *end)) break;
     drive(lock, end);
   }
-  if (--waiters_ > 0 || !any_under_way_) return;
-  see_to_a_helper();
-  changed_.notify_all();
+  if (--waiters_ == 0) wake_helper();
 }
 
 /// Nobody waits, and messages may be under way.
-void MessageQueue::see_to_a_helper() {
-  if (!any_under_way_ || has_helper_) return;
+void MessageQueue::wake_helper() {
+  if (!any_under_way_) return;
+  if (has_helper_) return helper_wake_.notify_one();
   has_helper_ = true;
   helper_ = std::thread([self = shared_from_this()] { self->help(); });
   if (stopping_) helper_.detach();
@@ -194,7 +213,7 @@ void MessageQueue::see_to_a_helper() {
 void MessageQueue::help() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] {
+    helper_wake_.wait(lock, [this] {
       if (taken_ || beginners_ > 0 || waiters_ > 0) return false;
       return any_under_way_ || stopping_;
     });

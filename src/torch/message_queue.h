@@ -62,7 +62,8 @@ class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
   /// their timeout passed. Doesn't wait.
   void close();
 
-  /// Begins all of them, in order, or, with a UsageError, none. Doesn't wait for other ranks.
+  /// Begins all of them, in order, or, with a UsageError, none. Doesn't wait for other ranks, but for some tens of
+  /// microseconds in which they often come.
   void start(std::span<const WorkPtr> works, std::chrono::nanoseconds timeout, const CallSite& site) {
     begin(works, timeout, site, 0);
   }
@@ -79,11 +80,12 @@ class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
   /// `waiters`: threads that go on to wait for one of them, so that no helper is needed.
   void begin(std::span<const WorkPtr> works, std::chrono::nanoseconds timeout, const CallSite& site, int waiters);
   void await_end(std::unique_lock<std::mutex>& lock, const MessageWork& work, std::optional<Clock::time_point> end);
-  void take_turn();
+  /// Returns whether others wait for messages meanwhile.
+  bool take_turn();
   void end_turn();
   void drive(std::unique_lock<std::mutex>& lock, std::optional<Clock::time_point> end);
   void forget(const MessageWork& work);
-  void see_to_a_helper();
+  void wake_helper();
   void help();
 
   // Of who has the turn.
@@ -92,8 +94,9 @@ class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
   std::vector<WorkPtr> works_;     ///< their works.
   std::vector<WorkPtr> just_ended_;
 
-  mutable std::mutex mutex_;  ///< Guards all below, and MessageWork::ended_.
-  std::condition_variable changed_;
+  mutable std::mutex mutex_;             ///< Guards all below, and MessageWork::ended_.
+  std::condition_variable changed_;      ///< For all but the helper,
+  std::condition_variable helper_wake_;  ///< which must not be woken for nothing: that takes longer than a message.
   bool taken_ = false;
   bool helper_has_it_ = false;
   int beginners_ = 0;  ///< Threads that want the turn to begin messages; they come first.
