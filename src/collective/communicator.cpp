@@ -40,13 +40,20 @@ class Communicator::Impl {
 
   void finish() {
     pending_ = false;
-    complete(session_.await_arrival());
+    try {
+      complete(session_.await_arrival());
+    } catch (...) {
+      messages_.after_collective();
+      throw;
+    }
     session_.end_call();
+    messages_.after_collective();
   }
 
   void abandon() {
     pending_ = false;
     session_.abandon();
+    messages_.after_collective();
   }
 
  private:
@@ -101,7 +108,6 @@ void Communicator::interrupt() noexcept {
 void Communicator::run(const CollectiveCall& call, CallSite site) {
   impl_->begin(call, site);
   impl_->finish();
-  impl_->messages().call_back();
 }
 
 PendingCollective Communicator::start(const CollectiveCall& call, CallSite site) {

@@ -157,6 +157,11 @@ std::optional<std::size_t> MessageEngine::wait_any(std::span<Operation* const> o
   return static_cast<std::size_t>(done - operations.begin());
 }
 
+void MessageEngine::after_collective() {
+  if (session_.failure()) messages_.fail_all(session_.failure());
+  messages_.call_back();
+}
+
 void MessageEngine::interrupt() {
   // Who is about to park has noted the bell before it looks for this.
   interrupted_.store(true, std::memory_order_seq_cst);

@@ -31,8 +31,8 @@ class MessageEngine final : public Engine {
   Request start(const P2POp& message, CallSite site);
   std::vector<Request> start(std::span<const P2POp> messages, CallSite site);
 
-  /// Calls back for messages that ended meanwhile.
-  void call_back() { messages_.call_back(); }
+  /// To be called after a collective: ends all messages if it broke the group, and calls back for those that ended.
+  void after_collective();
   /// Makes the wait_any() that is under way, or else the next one, return.
   void interrupt();
 

@@ -169,7 +169,7 @@ std::uint64_t Session::largest_but(int rank) const {
 }
 
 Arrival Session::await_arrival() {
-  if (failure_) std::rethrow_exception(failure_);
+  if (failure_) leave();  // By a message since this call was begun.
   const WordSet words = line_sequences();
   const Waiter::Outcome outcome = waiter_.wait(words, sequence_);
   if (outcome != Waiter::Outcome::kArrived) fail(outcome, words, sequence_);

@@ -13,8 +13,10 @@
 namespace retinue {
 namespace {
 
-/// A member is at the others' buffers for the time of one copy, which takes milliseconds; longer only if it is stopped.
+/// A member is at the others' buffers for the time of one copy, which takes milliseconds for what is usual, and at most
+/// some nanoseconds an element; longer only if it is stopped.
 constexpr auto kReleaseTime = std::chrono::seconds(10);
+constexpr auto kReleaseTimeOfElement = std::chrono::nanoseconds(10);
 
 }  // namespace
 
@@ -43,8 +45,10 @@ void Session::await_nobody_inside() {
   const std::uint64_t inside = sequence_ << kStepBits;
   if (!is_in_call_) return;
   if (own_.progress.load(std::memory_order_relaxed) == inside) post(1);
-  waiter_.wait_until_none_is_at(progress_words(0, size()), inside,
-                                JobDeadline::after(group_.memory->header(), kReleaseTime));
+  const auto elements = static_cast<std::int64_t>(line(rank()).count.load(std::memory_order_relaxed));
+  waiter_.wait_until_none_is_at(
+      progress_words(0, size()), inside,
+      JobDeadline::after(group_.memory->header(), kReleaseTime + elements * kReleaseTimeOfElement));
 }
 
 void Session::leave() {
@@ -135,7 +139,7 @@ void Session::break_group(FailureKind kind, const std::string& text, const std::
 void Session::tell(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
   Poison& poison = board_.header().poison;
   std::uint32_t state = Poison::kNone;
-  if (!poison.state.compare_exchange_strong(state, Poison::kWriting, std::memory_order_acq_rel)) return;
+  if (!poison.state.compare_exchange_strong(state, Poison::kWriting, std::memory_order_seq_cst)) return;
   poison.kind = kind;
   poison.rank_count = static_cast<std::uint32_t>(std::min(ranks.size(), Poison::kMaxRanks));
   std::copy_n(ranks.begin(), poison.rank_count, poison.ranks);

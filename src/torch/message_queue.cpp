@@ -12,6 +12,8 @@ namespace {
 /// How long who begins messages looks whether they end: it costs less than to wake the helper.
 constexpr std::chrono::microseconds kEagerWait{20};
 
+constexpr std::chrono::hours kLongestWait{24 * 365};
+
 void wait_eagerly(std::vector<Request> requests) {
   std::erase_if(requests, [](const Request& request) { return request.done(); });
   if (requests.empty()) return;
@@ -24,6 +26,17 @@ void wait_eagerly(std::vector<Request> requests) {
   }
 }
 
+class Counted {
+ public:
+  explicit Counted(int& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  int& count_;
+};
+
 }  // namespace
 
 MessageWork::MessageWork(int rank, const P2POp& message, std::vector<at::Tensor> tensors,
@@ -34,10 +47,16 @@ MessageWork::MessageWork(int rank, const P2POp& message, std::vector<at::Tensor>
       after_(std::move(after)) {}
 
 bool MessageWork::wait(std::chrono::milliseconds timeout) {
-  std::optional<MessageQueue::Clock::time_point> end;
-  if (timeout != ::kNoTimeout) end = MessageQueue::Clock::now() + timeout;
-  if (const auto queue = queue_.lock()) queue->await_end(*this, end);
-  return ShmWork::wait(timeout);
+  using Clock = MessageQueue::Clock;
+  const auto queue = queue_.lock();
+  if (!queue || timeout == ::kNoTimeout) {
+    if (queue) queue->await_end(*this, std::nullopt);
+    return ShmWork::wait();
+  }
+  const auto end = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongestWait);
+  queue->await_end(*this, end);
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+  return ShmWork::wait(std::max(left, std::chrono::milliseconds(1)));
 }
 
 int MessageWork::sourceRank() const {
@@ -52,15 +71,15 @@ MessageQueue::~MessageQueue() {
 
 void MessageQueue::close() {
   std::thread helper;
-  bool goes_on = false;
+  bool ends_now = false;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    goes_on = taken_ || any_under_way_;
+    ends_now = helper_is_idle_ && !taken_ && !any_under_way_;
     helper = std::move(helper_);
   }
   helper_wake_.notify_one();
-  if (helper.joinable()) goes_on ? helper.detach() : helper.join();
+  if (helper.joinable()) ends_now ? helper.join() : helper.detach();
 }
 
 std::exception_ptr MessageQueue::first_error() const {
@@ -79,15 +98,16 @@ bool MessageQueue::take_turn() {
 }
 
 void MessageQueue::begin(std::span<const WorkPtr> works, std::chrono::nanoseconds timeout, const CallSite& site,
-                         int waiters) {
+                         Then then) {
   std::vector<P2POp> messages;
   for (const WorkPtr& work : works) messages.push_back(work->message_);
   std::exception_ptr misuse;
   std::exception_ptr error;
+  std::vector<Request> requests;
   const bool others_wait = take_turn();
   try {
     communicator_.set_timeout(timeout);
-    std::vector<Request> requests = communicator_.batch_isend_irecv(messages, site);
+    requests = communicator_.batch_isend_irecv(messages, site);
     for (std::size_t i = 0; i < works.size(); ++i) {
       works[i]->queue_ = weak_from_this();
       works[i]->place_ = requests_.size();
@@ -95,69 +115,83 @@ void MessageQueue::begin(std::span<const WorkPtr> works, std::chrono::nanosecond
       works_.push_back(works[i]);
       requests[i].then([this, work = works[i]] { just_ended_.push_back(work); });
     }
-    if (waiters == 0 && !others_wait) wait_eagerly(std::move(requests));
   } catch (const UsageError&) {
     misuse = std::current_exception();
+    then = Then::kReturn;
   } catch (...) {
     error = std::current_exception();  // As all later errors, this one comes by the works.
   }
-  {
-    const std::lock_guard lock(mutex_);
-    if (!misuse) waiters_ += waiters;
-    for (const WorkPtr& work : works) work->ended_ = error != nullptr;
+  if (then == Then::kReturn && !others_wait) wait_eagerly(std::move(requests));
+  Lock lock(mutex_);
+  for (const WorkPtr& work : works) {
+    if (!error) break;
+    work->ended_ = true;
+    ended_.push_back({work, error});
+    note_error(error);
   }
+  if (then == Then::kWait) ++waiters_;  // So that no helper is woken.
   end_turn();
+  if (then == Then::kWait) --waiters_;
+  if (then == Then::kReturn) complete_ended(lock);
   if (misuse) std::rethrow_exception(misuse);
-  for (const WorkPtr& work : works)
-    if (error) work->complete(error);
 }
 
 void MessageQueue::run(const WorkPtr& work, std::chrono::nanoseconds timeout, const CallSite& site) {
-  begin({&work, 1}, timeout, site, 1);
+  begin({&work, 1}, timeout, site, Then::kWait);
   {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     await_end(lock, *work, std::nullopt);
   }
-  work->ShmWork::wait(::kNoTimeout);  // Another thread may have ended it.
+  work->ShmWork::wait();  // Another thread may be about to complete it.
 }
 
-/// Gives the turn back, and ends what ended in it.
+/// Gives the turn back. What ended in it is to be completed.
 void MessageQueue::end_turn() {
-  struct Ended {
-    WorkPtr work;
-    std::exception_ptr error;
-  };
-  std::vector<Ended> ended;
   for (WorkPtr& work : std::exchange(just_ended_, {})) {
     const Request& request = requests_[work->place_];
-    ended.push_back({work, request.exception()});
-    if (!ended.back().error) {
-      const std::lock_guard lock(work->mutex_);
+    const std::exception_ptr error = request.exception();
+    if (!error) {
+      const std::lock_guard work_lock(work->mutex_);
       work->received_ = request.received();
     }
     forget(*work);
+    work->ended_ = true;
+    ended_.push_back({std::move(work), error});
+    note_error(error);
   }
-  {
-    const std::lock_guard lock(mutex_);
-    taken_ = false;
-    any_under_way_ = !works_.empty();
-    for (const Ended& each : ended) {
-      each.work->ended_ = true;
-      if (each.error && !first_error_ && ends_the_group(each.error)) first_error_ = each.error;
-    }
-    if (waiters_ == 0 && beginners_ == 0) wake_helper();
-  }
+  any_under_way_ = !works_.empty();
+  taken_ = helper_has_it_ = false;
   changed_.notify_all();
-  // Whom they call back may begin messages.
-  for (auto& [work, error] : ended) {
+  if (waiters_ == 0 && beginners_ == 0) wake_helper();
+}
+
+void MessageQueue::note_error(const std::exception_ptr& error) {
+  if (error && !first_error_ && ends_the_group(error)) first_error_ = error;
+}
+
+/// Whom they call back may begin messages and wait for them, so that the caller may not count as one that waits.
+/// Throws what a callback threw, at the end.
+void MessageQueue::complete_ended(Lock& lock) {
+  if (!ended_.empty() && waiters_ == 0 && beginners_ == 0) wake_helper();
+  std::exception_ptr thrown;
+  while (!ended_.empty()) {
+    auto [work, error] = std::move(ended_.front());
+    ended_.pop_front();
+    lock.unlock();
     try {
       if (!error) work->after_(work->received_);
     } catch (...) {
       error = std::current_exception();
     }
     work->after_ = nullptr;
-    work->complete(error);
+    try {
+      work->complete(error);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    lock.lock();
   }
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 void MessageQueue::forget(const MessageWork& work) {
@@ -170,57 +204,65 @@ void MessageQueue::forget(const MessageWork& work) {
 }
 
 /// Takes the turn, which nobody has, until a message ends, somebody wants it, or `end`.
-void MessageQueue::drive(std::unique_lock<std::mutex>& lock, std::optional<Clock::time_point> end) {
+void MessageQueue::drive(Lock& lock, std::optional<Clock::time_point> end) {
   taken_ = true;
   lock.unlock();
   const auto time = end ? std::max(*end - Clock::now(), Clock::duration(0)) : Clock::duration::max();
-  Request::wait_any(requests_, time);
-  end_turn();
+  std::exception_ptr error;
+  try {
+    Request::wait_any(requests_, time);
+  } catch (...) {
+    error = std::current_exception();
+  }
   lock.lock();
+  end_turn();
+  if (error) std::rethrow_exception(error);
 }
 
 void MessageQueue::await_end(const MessageWork& work, std::optional<Clock::time_point> end) {
-  std::unique_lock lock(mutex_);
-  ++waiters_;
+  Lock lock(mutex_);
   await_end(lock, work, end);
 }
 
-/// With one of `waiters_`, which it takes back.
-void MessageQueue::await_end(std::unique_lock<std::mutex>& lock, const MessageWork& work,
-                             std::optional<Clock::time_point> end) {
+void MessageQueue::await_end(Lock& lock, const MessageWork& work, std::optional<Clock::time_point> end) {
   const auto may_go_on = [&] { return work.ended_ || (!taken_ && beginners_ == 0); };
-  while (!work.ended_) {
+  for (bool in_time = true;; in_time = !end || Clock::now() < *end) {
+    complete_ended(lock);
+    if (work.ended_ || !in_time) break;
+    const Counted counted(waiters_);
     if (helper_has_it_) communicator_.interrupt();
     if (!end)
       changed_.wait(lock, may_go_on);
-    else if (!changed_.wait_until(lock, *end, may_go_on))
-      break;
-    if (work.ended_ || (end && Clock::now() >= *end)) break;
-    drive(lock, end);
+    else
+      in_time = changed_.wait_until(lock, *end, may_go_on);
+    if (in_time && !work.ended_) drive(lock, end);
   }
-  if (--waiters_ == 0) wake_helper();
+  if (waiters_ == 0 && beginners_ == 0) wake_helper();
 }
 
-/// Nobody waits, and messages may be under way.
+/// Nobody else moves messages on. A helper that has nothing left to do ends when the queue is closed.
 void MessageQueue::wake_helper() {
-  if (!any_under_way_) return;
+  if (!any_under_way_ && !stopping_) return;
   if (has_helper_) return helper_wake_.notify_one();
+  if (!any_under_way_) return;
+  std::thread helper([self = shared_from_this()] { self->help(); });
   has_helper_ = true;
-  helper_ = std::thread([self = shared_from_this()] { self->help(); });
-  if (stopping_) helper_.detach();
+  stopping_ ? helper.detach() : helper_.swap(helper);
 }
 
 void MessageQueue::help() {
-  std::unique_lock lock(mutex_);
+  Lock lock(mutex_);
   for (;;) {
+    helper_is_idle_ = true;
     helper_wake_.wait(lock, [this] {
-      if (taken_ || beginners_ > 0 || waiters_ > 0) return false;
-      return any_under_way_ || stopping_;
+      if (taken_) return false;
+      return any_under_way_ ? beginners_ == 0 && waiters_ == 0 : stopping_;
     });
+    helper_is_idle_ = false;
     if (!any_under_way_) break;
     helper_has_it_ = true;
     drive(lock, std::nullopt);
-    helper_has_it_ = false;
+    complete_ended(lock);
   }
   has_helper_ = false;
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -65,7 +66,7 @@ class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
   /// Begins all of them, in order, or, with a UsageError, none. Doesn't wait for other ranks, but for some tens of
   /// microseconds in which they often come.
   void start(std::span<const WorkPtr> works, std::chrono::nanoseconds timeout, const CallSite& site) {
-    begin(works, timeout, site, 0);
+    begin(works, timeout, site, Then::kReturn);
   }
   /// Blocking: the same for one, and waits for it.
   void run(const WorkPtr& work, std::chrono::nanoseconds timeout, const CallSite& site);
@@ -77,14 +78,23 @@ class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
   std::exception_ptr first_error() const;
 
  private:
-  /// `waiters`: threads that go on to wait for one of them, so that no helper is needed.
-  void begin(std::span<const WorkPtr> works, std::chrono::nanoseconds timeout, const CallSite& site, int waiters);
-  void await_end(std::unique_lock<std::mutex>& lock, const MessageWork& work, std::optional<Clock::time_point> end);
+  using Lock = std::unique_lock<std::mutex>;
+  enum class Then : std::uint8_t { kReturn, kWait };
+
+  struct Ended {
+    WorkPtr work;
+    std::exception_ptr error;
+  };
+
+  void begin(std::span<const WorkPtr> works, std::chrono::nanoseconds timeout, const CallSite& site, Then then);
+  void await_end(Lock& lock, const MessageWork& work, std::optional<Clock::time_point> end);
   /// Returns whether others wait for messages meanwhile.
   bool take_turn();
   void end_turn();
-  void drive(std::unique_lock<std::mutex>& lock, std::optional<Clock::time_point> end);
+  void drive(Lock& lock, std::optional<Clock::time_point> end);
   void forget(const MessageWork& work);
+  void note_error(const std::exception_ptr& error);
+  void complete_ended(Lock& lock);
   void wake_helper();
   void help();
 
@@ -100,9 +110,11 @@ class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
   bool taken_ = false;
   bool helper_has_it_ = false;
   int beginners_ = 0;  ///< Threads that want the turn to begin messages; they come first.
-  int waiters_ = 0;    ///< Threads that wait for messages.
+  int waiters_ = 0;    ///< Threads that wait for messages; not while they call back.
   bool any_under_way_ = false;
+  std::deque<Ended> ended_;  ///< And not completed. Who waits for one of them does it, if nobody else is about to.
   bool has_helper_ = false;
+  bool helper_is_idle_ = false;
   bool stopping_ = false;
   std::exception_ptr first_error_;
   std::thread helper_;

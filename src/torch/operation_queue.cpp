@@ -51,7 +51,9 @@ void OperationQueue::close() {
     helper_waits_for_ranks = taken_ || !operations_.empty();
   }
   wake_.notify_all();
-  if (helper.joinable()) helper_waits_for_ranks ? helper.detach() : helper.join();
+  // A callback on the helper may have been the last to need this.
+  const bool is_helper = helper.get_id() == std::this_thread::get_id();
+  if (helper.joinable()) helper_waits_for_ranks || is_helper ? helper.detach() : helper.join();
   const auto closed = std::make_exception_ptr(Closed("the process group was destroyed before this operation began"));
   for (Operation& operation : dropped) operation.work->complete(closed);
 }
@@ -82,6 +84,7 @@ void OperationQueue::run(const QueuedCall& call) {
   if (!try_take()) {
     auto work = c10::make_intrusive<ShmWork>(-1, c10d::OpType::UNKNOWN, std::vector<at::Tensor>{}, 0);
     push({.call = call, .work = work, .after = nullptr, .pending = std::nullopt});
+    help_until_done(*work);
     work->wait();
     return;
   }
@@ -136,20 +139,31 @@ void OperationQueue::push(Operation operation) {
   wake_.notify_one();
 }
 
+/// Waits for the first operation to be one that can be made here, and makes it; nothing where none is left to come.
+void OperationQueue::run_front(std::unique_lock<std::mutex>& lock) {
+  // A started operation at the head brings the communicator along.
+  wake_.wait(lock,
+             [this] { return operations_.empty() ? stopping_ : !taken_ || operations_.front().pending.has_value(); });
+  if (operations_.empty()) return;
+  Operation operation = std::move(operations_.front());
+  operations_.pop_front();
+  taken_ = true;
+  lock.unlock();
+  end(operation, nullptr);
+  lock.lock();
+}
+
+/// A callback on the helper waits for an operation that the helper is to make.
+void OperationQueue::help_until_done(ShmWork& work) {
+  std::unique_lock lock(mutex_);
+  if (helper_.get_id() != std::this_thread::get_id()) return;
+  while (!work.isCompleted() && !operations_.empty()) run_front(lock);
+}
+
 void OperationQueue::help() {
   std::unique_lock lock(mutex_);
-  for (;;) {
-    // A started operation at the head brings the communicator along.
-    wake_.wait(lock,
-               [this] { return operations_.empty() ? stopping_ : !taken_ || operations_.front().pending.has_value(); });
-    if (operations_.empty()) return;
-    Operation operation = std::move(operations_.front());
-    operations_.pop_front();
-    taken_ = true;
-    lock.unlock();
-    end(operation, nullptr);
-    lock.lock();
-  }
+  do run_front(lock);
+  while (!operations_.empty() || !stopping_);
 }
 
 }  // namespace retinue

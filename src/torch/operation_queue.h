@@ -61,6 +61,8 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
   void give_back(const std::exception_ptr& error);
   void push(Operation operation);
   void end(Operation& operation, std::exception_ptr error);
+  void run_front(std::unique_lock<std::mutex>& lock);
+  void help_until_done(ShmWork& work);
   void help();
 
   Communicator communicator_;

@@ -103,5 +103,48 @@ TEST_F(FailedGiver, WaitsForThoseWhoReadItsDataBeforeItLeaves) {
     });
 }
 
+/// A message of its fails between the beginning of its call and the end.
+TEST_F(FailedGiver, WaitsForThemAlsoWhereAMessageFailed) {
+  constexpr std::size_t kMany = std::size_t{4} << 20;
+  for (int round = 0; round < (is_sanitized() ? 3 : 20); ++round)
+    run_ranks(2, [&](const JobGroup& group) {
+      Communicator communicator(group);
+      const std::span<float> data = job_buffer(group, kMany, 1);
+      const CollectiveCall call = CollectiveCall::all_reduce(data.data(), kMany, Dtype::kFloat32, ReduceOp::kSum);
+      if (group.rank == 1) {
+        EXPECT_THROW(communicator.run(call), CollectiveMismatch);
+        return;
+      }
+      std::vector<float> more(1 << 20);
+      std::optional<Request> message(communicator.isend(std::span(more), 1));
+      PendingCollective pending = communicator.start(call);
+      while (!pending.ready(1ms)) {
+      }
+      usleep(static_cast<unsigned>(round) * 200);
+      message.reset();  // Which breaks the group.
+      EXPECT_THROW(pending.finish(), CollectiveMismatch);
+      std::fill(data.begin(), data.end(), 1000.f);
+      usleep(5000);
+      EXPECT_EQ(static_cast<std::size_t>(std::count(data.begin(), data.end(), 1000.f)), kMany);
+    });
+}
+
+TEST_F(FailedGiver, EndsItsMessagesAndCallsBack) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    int value = 0;
+    bool called = false;
+    const Request receive = communicator.irecv(std::span(&value, 1), 1 - group.rank);
+    receive.then([&] { called = true; });
+    if (group.rank == 0) {
+      EXPECT_THROW(communicator.barrier(), CollectiveMismatch);
+    } else {
+      EXPECT_THROW(communicator.broadcast(std::span(&value, 1), 0), CollectiveMismatch);
+    }
+    EXPECT_TRUE(called);
+    EXPECT_THROW(receive.wait(), CollectiveMismatch);
+  });
+}
+
 }  // namespace
 }  // namespace retinue::test

@@ -289,10 +289,11 @@ TEST(TensorP2P, EndsWithItsPeer) {
 
 TEST(TensorP2P, HoldsToTheGroupsTimeout) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members, {.timeout = 50ms});
+    const ProcessGroup group = init_process_group(members);
     const ProcessGroup patient = init_process_group(members, {.group_name = "patient"});
     if (members.rank == 0) {
       at::Tensor in = torch::zeros({4});
+      group->setTimeout(50ms);
       const Work work = irecv(in, 1, group);
       EXPECT_ANY_THROW(work->wait(std::chrono::milliseconds(5)));  // c10d's own error; the message goes on.
       EXPECT_FALSE(work->isCompleted());
