@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "ipc/block_table.h"
 #include "ipc/crash_point.h"
 #include "ipc/parcel.h"
 #include "os/memory.h"
@@ -28,12 +29,7 @@ struct MessageChain::Record {
   }
 };
 
-namespace {
-
-constexpr std::uint64_t kFirstSegmentBytes = std::uint64_t{16} << 10;
-constexpr std::uint64_t kLargestSegmentBytes = std::uint64_t{1} << 20;
-
-struct Span {
+struct MessageChain::Span {
   std::uint32_t begin;
   std::uint32_t end;
 
@@ -44,16 +40,10 @@ struct Span {
   std::uint64_t word() const { return std::uint64_t{end} << 32 | begin; }
 };
 
-Span span_of(const ChainSegment& segment) {
-  return Span(segment.span.load(std::memory_order_relaxed));
-}
+namespace {
 
-/// The commit of every put and get: who comes after this one's death sees it, or nothing of it.
-void set_span(ChainSegment& segment, Span span) {
-  RETINUE_CRASH_POINT();
-  segment.span.store(span.word(), std::memory_order_release);
-  RETINUE_CRASH_POINT();
-}
+constexpr std::uint64_t kFirstSegmentBytes = std::uint64_t{16} << 10;
+constexpr std::uint64_t kLargestSegmentBytes = std::uint64_t{1} << 20;
 
 std::uint64_t record_bytes(std::uint64_t content_bytes) {
   return sizeof(std::uint64_t) + round_up(content_bytes, sizeof(std::uint64_t));
@@ -129,19 +119,35 @@ MessageChain::MessageChain(JobMemory& memory, const BlockHandle& block)
     throw UsageError(fmt::format("the block at offset {} of job memory is no SimpleQueue", block.offset));
 }
 
+/// The commit of every put and get: who comes after this one's death sees it, or nothing of it.
+void MessageChain::set_span(ChainSegment& segment, Span span) {
+  RETINUE_CRASH_POINT();
+  segment.span.store(span.word(), std::memory_order_release);
+  RETINUE_CRASH_POINT();
+}
+
 /// Null for 0. Errors: UsageError where none can be.
 ChainSegment* MessageChain::segment(std::uint64_t offset) const {
   if (offset == 0) return nullptr;
   const std::uint64_t capacity = memory_.capacity_bytes();
+  if (offset % alignof(ChainSegment) != 0 || offset > capacity - sizeof(ChainSegment)) throw_overwritten();
   auto* const segment = memory_.at<ChainSegment>(offset);
-  const bool is_one = offset % alignof(ChainSegment) == 0 && offset <= capacity - sizeof(ChainSegment) &&
-                      segment->room_bytes <= capacity - sizeof(ChainSegment) - offset;
-  if (!is_one) throw_overwritten();
+  if (segment->self.offset != offset || segment->room_bytes > capacity - sizeof(ChainSegment) - offset)
+    throw_overwritten();
   return segment;
 }
 
 void MessageChain::throw_overwritten() const {
   throw UsageError(fmt::format("the SimpleQueue at offset {} of job memory was overwritten", block_.offset));
+}
+
+/// Where its records are. Errors: UsageError where they can't be.
+MessageChain::Span MessageChain::span_of(const ChainSegment& segment) const {
+  const Span span(segment.span.load(std::memory_order_relaxed));
+  const bool is_one =
+      span.begin <= span.end && span.end <= segment.room_bytes && (span.begin | span.end) % sizeof(std::uint64_t) == 0;
+  if (!is_one) throw_overwritten();
+  return span;
 }
 
 /// To be said before the block comes into the chain or leaves it: repair() asks the chain which it was.
@@ -192,7 +198,8 @@ std::byte* MessageChain::make_room(std::uint64_t bytes) {
       // Who is behind by more than a segment will be so by more.
       const bool is_behind =
           last != nullptr && header_->first.load(std::memory_order_relaxed) != memory_.offset_of(last);
-      const std::uint64_t before = last == nullptr ? kFirstSegmentBytes : last->self.bytes;
+      const std::uint64_t before =
+          last == nullptr ? kFirstSegmentBytes : std::clamp(last->self.bytes, kFirstSegmentBytes, kLargestSegmentBytes);
       add_segment(std::min(is_behind ? before * 2 : before, kLargestSegmentBytes));
       last = segment(header_->last.load(std::memory_order_relaxed));
     }
@@ -225,7 +232,8 @@ void MessageChain::add_segment(std::uint64_t bytes) {
 
 /// The first segment that has a record; those before it go.
 ChainSegment* MessageChain::first_with_message() {
-  for (;;) {
+  for (std::uint32_t segments = 0;; ++segments) {
+    if (segments > kMaxBlocks) throw_overwritten();  // They go in a circle.
     ChainSegment* const first = segment(header_->first.load(std::memory_order_relaxed));
     if (first == nullptr || span_of(*first).begin != span_of(*first).end) return first;
     if (first->next.load(std::memory_order_relaxed) == 0) return nullptr;
@@ -315,8 +323,10 @@ void MessageChain::repair() {
   std::uint64_t count = 0;
   bool is_in_chain = false;
   std::uint64_t last = 0;
+  std::uint32_t segments = 0;
   for (std::uint64_t at = header_->first.load(std::memory_order_acquire); at != 0;
        at = segment(at)->next.load(std::memory_order_acquire)) {
+    if (++segments > kMaxBlocks) throw_overwritten();
     is_in_chain |= look_through(*segment(at), count);
     last = at;
   }

@@ -100,8 +100,11 @@ class MessageChain {
  private:
   class Locked;
   struct Record;
+  struct Span;
 
   ChainSegment* segment(std::uint64_t offset) const;
+  Span span_of(const ChainSegment& segment) const;
+  static void set_span(ChainSegment& segment, Span span);
   [[noreturn]] void throw_overwritten() const;
   std::byte* make_room(std::uint64_t bytes);
   void add_segment(std::uint64_t room_bytes);

@@ -26,6 +26,7 @@ void wait_eagerly(std::vector<Request> requests) {
   }
 }
 
+/// Of a number of such, as long as it lives.
 class Counted {
  public:
   explicit Counted(int& count) : count_(count) { ++count_; }

@@ -13,6 +13,8 @@ using Bytes = std::span<const std::byte>;
 void archive(Bytes input);         ///< Values of many types from archives: arguments, returned values, messages.
 void message(Bytes input);         ///< Values from messages as they lie in memory.
 void queue(Bytes input);           ///< A queue whose block was overwritten.
+void simple_queue(Bytes input);    ///< A SimpleQueue of which a part was overwritten.
+void pipe(Bytes input);            ///< An end of a pipe whose block was overwritten.
 void shared_objects(Bytes input);  ///< Locks, barriers, values and their like whose blocks were overwritten.
 void start_request(Bytes input);   ///< What the guardian and ranks read of a start.
 void crash_record(Bytes input);    ///< A dead rank's slot.
@@ -28,6 +30,8 @@ inline constexpr Target kTargets[] = {
     {"archive", archive},
     {"message", message},
     {"queue", queue},
+    {"simple_queue", simple_queue},
+    {"pipe", pipe},
     {"shared_objects", shared_objects},
     {"start_request", start_request},
     {"crash_record", crash_record},

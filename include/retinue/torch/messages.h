@@ -18,7 +18,8 @@ namespace retinue {
 // Shape: both tensors have as many bytes; types are not compared. Tensors that are not contiguous go through a copy. A
 // tensor in job memory (shared_empty) of more than 16 KiB is copied once, by the receiver.
 // Threads: any, as with gloo. Who waits moves all of the group's messages on; where nobody does a helper thread
-// does, which is made when the first message has to wait without a waiter.
+// does, which is made when the first message has to wait without a waiter. Callbacks of futures run on whichever thread
+// finds their message done; one that blocks on the helper holds up messages for which nobody waits.
 // Errors: UsageError from the call, before anything is sent; PeerLost, TimeoutError, and CollectiveMismatch for a size
 // that differs, from the call or from the work's wait() and future. A message that is shorter than the receiver's
 // tensor fails the receive alone, a longer one the group's messages.
