@@ -116,12 +116,12 @@ TEST_F(FailedGiver, WaitsForThemAlsoWhereAMessageFailed) {
         return;
       }
       std::vector<float> more(1 << 20);
-      std::optional<Request> message(communicator.isend(std::span(more), 1));
+      Request message = communicator.isend(std::span(more), 1);
       PendingCollective pending = communicator.start(call);
       while (!pending.ready(1ms)) {
       }
       usleep(static_cast<unsigned>(round) * 200);
-      message.reset();  // Which breaks the group.
+      message = Request();  // Which breaks the group.
       EXPECT_THROW(pending.finish(), CollectiveMismatch);
       std::fill(data.begin(), data.end(), 1000.f);
       usleep(5000);
