@@ -73,7 +73,6 @@ Waiter::Waiter(const Board& board, const JobGroup& group, const CommunicatorOpti
       rank_(group.rank),
       memory_(*group.memory),
       timeout_(options.timeout),
-      waiting_(options.waiting),
       spin_budget_(spin_budget_of(options.waiting)) {
   for (const std::uint32_t slot : group.process_slots) processes_.push_back(&process_slot(*group.memory, slot));
   add_own_cpus(header_);
@@ -83,7 +82,7 @@ void Waiter::count_cpus() {
   int cpus = 0;
   for (const auto& word : header_.cpus) cpus += std::popcount(word.load(std::memory_order_relaxed));
   crowded_ = (cpus > 0 && board_.size() > cpus) || board_.size() > usable_cpus();
-  eager_spins_ = crowded_ || waiting_ == Waiting::kPolite ? 0 : kEagerSpins;
+  eager_spins_ = crowded_ || spin_budget_ == 0ns ? 0 : kEagerSpins;
 }
 
 bool Waiter::spin(const WordSet& words, std::uint64_t target, std::chrono::nanoseconds budget) {

@@ -159,11 +159,10 @@ class Waiter {
   std::vector<ProcessSlot*> processes_;
   const JobMemory& memory_;
   std::chrono::nanoseconds timeout_;
-  Waiting waiting_;
-  std::chrono::nanoseconds spin_budget_;
-  int eager_spins_ = 0;   ///< Spins before anything else is considered: none when ranks outnumber CPUs.
-  bool crowded_ = false;  ///< More ranks than CPUs that they may use, or than their cgroups leave them.
-  int parked_waits_ = 0;  ///< Waits left that park at once, because a yield took a whole time slice.
+  std::chrono::nanoseconds spin_budget_;  ///< None: park at once.
+  int eager_spins_ = 0;                   ///< Spins before anything else is considered: none when ranks outnumber CPUs.
+  bool crowded_ = false;                  ///< More ranks than CPUs that they may use, or than their cgroups leave them.
+  int parked_waits_ = 0;                  ///< Waits left that park at once, because a yield took a whole time slice.
   Background* background_ = nullptr;
   std::uint32_t cpu_ = 0;  ///< As last published, plus one.
 };

@@ -124,12 +124,8 @@ void MessageQueue::begin(std::span<const WorkPtr> works, std::chrono::nanosecond
   }
   if (then == Then::kReturn && !others_wait) wait_eagerly(std::move(requests));
   Lock lock(mutex_);
-  for (const WorkPtr& work : works) {
-    if (!error) break;
-    work->ended_ = true;
-    ended_.push_back({work, error});
-    note_error(error);
-  }
+  if (error)
+    for (const WorkPtr& work : works) note_end(work, error);
   if (then == Then::kWait) ++waiters_;  // So that no helper is woken.
   end_turn();
   if (then == Then::kWait) --waiters_;
@@ -148,7 +144,7 @@ void MessageQueue::run(const WorkPtr& work, std::chrono::nanoseconds timeout, co
 
 /// Gives the turn back. What ended in it is to be completed.
 void MessageQueue::end_turn() {
-  for (WorkPtr& work : std::exchange(just_ended_, {})) {
+  for (const WorkPtr& work : std::exchange(just_ended_, {})) {
     const Request& request = requests_[work->place_];
     const std::exception_ptr error = request.exception();
     if (!error) {
@@ -156,9 +152,7 @@ void MessageQueue::end_turn() {
       work->received_ = request.received();
     }
     forget(*work);
-    work->ended_ = true;
-    ended_.push_back({std::move(work), error});
-    note_error(error);
+    note_end(work, error);
   }
   any_under_way_ = !works_.empty();
   taken_ = helper_has_it_ = false;
@@ -166,7 +160,9 @@ void MessageQueue::end_turn() {
   if (waiters_ == 0 && beginners_ == 0) wake_helper();
 }
 
-void MessageQueue::note_error(const std::exception_ptr& error) {
+void MessageQueue::note_end(const WorkPtr& work, const std::exception_ptr& error) {
+  work->ended_ = true;
+  ended_.push_back({work, error});
   if (error && !first_error_ && ends_the_group(error)) first_error_ = error;
 }
 

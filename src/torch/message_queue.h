@@ -93,7 +93,7 @@ class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
   void end_turn();
   void drive(Lock& lock, std::optional<Clock::time_point> end);
   void forget(const MessageWork& work);
-  void note_error(const std::exception_ptr& error);
+  void note_end(const WorkPtr& work, const std::exception_ptr& error);
   void complete_ended(Lock& lock);
   void wake_helper();
   void help();

@@ -14,17 +14,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-template <class Body>
-void attempt(Body body) {
-  try {
-    body();
-  } catch (const Error&) {
-    // Closed, or what is there can't be.
-  } catch (const cereal::Exception&) {
-    // Nor can a message.
-  }
-}
-
 /// All of a chain's header but its lock, or the beginning of its first segment.
 std::span<std::byte> part_of_chain(const SharedBlock& block, bool segment) {
   const JobMemory& memory = *Job::instance().memory();

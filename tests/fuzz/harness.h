@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cereal/cereal.hpp>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "fuzz/targets.h"
+#include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
 #include "retinue/ipc/shared_block.h"
 
@@ -43,6 +45,18 @@ inline void require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "fuzz: %s\n", what);
   std::abort();
+}
+
+/// What an object that was overwritten may refuse.
+template <class Body>
+void attempt(Body body) {
+  try {
+    body();
+  } catch (const Error&) {
+    // Closed, or what is there can't be.
+  } catch (const cereal::Exception&) {
+    // Nor can a message.
+  }
 }
 
 /// The job that all inputs meet: some blocks, which handles in an input may name.

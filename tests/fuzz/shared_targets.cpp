@@ -35,15 +35,6 @@ std::span<std::byte> memory_of(const SharedBlock& block) {
 
 template <class T>
 void use(Queue<T>& queue, std::uint8_t how, const T& message) {
-  const auto attempt = [](const auto& body) {
-    try {
-      body();
-    } catch (const Error&) {
-      // Closed, or what is there can't be.
-    } catch (const cereal::Exception&) {
-      // Nor can a message.
-    }
-  };
   attempt([&] { require(queue.size() <= queue.capacity(), "more messages than slots"); });
   attempt([&] { static_cast<void>(queue.full()); });
   if ((how & 1) != 0) attempt([&] { queue.try_put(message); });

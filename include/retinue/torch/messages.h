@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <source_location>
+#include <utility>
 #include <vector>
 
 #include "retinue/collective/message.h"
