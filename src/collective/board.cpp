@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "os/memory.h"
 
@@ -52,6 +53,8 @@ std::optional<SeenCall> Board::read_line(int rank, std::uint64_t sequence) const
   // Acquire, so that the head is read after all that it stands for; pairs with the release in Session::publish.
   const std::uint64_t count = line.count.load(std::memory_order_acquire);
   call.site = read_site(line.site);
+  call.function = read_name(member(rank).names[sequence % kLines]);
+  call.element_bytes = line.inline_data[kFunctionWord + 2].load(std::memory_order_acquire);
   const std::uint64_t head = line.head.load(std::memory_order_relaxed);
   if (!is_head_of(head, sequence)) return std::nullopt;
   call.shape = unpack(head, count);
@@ -78,6 +81,21 @@ void SiteWriter::write_anew(SiteWords& words, const CallSite& site) {
   for (std::size_t i = 0; i < std::size(values); ++i) words[i].store(values[i], std::memory_order_relaxed);
   file_ = site.file;
   line_ = site.line;
+}
+
+void NameWriter::write_anew(NameWords& words, const ReduceFunction& function) {
+  std::uint64_t values[std::tuple_size_v<NameWords>] = {};
+  std::memcpy(values, function.name().data(), std::min(function.name().size(), sizeof values));
+  for (std::size_t i = 0; i < std::size(values); ++i) words[i].store(values[i], std::memory_order_relaxed);
+  function_ = &function;
+}
+
+std::string read_name(const NameWords& name) {
+  std::uint64_t words[std::tuple_size_v<NameWords>];
+  for (std::size_t i = 0; i < std::size(words); ++i) words[i] = name[i].load(std::memory_order_acquire);
+  char text[sizeof words];
+  std::memcpy(text, words, sizeof words);
+  return {text, strnlen(text, sizeof text)};
 }
 
 SeenSite read_site(const SiteWords& site) {

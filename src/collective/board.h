@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collective/line.h"
+#include "collective/path_table.h"
 #include "retinue/ipc/job_group.h"
 
 namespace retinue {
@@ -17,6 +18,7 @@ enum class MemberState : std::uint32_t { kComputing = 0, kWaiting = 1, kParked =
 /// What one member writes and the others read. Each cache line has one writer, the bell excepted.
 struct alignas(128) Member {
   Line lines[kLines];
+  NameWords names[kLines];  ///< Of the functions in the lines; nobody reads them before something went wrong.
 
   /// Steps done within collectives, as sequence << kStepBits | step; only ever grows. Step 0 of a call: this member may
   /// be at the others' buffers.
@@ -54,14 +56,21 @@ struct Poison {
 struct BoardHeader {
   std::atomic<std::uint64_t> generation;  ///< Unique in the job, so that a stale registry entry is noticed.
   std::uint32_t size;
+  PathTable paths;  ///< What the group begins with; see Session::paths().
+  TableSource paths_source;
   std::atomic<std::uint64_t> cpus[16];  ///< A bit per CPU that any member may run on; set by all before the opening.
+  std::atomic<std::uint64_t> opening_calls;  ///< Calls that were no user's: the first, and those that measured.
+  std::atomic<std::uint32_t> cgroup_cpus;    ///< The least that a member's cgroups leave it, rounded up; 0: no limit.
   alignas(
       128) std::atomic<std::uint32_t> parked;  ///< Members that are parked or about to; pairs with posts, see Waiter.
   alignas(128) Poison poison;
 };
 
-/// Bytes that a member may stage before it publishes its line; there are two such buffers, used in turn.
+/// Bytes that a member may stage before it publishes its line; there are two such buffers, used in turn,
 constexpr std::size_t kStageBytes = std::size_t{64} << 10;
+/// and a small one for each of its lines.
+constexpr std::size_t kSmallStageBytes = std::size_t{4} << 10;
+static_assert(kMostListedBuffers * sizeof(std::uint64_t) <= kStageBytes);
 /// Bytes of a buffer that travel in one step of a pipeline; there are three such buffers.
 constexpr std::size_t kChunkBytes = std::size_t{128} << 10;
 constexpr std::size_t kChunkBuffers = 3;
@@ -71,6 +80,8 @@ struct SeenCall {
   std::uint64_t sequence = 0;  ///< 0: none.
   CallShape shape;
   SeenSite site;
+  std::string function = {};        ///< With kFunction: its name,
+  std::uint64_t element_bytes = 0;  ///< and what it takes.
 };
 
 /// A group's lines, staging buffers and state in job memory. A view: it owns nothing.
@@ -95,8 +106,11 @@ class Board {
 
   /// Where `rank` stages before it publishes `sequence`.
   std::byte* stage(int rank, std::uint64_t sequence) const { return member_data(rank) + (sequence & 1) * kStageBytes; }
+  std::byte* small_stage(int rank, std::uint64_t sequence) const {
+    return member_data(rank) + 2 * kStageBytes + sequence % kLines * kSmallStageBytes;
+  }
   std::byte* chunk(int rank, std::uint64_t index) const {
-    return member_data(rank) + 2 * kStageBytes + index % kChunkBuffers * kChunkBytes;
+    return member_data(rank) + 2 * kStageBytes + kLines * kSmallStageBytes + index % kChunkBuffers * kChunkBytes;
   }
 
   /// The member's line of `sequence`, if it is there and stayed while it was copied. Its place in the source may
@@ -106,7 +120,7 @@ class Board {
   SeenCall newest_call(int rank) const;
 
  private:
-  static constexpr std::size_t kDataBytes = 2 * kStageBytes + kChunkBuffers * kChunkBytes;
+  static constexpr std::size_t kDataBytes = 2 * kStageBytes + kLines * kSmallStageBytes + kChunkBuffers * kChunkBytes;
 
   std::byte* member_data(int rank) const { return data_ + static_cast<std::size_t>(rank) * kDataBytes; }
 

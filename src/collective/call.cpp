@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <limits>
 
 #include "retinue/base/error.h"
 
@@ -19,6 +18,10 @@ template <typename... Arguments>
 
 std::size_t checked_element_bytes(const CollectiveCall& what) {
   if (!is_reduction(what.kind)) return 1;
+  if (what.op == ReduceOp::kFunction && what.function == nullptr) refuse(what.kind, "the function is missing");
+  if (what.op != ReduceOp::kFunction && what.function != nullptr)
+    refuse(what.kind, "it has a function and is a reduction {}", name_of(what.op));
+  if (what.function != nullptr) return what.function->element_bytes();
   if (static_cast<unsigned>(what.dtype) > static_cast<unsigned>(Dtype::kComplex128) ||
       static_cast<unsigned>(what.op) > static_cast<unsigned>(ReduceOp::kLogicalXor))
     refuse(what.kind, "no such dtype ({}) or reduction ({})", static_cast<unsigned>(what.dtype),
@@ -35,9 +38,9 @@ void check_root(const CollectiveCall& what, const Pattern& pattern, int size) {
 
 void check_size(const Call& call, std::size_t size) {
   const bool has_parts = call.pattern.part_per_taker || call.pattern.takes_parts();
-  const std::size_t largest = std::numeric_limits<std::ptrdiff_t>::max() / call.element_bytes / (has_parts ? size : 1);
-  if (call.what.count > largest)
-    refuse(call.what.kind, "{} elements of {} bytes for each of {} ranks don't fit in memory", call.what.count,
+  std::ptrdiff_t bytes = 0;
+  if (__builtin_mul_overflow(call.count, call.element_bytes * (has_parts ? size : 1), &bytes))
+    refuse(call.what.kind, "{} elements of {} bytes for each of {} ranks don't fit in memory", call.count,
            call.element_bytes, size);
 }
 
@@ -50,12 +53,12 @@ void check_list(CollectiveKind kind, const List& list, std::size_t size, const c
 
 void check_buffers(const Call& call, std::size_t size) {
   const CollectiveCall& what = call.what;
-  if (call.pattern.result == Pattern::Result::kNothing) return;
+  if (call.pattern.result == Pattern::Result::kNothing || what.kind == CollectiveKind::kAllReduceCoalesced) return;
   if (call.gives && what.uneven && call.pattern.part_per_taker) {
     check_list(what.kind, what.inputs, size, "inputs");
     for (const ConstBytes& input : what.inputs)
       if (input.size() % call.element_bytes != 0)
-        refuse(what.kind, "an input of {} bytes is not of whole {} elements", input.size(), name_of(what.dtype));
+        refuse(what.kind, "an input of {} bytes is not of whole elements of {}", input.size(), call.element_bytes);
   } else if (call.gives && what.input == nullptr && what.count > 0) {
     refuse(what.kind, "the input is null");
   }
@@ -118,7 +121,8 @@ bool parts_overlap(const Call& call, int rank, int size) {
 /// what can't be done right.
 bool overwrites_itself(const Call& call, int rank, int size) {
   const CollectiveCall& what = call.what;
-  if (!call.gives || !call.takes || what.kind == CollectiveKind::kAllReduce || what.kind == CollectiveKind::kBroadcast)
+  if (!call.gives || !call.takes || what.kind == CollectiveKind::kAllReduce ||
+      what.kind == CollectiveKind::kAllReduceCoalesced || what.kind == CollectiveKind::kBroadcast)
     return false;
   if (!what.uneven) {
     const auto parts = static_cast<std::size_t>(size);
@@ -137,49 +141,58 @@ bool overwrites_itself(const Call& call, int rank, int size) {
 
 /// The own part doesn't count: it travels nowhere.
 std::size_t largest_part(const Call& call, int rank) {
-  if (call.what.inputs.empty()) return call.what.count;
+  if (call.inputs.empty()) return call.count;
   std::size_t largest = 0;
-  for (std::size_t i = 0; i < call.what.inputs.size(); ++i)
-    if (i != static_cast<std::size_t>(rank)) largest = std::max(largest, call.what.inputs[i].size());
+  for (std::size_t i = 0; i < call.inputs.size(); ++i)
+    if (i != static_cast<std::size_t>(rank)) largest = std::max(largest, call.inputs[i].size());
   return largest / call.element_bytes;
 }
 
 void check_form(const CollectiveCall& what, const Pattern& pattern) {
-  if (what.kind < CollectiveKind::kBarrier || what.kind > CollectiveKind::kScan)
+  if (what.kind < CollectiveKind::kBarrier || what.kind > CollectiveKind::kAllReduceCoalesced)
     throw UsageError(fmt::format("there is no collective number {}", static_cast<unsigned>(what.kind)));
   if (what.uneven && !pattern.takes_parts() && !pattern.part_per_taker) refuse(what.kind, "it has no uneven form");
-  if (!what.uneven && (!what.inputs.empty() || !what.outputs.empty()))
+  const bool is_coalesced = what.kind == CollectiveKind::kAllReduceCoalesced;
+  if (is_coalesced && what.function != nullptr) refuse(what.kind, "it reduces by no function of the program");
+  if (!what.uneven && (!what.inputs.empty() || (!what.outputs.empty() && !is_coalesced)))
     refuse(what.kind, "an even call has no lists of parts");
   const bool is_in_place = what.kind == CollectiveKind::kAllReduce || what.kind == CollectiveKind::kBroadcast;
+  if (!is_reduction(what.kind) && (what.function != nullptr || what.op == ReduceOp::kFunction))
+    refuse(what.kind, "it reduces nothing, by a function or else");
   if (is_in_place && what.input != what.output) refuse(what.kind, "it works in place: input and output must be one");
 }
 
 }  // namespace
 
 ConstBytes Call::input_part(int rank) const {
-  if (!what.inputs.empty()) return what.inputs[static_cast<std::size_t>(rank)];
+  if (!inputs.empty()) return inputs[static_cast<std::size_t>(rank)];
   const std::size_t begin = pattern.part_per_taker ? static_cast<std::size_t>(rank) * part_bytes() : 0;
   return {static_cast<const std::byte*>(what.input) + begin, part_bytes()};
 }
 
 Bytes Call::output_part(int rank) const {
-  if (!what.outputs.empty()) return what.outputs[static_cast<std::size_t>(rank)];
+  if (!outputs.empty()) return outputs[static_cast<std::size_t>(rank)];
   const std::size_t begin = pattern.takes_parts() ? static_cast<std::size_t>(rank) * part_bytes() : 0;
   return {static_cast<std::byte*>(what.output) + begin, part_bytes()};
 }
 
 Call checked_call(const CollectiveCall& what, int rank, int size, CallSite site) {
-  Call call{.what = what, .pattern = pattern_of(what.kind), .shape = {}, .site = site};
+  Call call(what, site);
   check_form(what, call.pattern);
+  call.shape.kind = what.kind;
+  if (call.pattern.result == Pattern::Result::kNothing) return call;
   call.element_bytes = checked_element_bytes(what);
   check_root(what, call.pattern, size);
   call.gives = !call.pattern.only_root_gives || rank == what.root;
   call.takes = !call.pattern.only_root_takes || rank == what.root;
+  if (what.kind == CollectiveKind::kAllReduceCoalesced) check_coalesced(call);
   check_size(call, static_cast<std::size_t>(size));
   check_buffers(call, static_cast<std::size_t>(size));
-  if (!call.gives || !call.pattern.part_per_taker) call.what.inputs = {};
-  if (!call.takes) call.what.outputs = {};
-  if (what.uneven && call.gives && call.takes) check_own_part(call, rank);
+  if (what.uneven) {
+    if (call.gives && call.pattern.part_per_taker) call.inputs = what.inputs;
+    if (call.takes && call.pattern.takes_parts()) call.outputs = what.outputs;
+    if (call.gives && call.takes) check_own_part(call, rank);
+  }
   call.overwrites_itself = overwrites_itself(call, rank, size);
   call.shape = {.kind = what.kind,
                 .dtype = what.dtype,

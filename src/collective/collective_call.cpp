@@ -1,6 +1,14 @@
 #include "retinue/collective/call.h"
 
 namespace retinue {
+namespace {
+
+CollectiveCall reduced_by(CollectiveCall call, const ReduceFunction& function) {
+  call.function = &function;
+  return call;
+}
+
+}  // namespace
 
 CollectiveCall CollectiveCall::premultiplied(double by) const {
   CollectiveCall call = *this;
@@ -15,6 +23,10 @@ CollectiveCall CollectiveCall::barrier() {
 
 CollectiveCall CollectiveCall::all_reduce(void* data, std::size_t count, Dtype dtype, ReduceOp op) {
   return {.kind = CollectiveKind::kAllReduce, .dtype = dtype, .op = op, .count = count, .input = data, .output = data};
+}
+
+CollectiveCall CollectiveCall::all_reduce_coalesced(std::span<const Bytes> buffers, Dtype dtype, ReduceOp op) {
+  return {.kind = CollectiveKind::kAllReduceCoalesced, .dtype = dtype, .op = op, .outputs = buffers};
 }
 
 CollectiveCall CollectiveCall::broadcast(void* data, std::size_t bytes, int root) {
@@ -103,6 +115,30 @@ CollectiveCall CollectiveCall::scan(const void* input, void* output, std::size_t
   return {.kind = CollectiveKind::kScan, .dtype = dtype, .op = op, .count = count, .input = input, .output = output};
 }
 
+CollectiveCall CollectiveCall::all_reduce(void* data, std::size_t count, const ReduceFunction& function) {
+  return reduced_by(all_reduce(data, count, Dtype::kUint8, ReduceOp::kFunction), function);
+}
+
+CollectiveCall CollectiveCall::reduce(const void* input, void* output, std::size_t count,
+                                      const ReduceFunction& function, int root) {
+  return reduced_by(reduce(input, output, count, Dtype::kUint8, ReduceOp::kFunction, root), function);
+}
+
+CollectiveCall CollectiveCall::reduce_scatter(const void* input, void* output, std::size_t count,
+                                              const ReduceFunction& function) {
+  return reduced_by(reduce_scatter(input, output, count, Dtype::kUint8, ReduceOp::kFunction), function);
+}
+
+CollectiveCall CollectiveCall::reduce_scatter(std::span<const ConstBytes> inputs, void* output, std::size_t count,
+                                              const ReduceFunction& function) {
+  return reduced_by(reduce_scatter(inputs, output, count, Dtype::kUint8, ReduceOp::kFunction), function);
+}
+
+CollectiveCall CollectiveCall::scan(const void* input, void* output, std::size_t count,
+                                    const ReduceFunction& function) {
+  return reduced_by(scan(input, output, count, Dtype::kUint8, ReduceOp::kFunction), function);
+}
+
 std::string_view name_of(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kNone:
@@ -129,6 +165,8 @@ std::string_view name_of(CollectiveKind kind) {
       return "all_to_all";
     case CollectiveKind::kScan:
       return "scan";
+    case CollectiveKind::kAllReduceCoalesced:
+      return "all_reduce_coalesced";
   }
   return "unknown collective";
 }

@@ -1,20 +1,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <exception>
+#include <limits>
+#include <memory>
 
 #include "collective/kernels.h"
 #include "collective/paths.h"
+#include "collective/reducer.h"
+#include "collective/slices.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
 
 namespace retinue {
 namespace {
 
-void keep_own_part(const Call& call, int rank) {
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+/// At most `limit` bytes from `begin` on.
+void keep_own_part(const Call& call, int rank, std::size_t begin = 0, std::size_t limit = kNoLimit) {
   const ConstBytes input = call.input_part(rank);
   const Bytes output = call.output_part(rank);
-  if (input.data() != output.data() && !input.empty()) std::memmove(output.data(), input.data(), input.size());
+  if (input.data() != output.data() && begin < input.size())
+    std::memmove(output.data() + begin, input.data() + begin, std::min(limit, input.size() - begin));
 }
 
 /// One member's part in an exchange: it takes what is for it from all givers, and, where its own data don't lie within
@@ -31,17 +41,24 @@ class Exchange {
         uneven_(arrival.uneven),
         largest_(arrival.count * call.element_bytes),
         gives_to_others_(call.gives && !(pattern_.only_root_takes && rank_ == root_)),
-        takes_from_others_(call.takes && !(pattern_.only_root_gives && rank_ == root_)) {}
+        takes_from_others_(call.takes && !(pattern_.only_root_gives && rank_ == root_)),
+        is_gather_(call.shape.kind == CollectiveKind::kGather) {}
 
   void run(Path path) {
     if (uneven_ && takes_from_others_) check_sizes();
-    if (pattern_.result == Pattern::Result::kParts && call_.gives && call_.takes) keep_own_part(call_, rank_);
+    if (is_gather_ && gives_to_others_ && session_.gives_at_once(call_, rank_)) return;
+    if (is_gather_) take(0, kNoLimit, &Exchange::at_once);
+    keeps_own_part_ = pattern_.result == Pattern::Result::kParts && call_.gives && call_.takes;
     switch (path) {
       case Path::kNothing:
-        return;
+        return keep_own_part();
       case Path::kInline:
+        if (is_reduction(call_.shape.kind) && !pattern_.part_per_taker && call_.what.function == nullptr)
+          return reduce_lines();
+        keep_own_part();
         return take(0, largest_, &Exchange::inlined);
       case Path::kStaged:
+        keep_own_part();
         return take(0, largest_, &Exchange::staged);
       case Path::kDirect:
         return run_direct();
@@ -59,7 +76,7 @@ class Exchange {
   std::size_t index() const { return pattern_.part_per_taker ? static_cast<std::size_t>(rank_) : 0; }
 
   const PartEntry* listed(int giver) const {
-    if ((place_of(session_.line(giver).head.load(std::memory_order_relaxed)) & kListed) == 0) return nullptr;
+    if ((session_.place(giver) & kListed) == 0) return nullptr;
     return reinterpret_cast<const PartEntry*>(session_.stage(giver)) + index();
   }
   std::size_t even_part_bytes(int giver) const {
@@ -84,7 +101,18 @@ class Exchange {
     const std::uint64_t offset = session_.line(giver).offset.load(std::memory_order_relaxed);
     return session_.memory().at(entry != nullptr ? entry->offset : offset + index() * even_part_bytes(giver));
   }
-  const std::byte* in_chunk(int giver) const { return session_.board().chunk(giver, round_) + index() * piece(); }
+  const std::byte* at_once(int giver) const {
+    return (session_.place(giver) & kStaged) != 0 ? staged(giver) : inlined(giver);
+  }
+  /// Of a gather: who gives at once has left, whatever the others do.
+  bool gives_later(int giver) const {
+    return gives_to_me(giver) && !(is_gather_ && session_.gives_at_once(call_, giver));
+  }
+  const std::byte* in_chunk(int giver) const { return session_.board().chunk(giver, round_) + index() * room_; }
+
+  void keep_own_part(std::size_t begin = 0, std::size_t limit = kNoLimit) const {
+    if (keeps_own_part_) retinue::keep_own_part(call_, rank_, begin, limit);
+  }
 
   void check_sizes() {
     for (int giver = 0; giver < size_; ++giver) {
@@ -107,8 +135,22 @@ class Exchange {
       lists.sources[static_cast<std::size_t>(giver)] =
           giver == rank_ ? call_.input_part(rank_).data() + begin : (this->*source)(giver);
     void* destination = output.data() + begin;
-    kernels().get(call_.shape.dtype, call_.shape.op)(session_.reduce_sources(givers, call_.shape.op), {&destination, 1},
-                                                     std::min(limit, output.size() - begin) / call_.element_bytes);
+    reduce_arrays(session_, call_, givers, {&destination, 1}, std::min(limit, output.size() - begin));
+  }
+
+  /// Reduces whole lines, this member's own too, whatever is behind the data: a vector of a fixed size needs no detour
+  /// through memory, for which the next load would wait.
+  void reduce_lines() {
+    if (!call_.takes) return;
+    PointerLists& lists = session_.scratch();
+    const int givers = pattern_.result == Pattern::Result::kPrefix ? rank_ + 1 : size_;
+    for (int giver = 0; giver < givers; ++giver) lists.sources[static_cast<std::size_t>(giver)] = inlined(giver);
+    alignas(kInlineBytes) std::byte result[kInlineBytes];
+    void* destination = &result;
+    line_kernels().get(call_.shape.dtype, call_.shape.op)(session_.reduce_sources(givers, call_.shape.op),
+                                                          {&destination, 1}, kInlineBytes / call_.element_bytes);
+    const Bytes output = call_.output_part(0);
+    std::memcpy(output.data(), &result, output.size());
   }
 
   void take_parts(std::size_t begin, std::size_t limit, Source source) {
@@ -116,30 +158,65 @@ class Exchange {
     // Each member begins with its neighbour, so that not all read the same buffer at once.
     for (int step = 1; step < size_; ++step) {
       const int giver = (rank_ + step) % size_;
-      if (!gives_to_me(giver)) continue;
+      if (!gives_to_me(giver) || gives_later(giver) == (source == &Exchange::at_once)) continue;
       const std::size_t bytes = bytes_from(giver);
       if (begin < bytes)
         copy_bytes(call_.output_part(giver).data() + begin, (this->*source)(giver), std::min(limit, bytes - begin));
     }
   }
 
-  /// Bytes of a part that travel in one round: a chunk, or each taker's share of one.
-  std::size_t piece() const {
-    return pattern_.part_per_taker ? kChunkBytes / static_cast<std::size_t>(size_) / 64 * 64 : kChunkBytes;
+  void plan_rounds() {
+    const std::size_t parts = pattern_.part_per_taker ? static_cast<std::size_t>(size_) : 1;
+    const std::size_t chunk =
+        std::clamp(std::bit_ceil(largest_ * parts) / 8, session_.paths().smallest_chunk, kChunkBytes);
+    const std::size_t wanted = std::max({chunk / parts, call_.element_bytes, std::size_t{1}});
+    room_ = std::min((wanted + kCacheLine - 1) / kCacheLine, kChunkBytes / parts / kCacheLine) * kCacheLine;
+    unit_ = call_.element_bytes > room_ ? call_.element_bytes : room_ / call_.element_bytes * call_.element_bytes;
+    pieces_ = (unit_ + room_ - 1) / room_;
+  }
+  /// What of each part travels in a round.
+  Slice piece(std::size_t round) const {
+    const std::size_t begin = round % pieces_ * room_;
+    return {.begin = round / pieces_ * unit_ + begin, .bytes = std::min(room_, unit_ - begin)};
   }
 
   void fill(std::size_t round) {
-    const std::size_t begin = round * piece();
+    const auto [begin, bytes] = piece(round);
     std::byte* chunk = session_.board().chunk(rank_, round);
     const int parts = pattern_.part_per_taker ? size_ : 1;
     for (int i = 0; i < parts; ++i) {
       if (pattern_.part_per_taker && i == rank_) continue;
       const ConstBytes part = call_.input_part(i);
       if (begin < part.size())
-        stream_bytes(chunk + static_cast<std::size_t>(i) * piece(), part.data() + begin,
-                     std::min(piece(), part.size() - begin));
+        session_.fill_shared(chunk + static_cast<std::size_t>(i) * room_, part.data() + begin,
+                             std::min(bytes, part.size() - begin));
     }
     session_.post(round + 1);
+    // What was just read is in the cache. Only the own part may be longer than the largest.
+    keep_own_part(begin, round + 1 < rounds_ ? bytes : kNoLimit);
+  }
+
+  const std::byte* in_window(int giver) const {
+    return windows_.get() + static_cast<std::size_t>(giver) * call_.element_bytes;
+  }
+
+  /// Of elements that no chunk holds: collects this round's piece of one, and reduces it when it is whole.
+  void collect(const Slice& piece) {
+    const Bytes output = call_.output_part(0);
+    if (piece.begin >= output.size()) return;
+    const std::size_t at = piece.begin % unit_;
+    const int givers = pattern_.result == Pattern::Result::kPrefix ? rank_ : size_;
+    for (int giver = 0; giver < givers; ++giver)
+      if (giver != rank_) copy_bytes(const_cast<std::byte*>(in_window(giver)) + at, in_chunk(giver), piece.bytes);
+    if (at + piece.bytes == unit_) take(piece.begin - at, unit_, &Exchange::in_window);
+  }
+
+  void make_windows() {
+    try {
+      windows_.reset(new std::byte[static_cast<std::size_t>(size_) * call_.element_bytes]);
+    } catch (...) {
+      session_.fail_by(std::current_exception());
+    }
   }
 
   void run_direct() {
@@ -147,9 +224,10 @@ class Exchange {
       session_.enter();
       take(0, largest_, &Exchange::in_place);
       for (int giver = 0; giver < size_; ++giver)
-        if (gives_to_me(giver)) session_.check_giver(giver);
+        if (gives_later(giver)) session_.check_giver(giver);
     }
     session_.post(1);
+    keep_own_part();  // While the others may still be busy with theirs.
     if (!gives_to_others_) return;
     if (pattern_.only_root_takes) return session_.await_release_by(root_);
     session_.await_release();
@@ -161,26 +239,37 @@ class Exchange {
   /// gives waits for the takers. It doesn't wait at the end: the next collective begins when all have published their
   /// lines, which they do after their last copy.
   void run_chunked() {
-    const std::size_t rounds = (largest_ + piece() - 1) / piece();
-    if (rounds >= std::size_t{1} << kStepBits)  // On all members alike, so the group stays in step.
+    plan_rounds();
+    rounds_ = (largest_ + unit_ - 1) / unit_ * pieces_;
+    if (rounds_ >= std::size_t{1} << kStepBits)  // On all members alike, so the group stays in step.
       throw UsageError(fmt::format("{}: {} bytes from private memory are too many for one call; use job memory",
                                    name_of(call_.shape.kind), largest_));
-    if (gives_to_others_) fill(0);
-    for (round_ = 0; round_ < rounds; ++round_) {
+    if (pieces_ > 1 && takes_from_others_) make_windows();
+    if (gives_to_others_)
+      fill(0);
+    else
+      keep_own_part();
+    for (round_ = 0; round_ < rounds_; ++round_) {
       if (takes_from_others_) await_givers(round_ + 1);
-      if (gives_to_others_ && round_ + 1 < rounds) {
+      if (gives_to_others_ && round_ + 1 < rounds_) {
         if (!takes_from_others_ && round_ + 1 >= kChunkBuffers) await_takers(round_ + 2 - kChunkBuffers);
         fill(round_ + 1);
       }
       if (!takes_from_others_) continue;
-      take(round_ * piece(), piece(), &Exchange::in_chunk);
+      const Slice next = piece(round_);
+      if (pieces_ > 1)
+        collect(next);
+      else
+        take(next.begin, next.bytes, &Exchange::in_chunk);
       if (!gives_to_others_) session_.post(round_ + 1);
     }
   }
 
   void await_givers(std::uint64_t step) {
     if (pattern_.only_root_gives) return session_.await_one(step, root_);
-    session_.await_others(step);
+    if (!is_gather_) return session_.await_others(step);
+    for (int giver = 0; giver < size_; ++giver)
+      if (gives_later(giver)) session_.await_one(step, giver);
   }
   void await_takers(std::uint64_t step) {
     if (pattern_.only_root_takes) return session_.await_one(step, root_);
@@ -197,16 +286,25 @@ class Exchange {
   std::size_t largest_;  ///< Bytes of the largest part.
   bool gives_to_others_;
   bool takes_from_others_;
+  bool is_gather_;
+  bool keeps_own_part_ = false;
+  // When chunked:
+  std::size_t room_ = 0;  ///< Bytes of a part that a chunk holds: of one part, or of the part for each taker.
+  std::size_t unit_ = 0;  ///< What is taken at a time: the elements that fit there, or one that doesn't, which then
+  std::size_t rounds_ = 0;
+  std::size_t pieces_ = 0;                ///< travels in several rounds,
+  std::unique_ptr<std::byte[]> windows_;  ///< and is put together here, one of each giver.
   std::size_t round_ = 0;
 };
 
 }  // namespace
 
 void run_alone(const Call& call) {
-  if (!is_reduction(call.shape.kind)) return keep_own_part(call, 0);
+  if (call.shape.kind == CollectiveKind::kAllReduceCoalesced) return run_alone_coalesced(call);
+  if (!is_reduction(call.shape.kind) || call.what.function != nullptr) return keep_own_part(call, 0);
   const void* input = call.input_part(0).data();
   void* output = call.output_part(0).data();
-  kernels().get(call.shape.dtype, call.shape.op)({&input, 1, &call.what.factor}, {&output, 1}, call.what.count);
+  kernels().get(call.shape.dtype, call.shape.op)({&input, 1, &call.what.factor}, {&output, 1}, call.count);
 }
 
 void exchange(Session& session, const Call& call, Path path, const Arrival& arrival) {

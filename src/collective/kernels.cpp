@@ -59,6 +59,11 @@ const KernelTable& kernels() {
   return best;
 }
 
+const KernelTable& line_kernels() {
+  static const KernelTable& best = cpu_has_avx2_kernels() ? avx2_kernels() : portable_kernels();
+  return best;
+}
+
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
   // The reduction of a single source is the source.
   kernels().get(Dtype::kUint64, ReduceOp::kMax)({&from, 1}, {&to, 1}, bytes / 8);

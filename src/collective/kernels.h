@@ -55,5 +55,7 @@ bool cpu_has_avx512_kernels();
 
 /// The fastest that this CPU runs.
 const KernelTable& kernels();
+/// The fastest for the data of a line, which are no more than fit a vector of 32 bytes.
+const KernelTable& line_kernels();
 
 }  // namespace retinue

@@ -28,9 +28,13 @@ enum BufferPlace : std::uint8_t {
   kInJobMemory = 1,  ///< The line carries the offset.
   kStaged = 2,       ///< Copied into the member's staging buffer before the line was published; may be combined.
   // Not of the place, but members may differ in these, too.
-  kListed = 4,  ///< A table of PartEntry, one per rank, is at the beginning of the staging buffer.
+  kListed = 4,  ///< A table of PartEntry, one per rank, is at the beginning of the staging buffer; or of offsets.
   kUneven = 8,  ///< Parts may have sizes of their own; `count` is the largest.
+  kInSmallStage = 16,  ///< The staging buffer is one of the small ones.
 };
+
+/// The most buffers of an all_reduce_coalesced whose places fit a staging buffer, one word each.
+constexpr std::size_t kMostListedBuffers = 8192;
 
 /// Where one part of a member's input is.
 struct PartEntry {
@@ -41,7 +45,9 @@ struct PartEntry {
 
 constexpr std::size_t kInlineBytes = 32;
 constexpr std::size_t kFactorWord = kInlineBytes / 8 - 1;  ///< Of `inline_data`: the factor, with kPremulSum.
-constexpr std::uint64_t kLines = 4;                        ///< Slots of a member's ring.
+/// Of `inline_data`, with kFunction: which binary the function is in, where in it, and the size of an element.
+constexpr std::size_t kFunctionWord = 1;
+constexpr std::uint64_t kLines = 16;  ///< Slots of a member's ring: how far one may be ahead of the others.
 
 /// Where a call was made: source line in the first four bytes, then the tail of the path, filled with zeros.
 using SiteWords = std::array<std::atomic<std::uint64_t>, 8>;
@@ -53,6 +59,24 @@ struct SeenSite {
 };
 
 SeenSite read_site(const SiteWords& site);
+
+/// The name of a member's function in a line with kFunction, filled with zeros.
+using NameWords = std::array<std::atomic<std::uint64_t>, 16>;
+
+std::string read_name(const NameWords& name);
+
+/// The only writer of such a place.
+class NameWriter {
+ public:
+  void write(NameWords& words, const ReduceFunction& function) {
+    if (function_ != &function) write_anew(words, function);
+  }
+
+ private:
+  void write_anew(NameWords& words, const ReduceFunction& function);
+
+  const ReduceFunction* function_ = nullptr;
+};
 
 /// The only writer of a place for call sites; a call in a loop writes it once.
 class SiteWriter {
@@ -70,10 +94,10 @@ class SiteWriter {
 
 /// One call of one member, written by that member alone: `head` first, `sequence` last.
 ///
-/// The slot of sequence s is written again for s + kLines. A member publishes s + kLines only after it finished
-/// s + kLines - 1, which began when all members had published that, and a member publishes it only after it finished
-/// s + kLines - 2 >= s. So nobody who still takes part in s can find its slot overwritten. Who only looks (diagnosis,
-/// another process) reads `head` last, whose tag tells whether the slot was being written again meanwhile.
+/// The slot of sequence s is written again for s + kLines. A member publishes that only when it knows that all have
+/// published s + 1, which each did after finishing s: nobody who still takes part in s can find its slot overwritten
+/// (Session::await_agreement). Who only looks (diagnosis, another process) reads `head` last, whose tag tells whether
+/// the slot was being written again meanwhile.
 struct alignas(128) Line {
   std::atomic<std::uint64_t> sequence;
   std::atomic<std::uint64_t> head;  ///< kind, dtype, op, place, root (16 bits), tag from the lowest byte up.

@@ -165,6 +165,7 @@ void Messages::fail_all(const std::exception_ptr& error) {
 }
 
 void Messages::call_back() {
+  if (ended_.empty()) return;
   for (const auto& operation : std::exchange(ended_, {})) operation->call_back();
 }
 

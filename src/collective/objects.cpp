@@ -8,6 +8,14 @@
 
 namespace retinue::detail {
 
+void ObjectsToGive::check_references(const Communicator& group, const Encoded& value) {
+  if (!value.references.empty() && group.group().memory != JobMemory::current())
+    throw UsageError(fmt::format(
+        "group \"{}\" is of processes that are not in one job, and the value refers to the job's memory, as tensors, "
+        "queues and locks do: let them join the job first, by retinue::join_job",
+        group.group().name));
+}
+
 void ObjectsToGive::check_count(std::size_t count, int wanted) {
   if (count != static_cast<std::size_t>(wanted))
     error =
@@ -80,6 +88,7 @@ ObjectBytes broadcast_object_bytes(Communicator& group, const ObjectsToGive& own
 }
 
 void send_encoded(Communicator& group, Encoded encoded, int destination, int tag, CallSite site) {
+  ObjectsToGive::check_references(group, encoded);
   encoded.bytes.push_back(encoded.references.empty() ? '\0' : '\1');
   group.send(std::span(encoded.bytes), destination, tag, site);
   // Until then this rank holds what the value refers to.

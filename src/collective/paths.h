@@ -14,7 +14,19 @@ void run_alone(const Call& call);
 /// Each taker takes its parts from all givers by itself.
 void exchange(Session& session, const Call& call, Path path, const Arrival& arrival);
 
-/// Each member reduces its slice for all takers: all_reduce and reduce of much data.
+/// Where the others may stage what they give, as this member does: waits for them and takes from each as it comes.
+/// Returns whether that was all; otherwise some give in another way, and all has to be taken anew.
+bool take_as_they_come(Session& session, const Call& call);
+
+/// all_reduce_coalesced of little data, or in job memory.
+void reduce_coalesced(Session& session, const Call& call, Path path);
+void run_alone_coalesced(const Call& call);
+
+/// Whether the members share the work: in an all_reduce or reduce of much data, unless not one of a function's elements
+/// fits a chunk.
+bool has_slices(const Call& call, int ranks, Path path);
+
+/// Each member reduces its slice for all takers.
 void reduce_in_slices(Session& session, const Call& call, Path path);
 
 }  // namespace retinue

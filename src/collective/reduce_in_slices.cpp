@@ -1,20 +1,22 @@
 #include "collective/kernels.h"
 #include "collective/paths.h"
+#include "collective/reducer.h"
 #include "collective/slices.h"
 #include "retinue/ipc/job_memory.h"
 
 namespace retinue {
 namespace {
 
-ReduceKernel kernel_of(const Call& call) {
-  return kernels().get(call.shape.dtype, call.shape.op);
+Slice slice_for(const Call& call, std::size_t bytes, int ranks, int rank) {
+  if (call.what.function == nullptr) return slice_of(bytes, ranks, rank);
+  return slice_of(bytes, ranks, rank, slice_unit(call.element_bytes));
 }
 
 /// Each member loads its slice from all buffers and stores the result to all takers': every byte is read once and
 /// written once.
 void reduce_direct(Session& session, const Call& call) {
   PointerLists& lists = session.scratch();
-  const Slice slice = slice_of(call.part_bytes(), session.size(), session.rank());
+  const Slice slice = slice_for(call, call.part_bytes(), session.size(), session.rank());
   for (int i = 0; i < session.size(); ++i) {
     const std::uint64_t offset = session.line(i).offset.load(std::memory_order_relaxed);
     std::byte* buffer = session.memory().at(offset) + slice.begin;
@@ -27,14 +29,24 @@ void reduce_direct(Session& session, const Call& call) {
     lists.destinations[0] = session.memory().at(session.output_offset(call.shape.root)) + slice.begin;
   }
   session.enter();
-  kernel_of(call)(session.reduce_sources(session.size(), call.shape.op), {lists.destinations.data(), takers},
-                  slice.bytes / call.element_bytes);
+  reduce_arrays(session, call, session.size(), {lists.destinations.data(), takers}, slice.bytes);
   for (int i = 0; i < session.size(); ++i) session.check_giver(i);
   session.post(1);
   session.await_release();
 }
 
-/// Private buffers, in rounds of at most kChunkBytes. In each round a member copies the others' slices of its data into
+/// What is left between two ranks' slices in a chunk, which begin at cache lines there: slices of a function's elements
+/// may end anywhere.
+constexpr std::size_t kSliceGap = kCacheLine;
+
+/// The most that a chunk holds of a function's elements.
+std::size_t round_room(const Call& call, int ranks) {
+  if (call.what.function == nullptr) return kChunkBytes;
+  const std::size_t gaps = (static_cast<std::size_t>(ranks) + 1) * kSliceGap;
+  return gaps < kChunkBytes ? (kChunkBytes - gaps) / call.element_bytes * call.element_bytes : 0;
+}
+
+/// Private buffers, in rounds of at most a chunk. In each round a member copies the others' slices of its data into
 /// its chunk, reduces its own slice (from its buffer and the others' chunks) into its chunk, and a taker also copies
 /// the others' results out of their chunks.
 ///
@@ -45,14 +57,14 @@ class ChunkedReduction {
  public:
   ChunkedReduction(Session& session, const Call& call)
       : session_(session),
+        call_(call),
+        coalesced_(call.shape.kind == CollectiveKind::kAllReduceCoalesced),
         input_(static_cast<const std::byte*>(call.what.input)),
         output_(call.takes ? static_cast<std::byte*>(call.what.output) : nullptr),
         shared_result_(!call.takes || !call.pattern.only_root_takes),
         bytes_(call.part_bytes()),
-        element_bytes_(call.element_bytes),
-        op_(call.shape.op),
-        kernel_(kernel_of(call)),
-        rounds_((bytes_ + kChunkBytes - 1) / kChunkBytes) {}
+        room_(round_room(call, session.size())),
+        rounds_((bytes_ + room_ - 1) / room_) {}
 
   void run() {
     copy_in(0);
@@ -61,7 +73,7 @@ class ChunkedReduction {
       reduce(k);
       if (k + 1 < rounds_) copy_in(k + 1);
       session_.await(reduced(k));
-      if (output_ != nullptr) copy_out(k);
+      if (takes()) copy_out(k);
     }
   }
 
@@ -69,15 +81,38 @@ class ChunkedReduction {
   static constexpr std::uint64_t copied_in(std::size_t k) { return 2 * k + 1; }
   static constexpr std::uint64_t reduced(std::size_t k) { return 2 * k + 2; }
 
-  std::size_t round_bytes(std::size_t k) const { return std::min(kChunkBytes, bytes_ - k * kChunkBytes); }
-  Slice slice(std::size_t k, int rank) const { return slice_of(round_bytes(k), session_.size(), rank); }
+  std::size_t round_bytes(std::size_t k) const { return std::min(room_, bytes_ - k * room_); }
+  Slice slice(std::size_t k, int rank) const { return slice_for(call_, round_bytes(k), session_.size(), rank); }
+  /// Where `of`'s slice, or its result, is in the chunk of `rank`.
+  std::byte* in_chunk(std::size_t k, int rank, int of, const Slice& slice) const {
+    std::size_t at = slice.begin;
+    if (call_.what.function != nullptr)
+      at = (at + kCacheLine - 1) / kCacheLine * kCacheLine + static_cast<std::size_t>(of) * kSliceGap;
+    return session_.board().chunk(rank, k) + at;
+  }
+
+  /// This member's data of a round, of which those of a coalesced call may be spread over several buffers: those are
+  /// packed into a chunk of this member's own.
+  const std::byte* input(std::size_t k) const { return coalesced_ ? packed_[k % 2] : input_ + k * room_; }
+  std::byte* output(std::size_t k) const { return coalesced_ ? packed_[k % 2] : output_ + k * room_; }
+  bool takes() const { return coalesced_ || output_ != nullptr; }
+
+  void pack(std::size_t k) {
+    const BufferList& buffers = session_.buffers();
+    std::byte*& data = packed_[k % 2];
+    data = buffers.find(k * room_, round_bytes(k));
+    must_unpack_[k % 2] = data == nullptr;
+    if (data != nullptr) return;
+    data = session_.scratch().chunk_of_round(k);
+    buffers.gather(data, k * room_, round_bytes(k));
+  }
 
   void copy_in(std::size_t k) {
-    std::byte* chunk = session_.board().chunk(session_.rank(), k);
+    if (coalesced_) pack(k);
     for (int i = 0; i < session_.size(); ++i) {
       if (i == session_.rank()) continue;
       const Slice part = slice(k, i);
-      stream_bytes(chunk + part.begin, input_ + k * kChunkBytes + part.begin, part.bytes);
+      session_.fill_shared(in_chunk(k, session_.rank(), i, part), input(k) + part.begin, part.bytes);
     }
     session_.post(copied_in(k));
   }
@@ -85,15 +120,14 @@ class ChunkedReduction {
   void reduce(std::size_t k) {
     PointerLists& lists = session_.scratch();
     const Slice own = slice(k, session_.rank());
-    const std::size_t begin = k * kChunkBytes + own.begin;
     for (int i = 0; i < session_.size(); ++i)
       lists.sources[static_cast<std::size_t>(i)] =
-          i == session_.rank() ? input_ + begin : session_.board().chunk(i, k) + own.begin;
+          i == session_.rank() ? input(k) + own.begin : in_chunk(k, i, session_.rank(), own);
     // Reduced in private memory first, because storing to lines that another core has read is slow.
-    std::byte* result = output_ != nullptr ? output_ + begin : session_.scratch().chunk();
+    std::byte* result = takes() ? output(k) + own.begin : session_.scratch().chunk();
     void* destination = result;
-    kernel_(session_.reduce_sources(session_.size(), op_), {&destination, 1}, own.bytes / element_bytes_);
-    if (shared_result_) stream_bytes(session_.board().chunk(session_.rank(), k) + own.begin, result, own.bytes);
+    reduce_arrays(session_, call_, session_.size(), {&destination, 1}, own.bytes);
+    if (shared_result_) session_.fill_shared(in_chunk(k, session_.rank(), session_.rank(), own), result, own.bytes);
     session_.post(reduced(k));
   }
 
@@ -101,22 +135,34 @@ class ChunkedReduction {
     for (int i = 0; i < session_.size(); ++i) {
       if (i == session_.rank()) continue;
       const Slice part = slice(k, i);
-      copy_bytes(output_ + k * kChunkBytes + part.begin, session_.board().chunk(i, k) + part.begin, part.bytes);
+      copy_bytes(output(k) + part.begin, in_chunk(k, i, i, part), part.bytes);
     }
+    if (coalesced_ && must_unpack_[k % 2]) session_.buffers().scatter(output(k), k * room_, round_bytes(k));
   }
 
   Session& session_;
+  const Call& call_;
+  bool coalesced_;
+  std::byte* packed_[2] = {};  ///< Of the rounds under way, where coalesced: their data,
+  bool must_unpack_[2] = {};   ///< and whether these are a copy.
   const std::byte* input_;
   std::byte* output_;   ///< Null: this member takes nothing.
   bool shared_result_;  ///< Others take the slice that this member reduces.
   std::size_t bytes_;
-  std::size_t element_bytes_;
-  ReduceOp op_;
-  ReduceKernel kernel_;
+  std::size_t room_;
   std::size_t rounds_;
 };
 
 }  // namespace
+
+bool has_slices(const Call& call, int ranks, Path path) {
+  if (call.shape.kind == CollectiveKind::kAllReduceCoalesced) return path == Path::kChunked;
+  if (call.shape.kind != CollectiveKind::kAllReduce && call.shape.kind != CollectiveKind::kReduce) return false;
+  if (path == Path::kDirect) return true;
+  // The root reduces what one other gives as fast as it reads that: another hop per round would only cost.
+  const bool has_one_giver = call.pattern.only_root_takes && ranks == 2;
+  return path == Path::kChunked && !has_one_giver && round_room(call, ranks) > 0;
+}
 
 void reduce_in_slices(Session& session, const Call& call, Path path) {
   if (path == Path::kDirect) return reduce_direct(session, call);

@@ -32,6 +32,8 @@ struct Registry {
   std::atomic<std::uint32_t> holder;  ///< Futex; 0: unlocked, else pid and process slot of who holds it.
   std::uint32_t end;                  ///< Entries from here on were never used.
   std::uint64_t generations;
+  PathTable paths;
+  TableSource paths_source;
   Entry entries[(kGroupRegistryBytes - 64) / sizeof(Entry)];
 };
 static_assert(sizeof(Registry) <= kGroupRegistryBytes);
@@ -118,6 +120,18 @@ Entry* find_entry(const JobMemory& memory, Registry& registry, const JobGroup& g
   return oldest;
 }
 
+/// What a new group begins with. The job's first group of several ranks measures, if any.
+void choose_paths(Registry& registry, BoardHeader& board) {
+  if (registry.paths_source == TableSource::kNone) {
+    const ChosenTable chosen = first_path_table();
+    registry.paths = chosen.table;
+    registry.paths_source = chosen.source;
+  }
+  board.paths = registry.paths;
+  board.paths_source = registry.paths_source;
+  if (board.paths_source == TableSource::kToMeasure && board.size > 1) registry.paths_source = TableSource::kBuiltIn;
+}
+
 Entry& make_entry(JobMemory& memory, Registry& registry, const JobGroup& group) {
   std::uint32_t index = 0;
   while (index < registry.end && registry.entries[index].used.load(std::memory_order_relaxed) != 0) ++index;
@@ -131,6 +145,7 @@ Entry& make_entry(JobMemory& memory, Registry& registry, const JobGroup& group) 
   entry.size = static_cast<std::uint32_t>(size);
   std::memcpy(entry.name, group.name.c_str(), group.name.size() + 1);
   Board::initialise(memory.at(entry.block.offset), group, entry.generation);
+  choose_paths(registry, board_of(memory, entry).header());
   // Owned for all from the start: a member may come after the maker's death, and must find its board alive.
   for (const std::uint32_t slot : group.process_slots)
     if (slot != memory.own_slot() && process_slot(memory, slot).state.load() != ProcessState::kFree)
@@ -159,6 +174,12 @@ JoinedBoard join_board(const JobGroup& group, JobDeadline deadline) {
   const JoinedBoard joined{.board = board_of(*group.memory, *entry), .block = entry->block};
   joined.board.member(group.rank).pid.store(getpid(), std::memory_order_release);
   return joined;
+}
+
+void set_job_paths(const JobGroup& group, const PathTable& table, JobDeadline deadline) {
+  const RegistryLock lock(group, deadline);
+  (*lock).paths = table;
+  (*lock).paths_source = TableSource::kMeasured;
 }
 
 void leave_board(const JobGroup& group, const JoinedBoard& joined) {

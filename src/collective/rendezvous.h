@@ -22,6 +22,9 @@ JoinedBoard join_board(const JobGroup& group, JobDeadline deadline);
 /// Marks the member as gone and gives its share of the board back. Never waits.
 void leave_board(const JobGroup& group, const JoinedBoard& joined);
 
+/// The table that later groups of the job begin with. Blocking and errors: as join_board().
+void set_job_paths(const JobGroup& group, const PathTable& table, JobDeadline deadline);
+
 /// Whether a process that joined as `member` (or never did) can take part no more.
 bool is_gone(const JobMemory& memory, const Member& member);
 

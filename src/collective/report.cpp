@@ -22,14 +22,9 @@ std::string ordinal(std::uint64_t n) {
   return fmt::format("{}{}", n, suffix);
 }
 
-/// The opening is the group's first sequence and no call of the user's.
-std::uint64_t calls_until(std::uint64_t sequence) {
-  return sequence > 0 ? sequence - 1 : 0;
-}
-
 std::string described_at(const SeenCall& call) {
-  if (call.shape.kind == CollectiveKind::kOpen) return describe(call.shape);
-  return fmt::format("{} at {}:{}", describe(call.shape), call.site.file, call.site.line);
+  if (call.shape.kind == CollectiveKind::kOpen) return describe(call);
+  return fmt::format("{} at {}:{}", describe(call), call.site.file, call.site.line);
 }
 
 std::string process_end(const ProcessSlot& slot) {
@@ -43,14 +38,23 @@ std::string process_end(const ProcessSlot& slot) {
 
 }  // namespace
 
-std::string describe(const CallShape& shape) {
+std::string describe(const SeenCall& call) {
+  const CallShape& shape = call.shape;
   const Pattern pattern = pattern_of(shape.kind);
   if (pattern.result == Pattern::Result::kNothing) return std::string(name_of(shape.kind));
   std::string text = fmt::format("{}(", name_of(shape.kind));
-  text += is_reduction(shape.kind) ? fmt::format("{}, {}, {}", name_of(shape.dtype), shape.count, name_of(shape.op))
-                                   : fmt::format("{} bytes", shape.count);
+  if (!is_reduction(shape.kind))
+    text += fmt::format("{} bytes", shape.count);
+  else if (shape.op == ReduceOp::kFunction)
+    text += fmt::format("elements of {} bytes, {}, {}", call.element_bytes, shape.count, call.function);
+  else
+    text += fmt::format("{}, {}, {}", name_of(shape.dtype), shape.count, name_of(shape.op));
   if (pattern.only_root_gives || pattern.only_root_takes) text += fmt::format(", root {}", shape.root);
   return text + ")";
+}
+
+std::uint64_t Reporter::calls_until(std::uint64_t sequence) const {
+  return sequence - std::min(sequence, board_.header().opening_calls.load(std::memory_order_relaxed));
 }
 
 std::string Reporter::own_call() const {
@@ -59,7 +63,7 @@ std::string Reporter::own_call() const {
   if (!call || call->shape.kind == CollectiveKind::kOpen)
     return fmt::format("rank {} waits in the opening of the group", group_.rank);
   return fmt::format("rank {} waits in its {} call, {}, at {}:{}", group_.rank, ordinal(calls_until(sequence_)),
-                     describe(call->shape), call->site.file, call->site.line);
+                     describe(*call), call->site.file, call->site.line);
 }
 
 std::string Reporter::history_of(int rank) const {
@@ -120,6 +124,17 @@ std::string Reporter::all_calls() const {
 std::string Reporter::mismatch() const {
   return fmt::format("group \"{}\": the ranks met in different calls (the {} of each): {}", group_.name,
                      ordinal(calls_until(sequence_)), all_calls());
+}
+
+std::string Reporter::different_buffers(std::string_view what) const {
+  return fmt::format("group \"{}\": {} (the {} call of each): {}", group_.name, what, ordinal(calls_until(sequence_)),
+                     all_calls());
+}
+
+std::string Reporter::threw(std::string_view what) const {
+  const auto call = board_.read_line(group_.rank, sequence_);
+  return fmt::format("group \"{}\": the reduction threw on rank {}, in its {} call, {}: {}", group_.name, group_.rank,
+                     ordinal(calls_until(sequence_)), call ? described_at(*call) : "of which nothing is left", what);
 }
 
 std::string Reporter::wrong_size(int giver, std::size_t given, std::size_t wanted) const {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,8 +28,14 @@ class Reporter {
   std::string mismatch() const;
   /// `giver` gives this member `given` bytes, and it takes `wanted`.
   std::string wrong_size(int giver, std::size_t given, std::size_t wanted) const;
+  /// Members of an all_reduce_coalesced differ in the way that `what` says.
+  std::string different_buffers(std::string_view what) const;
+  /// The function by which this member reduces threw an exception that says `what`.
+  std::string threw(std::string_view what) const;
 
  private:
+  /// Of the user's.
+  std::uint64_t calls_until(std::uint64_t sequence) const;
   std::string own_call() const;
   std::string all_calls() const;
   std::int32_t pid_of(int rank) const;
@@ -42,6 +49,6 @@ class Reporter {
 };
 
 /// As "all_reduce(fp32, 1024, sum)".
-std::string describe(const CallShape& shape);
+std::string describe(const SeenCall& call);
 
 }  // namespace retinue

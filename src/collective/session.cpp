@@ -14,12 +14,32 @@
 namespace retinue {
 namespace {
 
-/// Of little data the stores wait for their lines side by side, and the reader finds them in a cache: half the time of
-/// streaming at 4 KiB. Beyond this it depends on what else the caches hold.
-constexpr std::size_t kStoredPlainly = std::size_t{32} << 10;
+/// 1 to 7 bytes as the low ones of a word. By parts of fixed sizes: what is copied by a length that only shows at run
+/// time goes through memory, and reading it back at once waits for that.
+std::uint64_t short_word(const std::byte* data, std::size_t bytes) {
+  const auto part = [&](auto word, std::size_t at) {
+    std::memcpy(&word, data + at, sizeof word);
+    return std::uint64_t{word} << 8 * at;
+  };
+  if (bytes >= 4) return part(std::uint32_t{}, 0) | part(std::uint32_t{}, bytes - 4);
+  if (bytes >= 2) return part(std::uint16_t{}, 0) | part(std::uint16_t{}, bytes - 2);
+  return part(std::uint8_t{}, 0);
+}
 
-void fill_stage(std::byte* stage, const void* data, std::size_t bytes) {
-  (bytes <= kStoredPlainly ? copy_bytes : stream_bytes)(stage, data, bytes);
+void store_words(Line& line, const std::byte* data, std::size_t bytes) {
+  std::size_t i = 0;
+  for (; bytes >= 8; ++i, data += 8, bytes -= 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, data, sizeof word);
+    line.inline_data[i].store(word, std::memory_order_relaxed);
+  }
+  if (bytes > 0) line.inline_data[i].store(short_word(data, bytes), std::memory_order_relaxed);
+}
+
+void store_function(Line& line, const ReduceFunction& function) {
+  line.inline_data[kFunctionWord].store(function.object(), std::memory_order_relaxed);
+  line.inline_data[kFunctionWord + 1].store(function.offset(), std::memory_order_relaxed);
+  line.inline_data[kFunctionWord + 2].store(function.element_bytes(), std::memory_order_relaxed);
 }
 
 JobGroup checked(JobGroup group) {
@@ -40,12 +60,19 @@ Session::Session(JobGroup group, const CommunicatorOptions& options)
       board_(joined_.board),
       own_(board_.member(group_.rank)),
       waiter_(board_, group_, options),
-      scratch_(board_.size()) {
+      scratch_(board_.size()),
+      paths_(board_.header().paths),
+      paths_source_(board_.header().paths_source) {
   try {
-    publish({.what = {}, .pattern = pattern_of(CollectiveKind::kOpen), .shape = {.kind = CollectiveKind::kOpen}});
-    await_arrival();
+    const CollectiveCall open = {.kind = CollectiveKind::kOpen};
+    Call call(open);
+    call.shape.kind = open.kind;
+    publish(call);
+    await_arrival(call);
     end_call();
+    note_opening();
     waiter_.count_cpus();
+    if (waiter_.is_crowded() && paths_source_ != TableSource::kEnvironment) paths_ = paths_of_a_crowd(paths_);
   } catch (...) {
     leave_board(group_, joined_);
     throw;
@@ -75,21 +102,26 @@ ReduceSources Session::reduce_sources(int count, ReduceOp op) {
   return {.arrays = scratch_.sources.data(), .count = count, .factors = scratch_.factors.data()};
 }
 
-WordSet Session::line_sequences() const {
-  return {.base = reinterpret_cast<const std::byte*>(&board_.member(0).lines[sequence_ % kLines].sequence),
-          .first = 0,
-          .last = size()};
-}
-
 void Session::check_usable() {
   if (failure_) std::rethrow_exception(failure_);
   if (is_poisoned()) fail_poisoned();
 }
 
+void Session::fill_shared(std::byte* to, const void* data, std::size_t bytes) const {
+  (bytes <= paths_.stored_plainly ? copy_bytes : stream_bytes)(to, data, bytes);
+}
+
+std::byte* Session::own_stage(std::size_t bytes) {
+  if (bytes <= kSmallStageBytes) return board_.small_stage(rank(), sequence_);
+  if (agreed_ + 1 < sequence_) await_agreement(sequence_ - 1);
+  return board_.stage(rank(), sequence_);
+}
+
 std::uint8_t Session::stage_data(const Call& call) {
+  if (call.shape.kind == CollectiveKind::kAllReduceCoalesced) return stage_buffers(call);
   const std::uint8_t uneven = call.what.uneven ? kUneven : 0;
   if (!call.gives || call.pattern.result == Pattern::Result::kNothing) return uneven;
-  if (!call.what.inputs.empty()) return uneven | stage_parts(call);
+  if (!call.inputs.empty()) return uneven | stage_parts(call);
   const std::size_t bytes = call.given_bytes(size());
   const bool nobody_takes = call.shape.kind == CollectiveKind::kGather && call.takes;
   if (bytes == 0 || nobody_takes) return uneven | kInJobMemory | kStaged;  // Wherever the others' are.
@@ -98,27 +130,28 @@ std::uint8_t Session::stage_data(const Call& call) {
       call.shape.kind != CollectiveKind::kReduce || !call.takes || memory().contains(call.what.output, bytes);
   const bool in_job = !call.overwrites_itself && result_is_reached && memory().contains(call.what.input, bytes);
   const std::uint8_t place = uneven | (in_job ? kInJobMemory : kPrivateMemory);
-  if (!stages_first(call.pattern, size(), bytes, in_job)) return place;
-  fill_stage(stage(rank()), call.what.input, bytes);
-  return place | kStaged;
+  if (!stages_first(paths_, call.pattern, size(), bytes, in_job)) return place;
+  fill_shared(own_stage(bytes), call.what.input, bytes);
+  return place | kStaged | (bytes <= kSmallStageBytes ? kInSmallStage : 0);
 }
 
 std::uint8_t Session::stage_parts(const Call& call) {
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
-  const std::size_t table_bytes = aligned(call.what.inputs.size() * sizeof(PartEntry));
+  const std::size_t table_bytes = aligned(call.inputs.size() * sizeof(PartEntry));
   std::size_t bytes = 0;
   bool in_job = true;
-  for (const ConstBytes& part : call.what.inputs) {
+  for (const ConstBytes& part : call.inputs) {
     bytes += aligned(part.size());
     in_job = in_job && (part.empty() || memory().contains(part.data(), part.size()));
   }
-  const bool stages = stages_first(call.pattern, size(), table_bytes + bytes, in_job);
-  auto* entry = reinterpret_cast<PartEntry*>(stage(rank()));
+  const bool stages = stages_first(paths_, call.pattern, size(), table_bytes + bytes, in_job);
+  std::byte* stage = own_stage(kStageBytes);
+  auto* entry = reinterpret_cast<PartEntry*>(stage);
   std::size_t at = table_bytes;
-  for (const ConstBytes& part : call.what.inputs) {
+  for (const ConstBytes& part : call.inputs) {
     *entry++ = {
         .bytes = part.size(), .offset = in_job && !part.empty() ? memory().offset_of(part.data()) : 0, .staged_at = at};
-    if (stages && !part.empty()) fill_stage(stage(rank()) + at, part.data(), part.size());
+    if (stages && !part.empty()) fill_shared(stage + at, part.data(), part.size());
     at += aligned(part.size());
   }
   return static_cast<std::uint8_t>(kListed | (in_job ? kInJobMemory : 0) | (stages ? kStaged : 0));
@@ -128,30 +161,29 @@ void Session::publish(const Call& call) {
   check_usable();
   ++sequence_;
   is_in_call_ = true;
+  if (agreed_ + kLines <= sequence_) await_agreement(sequence_ - kLines / 2);
   const std::size_t slot = sequence_ % kLines;
   Line& line = own_.lines[slot];
   const std::uint8_t place = stage_data(call);
   sites_[slot].write(line.site, call.site);
+  const ReduceFunction* function = call.what.function;
+  if (function != nullptr) names_[slot].write(own_.names[slot], *function);
   waiter_.note_cpu();
   const std::size_t bytes = call.given_bytes(size());
-  std::uint64_t words[kInlineBytes / 8] = {};
-  std::size_t used_words = 0;
-  if (call.gives && call.what.input != nullptr && !call.what.uneven && bytes <= line_room(call.shape.op)) {
-    std::memcpy(words, call.what.input, bytes);
-    used_words = (bytes + 7) / 8;
-  } else if (call.shape.kind == CollectiveKind::kReduce && call.takes && (place & kInJobMemory) != 0) {
-    words[0] = memory().offset_of(call.what.output);
-    used_words = 1;
-  }
-  if (call.shape.op == ReduceOp::kPremulSum) {
-    words[kFactorWord] = std::bit_cast<std::uint64_t>(call.what.factor);
-    used_words = kFactorWord + 1;
-  }
   RETINUE_CRASH_POINT();
   // From here on one store after the other: others spin on this cache line, and take it away in every pause.
   line.head.store(pack_head(call.shape, place, sequence_), std::memory_order_relaxed);
   line.count.store(call.shape.count, std::memory_order_release);
-  for (std::size_t i = 0; i < used_words; ++i) line.inline_data[i].store(words[i], std::memory_order_relaxed);
+  if (call.gives && call.what.input != nullptr && !call.what.uneven && bytes <= line_room(call.shape.op))
+    store_words(line, static_cast<const std::byte*>(call.what.input), bytes);
+  else if (call.shape.kind == CollectiveKind::kReduce && call.takes && (place & kInJobMemory) != 0)
+    line.inline_data[0].store(memory().offset_of(call.what.output), std::memory_order_relaxed);
+  else if (call.shape.kind == CollectiveKind::kAllReduceCoalesced)
+    line.inline_data[0].store(call.signature, std::memory_order_relaxed);
+  if (call.shape.op == ReduceOp::kPremulSum)
+    line.inline_data[kFactorWord].store(std::bit_cast<std::uint64_t>(call.what.factor), std::memory_order_relaxed);
+  else if (function != nullptr)
+    store_function(line, *function);
   if ((place & (kInJobMemory | kListed)) == kInJobMemory && memory().contains(call.what.input, bytes))
     line.offset.store(memory().offset_of(call.what.input), std::memory_order_relaxed);
   RETINUE_CRASH_POINT();
@@ -159,49 +191,6 @@ void Session::publish(const Call& call) {
   line.sequence.store(sequence_, std::memory_order_seq_cst);
   RETINUE_CRASH_POINT();
   waiter_.posted();
-}
-
-std::uint64_t Session::largest_but(int rank) const {
-  std::uint64_t largest = 0;
-  for (int i = 0; i < size(); ++i)
-    if (i != rank) largest = std::max(largest, line(i).count.load(std::memory_order_relaxed));
-  return largest;
-}
-
-Arrival Session::await_arrival() {
-  if (failure_) leave();  // By a message since this call was begun.
-  const WordSet words = line_sequences();
-  const Waiter::Outcome outcome = waiter_.wait(words, sequence_);
-  if (outcome != Waiter::Outcome::kArrived) fail(outcome, words, sequence_);
-  RETINUE_CRASH_POINT();
-  const Line& own = line(rank());
-  const std::uint64_t own_head = own.head.load(std::memory_order_relaxed);
-  const std::uint64_t own_count = own.count.load(std::memory_order_relaxed);
-  std::uint64_t differences = 0;
-  std::uint64_t counts_differ = 0;
-  std::uint64_t common = kPlaceMask;
-  std::uint64_t any = 0;
-  std::uint64_t largest = 0;
-  for (int i = 0; i < size(); ++i) {
-    const Line& other = line(i);
-    const std::uint64_t head = other.head.load(std::memory_order_relaxed);
-    const std::uint64_t count = other.count.load(std::memory_order_relaxed);
-    differences |= (head ^ own_head) & ~kPlaceMask;
-    counts_differ |= count ^ own_count;
-    common &= head;
-    any |= head;
-    largest = std::max(largest, count);
-  }
-  const bool uneven = (place_of(any) & kUneven) != 0;
-  if (differences != 0 || (counts_differ != 0 && !uneven)) fail_mismatch();
-  const CallShape shape = unpack(own_head, own_count);
-  if (uneven && shape.kind == CollectiveKind::kGather) largest = largest_but(static_cast<int>(shape.root));
-  if (pattern_of(shape.kind).only_root_gives) {
-    const Line& root = line(static_cast<int>(shape.root));
-    common = root.head.load(std::memory_order_relaxed);
-    largest = root.count.load(std::memory_order_relaxed);
-  }
-  return {.places = place_of(common), .uneven = uneven, .count = largest};
 }
 
 WordSet Session::progress_words(int first, int last) const {

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "collective/board.h"
+#include "collective/buffer_list.h"
 #include "collective/call.h"
 #include "collective/kernels.h"
+#include "collective/pointer_lists.h"
 #include "collective/rendezvous.h"
 #include "collective/select.h"
 #include "collective/waiter.h"
@@ -21,26 +23,6 @@ namespace retinue {
 class Reporter;
 struct Lane;
 
-/// Room for one pointer per member and for a chunk, so that no call allocates but the first that needs the chunk.
-struct PointerLists {
-  explicit PointerLists(int size)
-      : sources(static_cast<std::size_t>(size)),
-        destinations(static_cast<std::size_t>(size)),
-        factors(static_cast<std::size_t>(size)) {}
-
-  std::byte* chunk() {
-    if (chunk_.empty()) chunk_.resize(kChunkBytes);
-    return chunk_.data();
-  }
-
-  std::vector<const void*> sources;
-  std::vector<void*> destinations;
-  std::vector<double> factors;
-
- private:
-  std::vector<std::byte> chunk_;
-};
-
 /// One member's part in a group: publishes its lines, waits for the others', turns trouble into errors.
 ///
 /// Threads: one at a time.
@@ -52,16 +34,26 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Publishes the line of the next call. Doesn't wait. Errors: those that poisoned the group.
+  /// Publishes the line of the next call. Waits only where it would write over what others, far behind, still read.
   void publish(const Call& call);
 
   /// Whether all members published their lines, after at most `budget` of spinning.
   bool spin_for_arrival(std::chrono::nanoseconds budget) const {
-    return Waiter::spin(line_sequences(), sequence_, budget);
+    return Waiter::spin(line_sequences(sequence_, {0, size()}), sequence_, budget);
   }
 
-  /// Waits for all members' lines and checks that they agree.
-  Arrival await_arrival();
+  /// Waits for these members' lines and checks that they agree with this one's.
+  Arrival await_arrival(const Call& call, RankRange ranks);
+  /// The same of all, in earlier calls, too.
+  Arrival await_arrival(const Call& call) { return await_arrival(call, {0, size()}); }
+  bool has_line(int rank) const { return line(rank).sequence.load(std::memory_order_acquire) >= sequence_; }
+  /// Of a line that is there: whether it is this member's too, but for where the data are.
+  bool has_same_line(int rank) const;
+  /// Waits until one of them has come to this call.
+  void await_any_line(const std::vector<int>& ranks, JobDeadline deadline);
+  JobDeadline deadline() const { return JobDeadline::after(memory().header(), waiter_.timeout()); }
+  /// Of a line that was awaited: whether its member's data are in it, or in staging, and it leaves at once.
+  bool gives_at_once(const Call& call, int giver) const;
 
   /// Marks `step` of this call, counted from 1, as done, and all before it.
   void post(std::uint64_t step) {
@@ -77,8 +69,8 @@ class Session {
     if (rank() > 0) await(step, 0, rank());
     if (rank() + 1 < size()) await(step, rank() + 1, size());
   }
-  /// To be called before this member touches the others' buffers, until it posts the call's first step. Fails where
-  /// one of them failed in this call: its buffer may be its caller's again.
+  /// To be called before this member touches the others' buffers, until it posts the call's first step. Fails where one
+  /// of them failed in this call: its buffer may be its caller's again.
   void enter();
   /// The same after it, before it posts, for data of `giver`. It may have been killed, and its memory be another's now;
   /// and it waits for this member, but not for ever.
@@ -86,6 +78,7 @@ class Session {
   /// After enter(): waits until all members posted the first step, after which they touch no other's buffer.
   void await_release() { await_release(0, size()); }
   void await_release_by(int rank) { await_release(rank, rank + 1); }
+  void note_opening() { board_.header().opening_calls.store(sequence_, std::memory_order_relaxed); }
   /// This member's part in the call is over, and all went well.
   void end_call() { is_in_call_ = false; }
 
@@ -93,12 +86,26 @@ class Session {
   int size() const noexcept { return board_.size(); }
   const JobGroup& group() const noexcept { return group_; }
   const JobMemory& memory() const noexcept { return *group_.memory; }
+  /// Copies into staging or a chunk, for the others to read.
+  void fill_shared(std::byte* to, const void* data, std::size_t bytes) const;
   const Board& board() const noexcept { return board_; }
   const Line& line(int rank) const { return board_.member(rank).lines[sequence_ % kLines]; }
-  std::byte* stage(int rank) const { return board_.stage(rank, sequence_); }
+  std::uint8_t place(int rank) const { return place_of(line(rank).head.load(std::memory_order_relaxed)); }
+  const std::byte* stage(int rank) const {
+    return (place(rank) & kInSmallStage) != 0 ? board_.small_stage(rank, sequence_) : board_.stage(rank, sequence_);
+  }
   /// Where the root's result of a reduce goes, in job memory; for calls whose data are there.
   std::uint64_t output_offset(int rank) const { return line(rank).inline_data[0].load(std::memory_order_relaxed); }
   PointerLists& scratch() { return scratch_; }
+  /// Where collectives of this group change their path: the same on all members, who change it at the same calls.
+  const PathTable& paths() const { return paths_; }
+  TableSource paths_source() const { return paths_source_; }
+  void set_paths(const PathTable& paths, TableSource source) {
+    paths_ = paths;
+    paths_source_ = source;
+  }
+  /// Of this call, if it is an all_reduce_coalesced.
+  const BufferList& buffers() const { return buffers_; }
   Waiter& waiter() noexcept { return waiter_; }
   const Waiter& waiter() const noexcept { return waiter_; }
 
@@ -110,11 +117,16 @@ class Session {
   ReduceSources reduce_sources(int count, ReduceOp op);
   void set_timeout(std::chrono::nanoseconds timeout) { waiter_.set_timeout(timeout); }
 
-  /// `giver` gives this member another number of bytes than it takes. Who doesn't wait for this member learns of it in
-  /// the next call.
+  /// `giver` gives another number of bytes than this member takes. Who doesn't wait for it learns that in a later call.
   [[noreturn]] void fail_sizes(int giver, std::size_t given, std::size_t wanted);
   /// A message can't be sent or received: the group is of no use any more, unless it was none before. Doesn't throw.
   void fail_message(const std::string& text);
+  /// The function by which this member reduces threw `error`. Throws that.
+  [[noreturn]] void fail_by(std::exception_ptr error);
+  /// Fails where another failed so far. To be called now and then by who takes its time at the others' buffers.
+  void check_members() {
+    if (has_failed_member()) fail_poisoned();
+  }
   /// Whether this member failed, or another told that it did.
   bool is_broken() const { return failure_ != nullptr || is_poisoned(); }
   /// After a wait for a message that didn't end well. `wait`: as "waits to send 8 bytes to rank 1".
@@ -132,17 +144,26 @@ class Session {
   bool is_poisoned() const { return board_.header().poison.state.load(std::memory_order_seq_cst) != Poison::kNone; }
   /// Whether a member failed in this call or before: its buffers may be its caller's again.
   bool has_failed_member() const;
-  WordSet line_sequences() const;
-  std::uint64_t largest_but(int rank) const;
+  WordSet line_sequences(std::uint64_t sequence, RankRange ranks) const;
+  /// Waits until all members have published `sequence`, and so are done with what was before it; checks all up to it.
+  void await_agreement(std::uint64_t sequence);
+  /// Of calls that all have published: fails where they differ, as far as nobody else has looked.
+  void check_calls_until(std::uint64_t sequence);
+  bool same_functions(RankRange ranks) const;
   WordSet progress_words(int first, int last) const;
+  /// Where this member may stage so much for its call.
+  std::byte* own_stage(std::size_t bytes);
   /// Copies the data into staging if they belong there; says where they are.
   std::uint8_t stage_data(const Call& call);
   std::uint8_t stage_parts(const Call& call);
+  std::uint8_t stage_buffers(const Call& call);
+  /// Fails where members of an all_reduce_coalesced have different lists of buffers.
+  void check_buffers();
 
   [[noreturn]] void fail(Waiter::Outcome outcome, const WordSet& words, std::uint64_t target);
   [[noreturn]] void fail(Waiter::Outcome outcome, const Awaited& awaited, const Reporter& report,
                          std::chrono::nanoseconds timeout);
-  [[noreturn]] void fail_mismatch();
+  [[noreturn]] void fail_mismatch(std::uint64_t sequence);
   [[noreturn]] void fail_poisoned();
   /// Throws why the group failed; before that it waits until no living member may touch this one's buffers, because the
   /// caller may free them then. A member that is stopped for long is not waited for.
@@ -164,9 +185,14 @@ class Session {
   Member& own_;
   Waiter waiter_;
   PointerLists scratch_;
+  PathTable paths_;
+  TableSource paths_source_;
+  BufferList buffers_;
   std::uint64_t sequence_ = 0;
+  std::uint64_t agreed_ = 0;  ///< All members have published this call, and those before it were the same on all.
   bool is_in_call_ = false;
   SiteWriter sites_[kLines];
+  NameWriter names_[kLines];
   std::exception_ptr failure_;
 };
 

@@ -82,14 +82,30 @@ void Session::fail(Waiter::Outcome outcome, const Awaited& awaited, const Report
   leave();
 }
 
-void Session::fail_mismatch() {
-  break_group(FailureKind::kMismatch, Reporter(group_, board_, sequence_).mismatch(), {});
+void Session::fail_mismatch(std::uint64_t sequence) {
+  break_group(FailureKind::kMismatch, Reporter(group_, board_, sequence).mismatch(), {});
   leave();
 }
 
 void Session::fail_message(const std::string& text) {
   if (failure_) return;
   break_group_once(FailureKind::kMismatch, fmt::format("group \"{}\": {}", group_.name, text), {});
+}
+
+void Session::fail_by(std::exception_ptr error) {
+  const Reporter report(group_, board_, sequence_);
+  std::string text;
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    text = report.threw(exception.what());
+  } catch (...) {
+    text = report.threw("something that is no std::exception");
+  }
+  note_failed_call();
+  tell(FailureKind::kPeerLost, text, {rank()});
+  failure_ = std::move(error);
+  leave();
 }
 
 void Session::check_giver(int giver) {

@@ -104,6 +104,8 @@ std::string_view name_of(ReduceOp op) {
       return "logical_or";
     case ReduceOp::kLogicalXor:
       return "logical_xor";
+    case ReduceOp::kFunction:
+      return "function";
   }
   return "unknown reduction";
 }
@@ -129,6 +131,8 @@ bool is_defined(ReduceOp op, Dtype dtype) {
     case ReduceOp::kLogicalOr:
     case ReduceOp::kLogicalXor:
       return kind == Kind::kInteger || kind == Kind::kBool;
+    case ReduceOp::kFunction:
+      return false;
   }
   return false;
 }

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
+#include <optional>
 
 #include "collective/rendezvous.h"
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
+#include "os/cgroups.h"
 #include "os/cpu_relax.h"
 #include "os/cpus.h"
 #include "os/futex.h"
@@ -41,12 +44,23 @@ constexpr int kSpinsPerLook = 64;
 /// Parked members look up from time to time: a process may die before it holds its life lock, and then rings no bell.
 constexpr auto kLookUp = 50ms;
 
+/// The members' cgroups may differ, and their opinions must not.
+void add_own_limit(BoardHeader& header) {
+  const auto limit = cgroup_cpus();
+  if (!limit) return;
+  const auto own = static_cast<std::uint32_t>(std::max(1.0, std::ceil(*limit)));
+  std::uint32_t least = header.cgroup_cpus.load(std::memory_order_relaxed);
+  while ((least == 0 || own < least) &&
+         !header.cgroup_cpus.compare_exchange_weak(least, own, std::memory_order_relaxed)) {
+  }
+}
+
+/// CPUs beyond the last bit share those of others, of which there are more than members then.
 void add_own_cpus(BoardHeader& header) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
-  for (std::size_t cpu = 0; cpu < std::size(header.cpus) * 64; ++cpu)
-    if (CPU_ISSET(cpu, &set)) header.cpus[cpu / 64].fetch_or(std::uint64_t{1} << cpu % 64, std::memory_order_relaxed);
+  for (const int number : allowed_cpus()) {
+    const std::size_t bit = static_cast<std::size_t>(number) % (std::size(header.cpus) * 64);
+    header.cpus[bit / 64].fetch_or(std::uint64_t{1} << bit % 64, std::memory_order_relaxed);
+  }
 }
 
 /// Asks the kernel to wake a waiter when the process dies; false if it has died or holds no lock yet.
@@ -73,15 +87,19 @@ Waiter::Waiter(const Board& board, const JobGroup& group, const CommunicatorOpti
       rank_(group.rank),
       memory_(*group.memory),
       timeout_(options.timeout),
+      look_up_(kLookUp),
       spin_budget_(spin_budget_of(options.waiting)) {
   for (const std::uint32_t slot : group.process_slots) processes_.push_back(&process_slot(*group.memory, slot));
   add_own_cpus(header_);
+  add_own_limit(header_);
 }
 
 void Waiter::count_cpus() {
   int cpus = 0;
   for (const auto& word : header_.cpus) cpus += std::popcount(word.load(std::memory_order_relaxed));
-  crowded_ = (cpus > 0 && board_.size() > cpus) || board_.size() > usable_cpus();
+  // Each may be bound to a CPU of its own; a cgroup's limit holds for all of them together.
+  const std::uint32_t limit = header_.cgroup_cpus.load(std::memory_order_relaxed);
+  crowded_ = board_.size() > usable_cpus(cpus, limit == 0 ? std::nullopt : std::optional<double>(limit));
   eager_spins_ = crowded_ || spin_budget_ == 0ns ? 0 : kEagerSpins;
 }
 
@@ -169,7 +187,9 @@ Waiter::Outcome Waiter::wait_by_policy(Awaited& awaited, JobDeadline deadline) {
     }
     const auto waited = Clock::now() - start;
     const bool yields = crowded_ || shares_my_cpu(awaited);
-    if (parked_waits_ > 0 || waited > (yields ? kYieldsForSpins * spin_budget_ : spin_budget_)) {
+    // A program that takes whole time slices makes yields worthless, not spinning: while this member has its CPU,
+    // others that run on theirs may come any moment.
+    if (yields ? parked_waits_ > 0 || waited > kYieldsForSpins * spin_budget_ : waited > spin_budget_) {
       park(awaited, deadline);
     } else if (yields) {
       yield_and_time();
@@ -199,7 +219,7 @@ void Waiter::park(Awaited& awaited, JobDeadline deadline) {
     if (watch(life, expected)) waits[count++] = {&life, expected};
     if ((expected & LifeLock::kOwnerDied) != 0) sleeps = !awaited.is_in_vain_without(rank);
   }
-  if (sleeps) futex_wait_any({waits.data(), count}, deadline.left(kLookUp));
+  if (sleeps) futex_wait_any({waits.data(), count}, deadline.left(look_up_));
   header_.parked.fetch_sub(1, std::memory_order_seq_cst);
   own_.parked_for.store(0, std::memory_order_relaxed);
   own_.state.store(MemberState::kWaiting, std::memory_order_relaxed);

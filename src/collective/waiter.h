@@ -94,7 +94,7 @@ class Waiter {
     int late = words.first;
     for (int spins = 0; spins <= eager_spins_; ++spins) {
       if (words.advance(target, late)) return Outcome::kArrived;
-      cpu_relax();
+      if (spins >= kHotSpins) cpu_relax();
     }
     return wait_long(words, target, late);
   }
@@ -103,7 +103,7 @@ class Waiter {
   Outcome wait(Awaited& awaited, JobDeadline deadline) {
     for (int spins = 0; spins <= eager_spins_; ++spins) {
       if (awaited.arrived()) return Outcome::kArrived;
-      cpu_relax();
+      if (spins >= kHotSpins) cpu_relax();
     }
     return wait_long(awaited, deadline);
   }
@@ -136,10 +136,19 @@ class Waiter {
   void note_cpu();
 
   bool is_lost(int rank) const;
+  /// More members than CPUs that they may use, or than their cgroups leave them; the same on all of them.
+  bool is_crowded() const { return crowded_; }
+  /// Whether it spins before anything else: there is a CPU for each rank, and it isn't polite.
+  bool spins() const { return eager_spins_ > 0; }
   void set_timeout(std::chrono::nanoseconds timeout) { timeout_ = timeout; }
+  /// How long a member sleeps before it looks up by itself, which hides a lost wake-up from tests.
+  void set_look_up(std::chrono::nanoseconds look_up) { look_up_ = look_up; }
   std::chrono::nanoseconds timeout() const { return timeout_; }
 
  private:
+  /// Who is about to come is seen sooner without pauses; who is not, disturbs it less by them.
+  static constexpr int kHotSpins = 16;
+
   Outcome wait_long(const WordSet& words, std::uint64_t target, int late);
   Outcome wait_long(Awaited& awaited, JobDeadline deadline);
   Outcome wait_by_policy(Awaited& awaited, JobDeadline deadline);
@@ -159,10 +168,11 @@ class Waiter {
   std::vector<ProcessSlot*> processes_;
   const JobMemory& memory_;
   std::chrono::nanoseconds timeout_;
+  std::chrono::nanoseconds look_up_;
   std::chrono::nanoseconds spin_budget_;  ///< None: park at once.
   int eager_spins_ = 0;                   ///< Spins before anything else is considered: none when ranks outnumber CPUs.
-  bool crowded_ = false;                  ///< More ranks than CPUs that they may use, or than their cgroups leave them.
-  int parked_waits_ = 0;                  ///< Waits left that park at once, because a yield took a whole time slice.
+  bool crowded_ = false;
+  int parked_waits_ = 0;  ///< Waits left that park instead of yielding, which took a whole time slice.
   Background* background_ = nullptr;
   std::uint32_t cpu_ = 0;  ///< As last published, plus one.
 };

@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
-#include <string_view>
 #include <vector>
 
 #include "ipc/context_table.h"
@@ -19,6 +18,7 @@
 #include "ipc/job_name.h"
 #include "launch/bootstrap.h"
 #include "launch/guest_state.h"
+#include "launch/job_memory_variable.h"
 #include "launch/program_failure.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
@@ -39,25 +39,6 @@ Runtime* current_runtime = nullptr;
 constexpr auto kGuardianStart = std::chrono::seconds(60);
 constexpr auto kGuardianEnd = std::chrono::seconds(60);  // Beyond what grace and stop policies allow.
 constexpr std::chrono::milliseconds kQuietEnd = std::chrono::seconds(3);
-
-/// RETINUE_JOB_MEMORY: bytes with an optional suffix K, M, G, T.
-std::size_t job_memory_of_environment() {
-  const char* text = std::getenv("RETINUE_JOB_MEMORY");
-  if (text == nullptr || *text == '\0' || std::string_view(text) == "0") return 0;
-  char* end = nullptr;
-  errno = 0;
-  const unsigned long long number = std::strtoull(text, &end, 10);
-  const std::string_view suffix(end);
-  constexpr std::string_view kSuffixes = "KMGT";
-  unsigned shift = 0;
-  if (suffix.size() == 1 && kSuffixes.find(suffix[0]) != std::string_view::npos)
-    shift = 10 * (static_cast<unsigned>(kSuffixes.find(suffix[0])) + 1);
-  if (end == text || errno != 0 || suffix.size() > 1 || (suffix.size() == 1 && shift == 0) || *text == '-' ||
-      number == 0 || number > (~0ull >> shift))
-    throw UsageError(
-        fmt::format("RETINUE_JOB_MEMORY is '{}'; it must be a number of bytes, as 4294967296 or 4G", text));
-  return static_cast<std::size_t>(number) << shift;
-}
 
 /// RETINUE_JOB_NAME, or "program-pid".
 std::string name_of_job(const std::vector<std::string>& arguments) {

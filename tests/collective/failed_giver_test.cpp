@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <new>
 #include <optional>
 #include <thread>
@@ -47,10 +48,14 @@ std::span<float> job_buffer(const JobGroup& group, std::size_t count, float valu
 constexpr std::size_t kCount = 100'000;
 
 TEST_F(FailedGiver, ThatDroppedItsCallIsNotReadAfterwards) {
-  const auto make_calls = [](std::span<float> data) {
+  Bytes whole;
+  const auto make_calls = [&whole](std::span<float> data) {
+    whole = {reinterpret_cast<std::byte*>(data.data()), kCount * sizeof(float)};
     return std::vector<CollectiveCall>{
         CollectiveCall::broadcast(data.data(), kCount * sizeof(float), 0),
         CollectiveCall::all_reduce(data.data(), kCount, Dtype::kFloat32, ReduceOp::kSum),
+        CollectiveCall::all_reduce_coalesced(std::span(&whole, 1), Dtype::kFloat32, ReduceOp::kSum),
+        CollectiveCall::all_reduce(data.data(), kCount, reduce_function<std::plus<float>{}, float>()),
         CollectiveCall::all_gather(data.data(), data.data() + kCount, kCount * sizeof(float)),
         CollectiveCall::gather(data.data(), data.data() + kCount, kCount * sizeof(float), 1),
         CollectiveCall::scan(data.data(), data.data() + kCount, kCount, Dtype::kFloat32, ReduceOp::kSum)};

@@ -29,10 +29,10 @@ class PlacedBuffer {
     const std::size_t shift = kGuard + (unaligned ? 1 + 2 * static_cast<std::size_t>(group.rank) : 0);
     std::byte* base;
     if (in_job) {
-      block_ = group.memory->allocate(bytes + 2 * kGuard + 64);
+      block_ = group.memory->allocate(shift + bytes + kGuard);
       base = group.memory->at(block_.offset);
     } else {
-      own_.resize(bytes + 2 * kGuard + 64);
+      own_.resize(shift + bytes + kGuard);
       base = own_.data();
     }
     data_ = base + shift;

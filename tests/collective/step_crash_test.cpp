@@ -8,6 +8,7 @@
 #include "collective/messages.cpp"          // NOLINT(bugprone-suspicious-include)
 #include "collective/reduce_in_slices.cpp"  // NOLINT(bugprone-suspicious-include)
 #include "collective/session.cpp"           // NOLINT(bugprone-suspicious-include)
+#include "collective/session_arrival.cpp"   // NOLINT(bugprone-suspicious-include)
 #include "collective/session_failures.cpp"  // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>

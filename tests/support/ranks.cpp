@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <string>
+#include <thread>
 
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
@@ -137,9 +138,41 @@ void run_ranks_in(const std::shared_ptr<JobMemory>& memory, int size, const std:
     const bool expected = std::find(options.killed.begin(), options.killed.end(), rank) != options.killed.end();
     EXPECT_EQ(WIFSIGNALED(child.status), expected) << "rank " << rank << ", wait status " << child.status;
     if (!child.failures.empty()) ADD_FAILURE() << "rank " << rank << ": " << child.failures;
+    // By its exit code alone a sanitizer says that it found something.
+    const bool failed = child.failures.empty() && WIFEXITED(child.status) && WEXITSTATUS(child.status) != 0;
+    EXPECT_FALSE(failed) << "rank " << rank << " exited with code " << WEXITSTATUS(child.status);
     free_process_slot(*group.memory, group.process_slots[static_cast<std::size_t>(rank)]);
   }
   EXPECT_TRUE(waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) << "a process was left behind";
+}
+
+void run_rank_threads(int size, const std::function<void(const JobGroup&)>& body, const RanksOptions& options) {
+  const auto run_thread = [&body](JobGroup group, int rank) {
+    group.rank = rank;
+    try {
+      body(group);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "rank " << rank << ", exception: " << error.what();
+    }
+  };
+  const auto run_threads = [&](const JobGroup& process) {
+    JobGroup group = process;
+    const auto others = reserve_process_slots(*group.memory, static_cast<std::uint32_t>(size - 1));
+    group.process_slots.insert(group.process_slots.end(), others.begin(), others.end());
+    for (const std::uint32_t slot : others) {
+      process_slot(*group.memory, slot).pid.store(getpid());
+      process_slot(*group.memory, slot).state.store(ProcessState::kRunning);
+    }
+    std::vector<std::thread> threads;
+    for (int rank = 1; rank < size; ++rank) threads.emplace_back(run_thread, group, rank);
+    run_thread(group, 0);
+    for (std::thread& thread : threads) thread.join();
+    for (const std::uint32_t slot : others) {
+      process_slot(*group.memory, slot).state.store(ProcessState::kDead);
+      free_process_slot(*group.memory, slot);
+    }
+  };
+  run_ranks(1, run_threads, options);
 }
 
 }  // namespace retinue::test

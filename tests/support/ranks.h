@@ -29,6 +29,10 @@ void run_ranks(int size, const std::function<void(const JobGroup&)>& body, const
 void run_ranks_in(const std::shared_ptr<JobMemory>& memory, int size, const std::function<void(const JobGroup&)>& body,
                   const RanksOptions& options = {});
 
+/// The same in threads of one forked process, where ThreadSanitizer sees them all. Each has a process slot all the
+/// same.
+void run_rank_threads(int size, const std::function<void(const JobGroup&)>& body, const RanksOptions& options = {});
+
 /// True in builds with a sanitizer, where tests do less of the same.
 constexpr bool is_sanitized() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -14,7 +14,7 @@ StartedProgram::StartedProgram(const std::string& program, std::vector<std::stri
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
-  std::string path = std::string(RETINUE_BIN_DIR) + "/" + program;
+  std::string path = program.starts_with('/') ? program : std::string(RETINUE_BIN_DIR) + "/" + program;
   std::vector<char*> argv = {path.data()};
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

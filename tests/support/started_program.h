@@ -12,7 +12,7 @@ namespace retinue::test {
 /// knows when nothing of it is left.
 class StartedProgram {
  public:
-  /// `program` is a name in the build's bin folder. Its standard output can be read here.
+  /// `program` is a name in the build's bin folder, or a path from the root. Its standard output can be read here.
   explicit StartedProgram(const std::string& program, std::vector<std::string> arguments = {});
   ~StartedProgram();
   StartedProgram(const StartedProgram&) = delete;

@@ -56,7 +56,7 @@ class SharedMemoryExhausted : public Error {
   using Error::Error;
 };
 
-/// A member of the group died or left while others needed it. After it the group is poisoned: make a new one.
+/// A member died, left, or threw in a reduction while others needed it. The group is poisoned then: make a new one.
 class PeerLost : public Error {
  public:
   PeerLost(const std::string& message, std::vector<int> ranks) : Error(message), ranks_(std::move(ranks)) {}

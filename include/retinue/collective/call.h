@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "retinue/collective/reduce_function.h"
 #include "retinue/collective/types.h"
 
 namespace retinue {
@@ -33,6 +34,7 @@ enum class CollectiveKind : std::uint8_t {
   kReduceScatter,
   kAllToAll,
   kScan,
+  kAllReduceCoalesced,
 };
 
 /// As "all_reduce".
@@ -51,12 +53,13 @@ struct CollectiveCall {
   Dtype dtype = Dtype::kUint8;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
-  double factor = 1;            ///< With kPremulSum: what this rank's elements are multiplied by.
-  std::size_t count = 0;        ///< Of one part: elements for reductions, bytes otherwise.
+  double factor = 1;                         ///< With kPremulSum: what this rank's elements are multiplied by.
+  const ReduceFunction* function = nullptr;  ///< With kFunction, in place of `dtype`.
+  std::size_t count = 0;                     ///< Of one part: elements for reductions, bytes otherwise.
   const void* input = nullptr;  ///< One part, or size() parts one behind the other. Null where `inputs` is given.
   void* output = nullptr;
   std::span<const ConstBytes> inputs = {};  ///< The parts for each rank, in rank order.
-  std::span<const Bytes> outputs = {};      ///< Where the part of each rank goes, in rank order.
+  std::span<const Bytes> outputs = {};      ///< Where the part of each rank goes, in rank order; or the buffers.
   bool uneven = false;
 
   /// This reduction, with the rank's elements multiplied by `factor` before they are summed. Ranks may give different
@@ -65,6 +68,7 @@ struct CollectiveCall {
 
   static CollectiveCall barrier();
   static CollectiveCall all_reduce(void* data, std::size_t count, Dtype dtype, ReduceOp op);
+  static CollectiveCall all_reduce_coalesced(std::span<const Bytes> buffers, Dtype dtype, ReduceOp op);
   static CollectiveCall broadcast(void* data, std::size_t bytes, int root);
   static CollectiveCall all_gather(const void* input, void* output, std::size_t bytes);
   static CollectiveCall all_gather(ConstBytes input, std::span<const Bytes> outputs);
@@ -79,6 +83,16 @@ struct CollectiveCall {
   static CollectiveCall all_to_all(const void* input, void* output, std::size_t bytes);
   static CollectiveCall all_to_all(std::span<const ConstBytes> inputs, std::span<const Bytes> outputs);
   static CollectiveCall scan(const void* input, void* output, std::size_t count, Dtype dtype, ReduceOp op);
+
+  // Reductions by a function of the program.
+  static CollectiveCall all_reduce(void* data, std::size_t count, const ReduceFunction& function);
+  static CollectiveCall reduce(const void* input, void* output, std::size_t count, const ReduceFunction& function,
+                               int root);
+  static CollectiveCall reduce_scatter(const void* input, void* output, std::size_t count,
+                                       const ReduceFunction& function);
+  static CollectiveCall reduce_scatter(std::span<const ConstBytes> inputs, void* output, std::size_t count,
+                                       const ReduceFunction& function);
+  static CollectiveCall scan(const void* input, void* output, std::size_t count, const ReduceFunction& function);
 };
 
 /// What run() and start() do first. Errors: UsageError for what no group of `size` could do.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "retinue/collective/message.h"
 #include "retinue/collective/options.h"
 #include "retinue/collective/request.h"
+#include "retinue/collective/typed_collectives.h"
 #include "retinue/collective/types.h"
 #include "retinue/ipc/job_group.h"
 
@@ -34,13 +36,16 @@ class PendingCollective;
 /// ranks could give, `source` may be kAnySource, and `tag` kAnyTag; otherwise tags are not negative. A message may be
 /// shorter than the buffer; a longer one is a CollectiveMismatch.
 ///
-/// Blocking: every collective returns when all members have made it, the result is in the caller's buffer, and the
-/// buffers may be changed. Threads: one call at a time; calls from several threads are serialised by the caller.
+/// Blocking: every collective returns when the result is in the caller's buffer, and the buffers may be changed. Who
+/// needs nothing of another for that (the root of a small broadcast, a giver of a gather) does not wait for it, and may
+/// be some calls ahead: barrier, and where each gives something to each, returns when all have made the call. A
+/// mismatch that nobody's data depend on is thrown in one of the next calls, the next barrier at the latest.
+/// Threads: one call at a time; calls from several threads are serialised by the caller.
 /// Errors: PeerLost, CollectiveMismatch, TimeoutError, UsageError.
 /// After an error: all but UsageError poison the group; later calls throw the same.
 /// Cost: docs/reference/algorithms.md. Inputs in job memory are read where they are; others are copied once more,
 /// through shared memory that stays in the cache.
-class Communicator {
+class Communicator : public TypedCollectives<Communicator> {
  public:
   /// Blocking: waits for all members, at most `options.timeout`.
   explicit Communicator(JobGroup group, CommunicatorOptions options = {});
@@ -57,7 +62,7 @@ class Communicator {
 
   /// Makes a call that is given as data.
   void run(const CollectiveCall& call, CallSite site = {});
-  /// Begins it and doesn't wait: see retinue/collective/pending.h.
+  /// Begins it and doesn't wait for the others to begin it: see retinue/collective/pending.h.
   PendingCollective start(const CollectiveCall& call, CallSite site = {});
 
   /// Blocking: until the data may be changed, which for much data is when the receiver takes them.
@@ -92,13 +97,24 @@ class Communicator {
 
   void barrier(CallSite site = {}) { run(CollectiveCall::barrier(), site); }
 
+  // On spans of elements, and reductions by a function of the program.
+  using TypedCollectives::all_reduce, TypedCollectives::reduce, TypedCollectives::reduce_scatter,
+      TypedCollectives::scan;
+  using TypedCollectives::broadcast, TypedCollectives::all_gather, TypedCollectives::gather, TypedCollectives::scatter,
+      TypedCollectives::all_to_all;
+
   /// Reduces `count` elements at `data` over all ranks, in place, with the bits of the serial loop over ranks.
   /// Cost: buffers in job memory: each rank reads its slice from all and writes it to all, twice the buffer's bytes per
   /// rank. Private buffers: two copies more, through chunks that stay in the cache.
   void all_reduce(void* data, std::size_t count, Dtype dtype, ReduceOp op, CallSite site = {}) {
     run(CollectiveCall::all_reduce(data, count, dtype, op), site);
   }
-  /// The same, with the result at `root` alone.
+  /// The same of several buffers of whole elements, as if they lay one behind the other; their sizes are the same on
+  /// all ranks. Cost: one call's. In place where all lie in job memory and are at most 8192; otherwise through chunks.
+  void all_reduce_coalesced(std::span<const Bytes> buffers, Dtype dtype, ReduceOp op, CallSite site = {}) {
+    run(CollectiveCall::all_reduce_coalesced(buffers, dtype, op), site);
+  }
+  /// all_reduce() with the result at `root` alone.
   void reduce(const void* input, void* output, std::size_t count, Dtype dtype, ReduceOp op, int root,
               CallSite site = {}) {
     run(CollectiveCall::reduce(input, output, count, dtype, op, root), site);
@@ -134,62 +150,15 @@ class Communicator {
     run(CollectiveCall::all_to_all(input, output, bytes), site);
   }
 
-  template <typename T>
-  void all_reduce(std::span<T> data, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
-    all_reduce(data.data(), data.size(), DtypeOf<T>::value, op, site);
-  }
-  template <typename T>
-  void reduce(std::span<const T> input, std::span<T> output, int root, ReduceOp op = ReduceOp::kSum,
-              CallSite site = {}) {
-    if (rank() == root) check_size("reduce", output.size(), input.size());
-    reduce(input.data(), output.data(), input.size(), DtypeOf<T>::value, op, root, site);
-  }
-  template <typename T>
-  void reduce_scatter(std::span<const T> input, std::span<T> output, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
-    check_size("reduce_scatter", input.size(), output.size() * parts());
-    reduce_scatter(input.data(), output.data(), output.size(), DtypeOf<T>::value, op, site);
-  }
-  template <typename T>
-  void scan(std::span<const T> input, std::span<T> output, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
-    check_size("scan", output.size(), input.size());
-    scan(input.data(), output.data(), input.size(), DtypeOf<T>::value, op, site);
-  }
-  template <typename T>
-  void broadcast(std::span<T> data, int root, CallSite site = {}) {
-    broadcast(data.data(), data.size_bytes(), root, site);
-  }
-  template <typename T>
-  void all_gather(std::span<const T> input, std::span<T> output, CallSite site = {}) {
-    check_size("all_gather", output.size(), input.size() * parts());
-    all_gather(input.data(), output.data(), input.size_bytes(), site);
-  }
-  template <typename T>
-  void gather(std::span<const T> input, std::span<T> output, int root, CallSite site = {}) {
-    if (rank() == root) check_size("gather", output.size(), input.size() * parts());
-    gather(input.data(), output.data(), input.size_bytes(), root, site);
-  }
-  template <typename T>
-  void scatter(std::span<const T> input, std::span<T> output, int root, CallSite site = {}) {
-    if (rank() == root) check_size("scatter", input.size(), output.size() * parts());
-    scatter(input.data(), output.data(), output.size_bytes(), root, site);
-  }
-  template <typename T>
-  void all_to_all(std::span<const T> input, std::span<T> output, CallSite site = {}) {
-    check_size("all_to_all", output.size(), input.size());
-    check_size("all_to_all", input.size(), input.size() / parts() * parts());
-    all_to_all(input.data(), output.data(), input.size_bytes() / parts(), site);
-  }
-
  private:
   friend class PendingCollective;
+  friend std::string explain_paths(const Communicator& group);
   class Impl;
 
   void send_bytes(ConstBytes data, int destination, int tag, CallSite site);
   Received recv_bytes(Bytes buffer, int source, int tag, CallSite site);
   Received sendrecv_bytes(ConstBytes data, int destination, Bytes buffer, int source, int tag, CallSite site);
   Request begin(const P2POp& message, CallSite site);
-  std::size_t parts() const noexcept { return static_cast<std::size_t>(size()); }
-  static void check_size(std::string_view call, std::size_t elements, std::size_t wanted);
 
   std::unique_ptr<Impl> impl_;
 };

@@ -29,13 +29,17 @@ struct ObjectNotice {
 /// Archived values of this rank, or the exception that there was instead.
 struct ObjectsToGive {
   template <class T>
-  void add(const T& value) {
+  void add(const Communicator& group, const T& value) {
     try {
-      if (!error) encoded.push_back(encode_value(value));
+      if (error) return;
+      encoded.push_back(encode_value(value));
+      check_references(group, encoded.back());
     } catch (...) {
       error = std::current_exception();
     }
   }
+  /// Errors: UsageError for references to memory that the group doesn't have in common.
+  static void check_references(const Communicator& group, const Encoded& value);
   void check_count(std::size_t count, int wanted);
   ObjectNotice notice(std::size_t index) const;
   ConstBytes bytes(std::size_t index) const;
@@ -100,7 +104,7 @@ void reply_to(Communicator& group, const ReceivedObject& object, CallSite site);
 template <class T>
 std::vector<T> gather_objects(std::string_view call, Communicator& group, const T& value, int root, CallSite site) {
   ObjectsToGive own;
-  own.add(value);
+  own.add(group, value);
   std::vector<ObjectNotice> notices(static_cast<std::size_t>(group.size()));
   const ObjectNotice notice = own.notice(0);
   group.all_gather(&notice, notices.data(), sizeof notice, site);
@@ -119,7 +123,7 @@ std::vector<T> gather_objects(std::string_view call, Communicator& group, const 
 template <class T>
 void broadcast_object(Communicator& group, T& value, int root, CallSite site = {}) {
   detail::ObjectsToGive own;
-  if (group.rank() == root) own.add(value);
+  if (group.rank() == root) own.add(group, value);
   detail::ObjectNotice notice = own.notice(0);
   group.broadcast(&notice, sizeof notice, root, site);
   detail::check_notices("broadcast_object", own, {&notice, 1}, root);
@@ -147,7 +151,7 @@ T scatter_object(Communicator& group, const std::vector<T>& values, int root, Ca
   detail::ObjectsToGive own;
   if (group.rank() == root) {
     own.check_count(values.size(), group.size());
-    for (const T& value : values) own.add(value);
+    for (const T& value : values) own.add(group, value);
   }
   const detail::ObjectNotice notice = detail::scatter_notices(group, own, root, site);
   detail::check_notices("scatter_object", own, {&notice, 1}, root);

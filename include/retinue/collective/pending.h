@@ -6,8 +6,8 @@
 
 namespace retinue {
 
-/// A collective that was begun by Communicator::start(): this member's line is published, nothing
-/// was waited for.
+/// A collective that was begun by Communicator::start(): this member's line is published, and nobody was waited for,
+/// unless this member was many calls ahead.
 ///
 /// One may be pending per communicator. Its buffers and the communicator must stay in place until finish() returned;
 /// nobody may read or write the buffers until then.

@@ -43,6 +43,7 @@ enum class ReduceOp : std::uint8_t {
   kLogicalAnd,  ///< Logical reductions take what is not 0 as true, and give 0 or 1.
   kLogicalOr,
   kLogicalXor,
+  kFunction,  ///< A function of the program, for elements of any type: retinue/collective/reduce_function.h.
 };
 
 std::size_t size_of(Dtype dtype);
@@ -50,7 +51,8 @@ std::string_view name_of(Dtype dtype);
 std::string_view name_of(ReduceOp op);
 
 /// Whether elements of this type have this reduction: all have kSum and kProduct; all but bool kAvg; all but complex
-/// kMin and kMax; floating point and complex kPremulSum; integers and bool the bitwise and logical ones.
+/// kMin and kMax; floating point and complex kPremulSum; integers and bool the bitwise and logical ones. None has
+/// kFunction.
 bool is_defined(ReduceOp op, Dtype dtype);
 
 /// 16-bit floating point values as bits; the core does no arithmetic on them outside of its kernels.

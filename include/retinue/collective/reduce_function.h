@@ -1,0 +1,137 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace retinue {
+
+/// A function of the program as a reduction of elements of one type: reduce_function<fn, T>().
+///
+/// Members give the same one if it lies at the same place of the same binary, in whatever process: otherwise they get
+/// CollectiveMismatch. The result is that of the serial loop over ranks, fn(fn(x0, x1), x2) and so on: fn need neither
+/// commute nor associate. Its bits are the same on all ranks if fn's are; those between a struct's members may differ.
+///
+/// It is called on any rank, any number of times, on values of any rank, so it must not depend on the process, nor use
+/// the communicator. What it throws is thrown by the collective on that rank and breaks the group; the others throw
+/// PeerLost, in this call or, who had no need of that rank any more, in the next.
+class ReduceFunction {
+ public:
+  /// One array per rank, in rank order, and where the result goes. A destination may be a source; no pointer needs
+  /// alignment.
+  struct Arrays {
+    const void* const* sources;
+    int source_count;
+    void* const* destinations;
+    int destination_count;
+    std::size_t count;  ///< Of elements.
+  };
+  using Kernel = void (*)(const Arrays&);
+
+  /// `type`: the __PRETTY_FUNCTION__ of a template whose parameter `fn` it is. Errors: UsageError where the kernel lies
+  /// in no loaded object.
+  ReduceFunction(Kernel kernel, std::size_t element_bytes, std::string_view type);
+  ReduceFunction(const ReduceFunction&) = delete;
+  ReduceFunction& operator=(const ReduceFunction&) = delete;
+
+  Kernel kernel() const { return kernel_; }
+  std::size_t element_bytes() const { return element_bytes_; }
+  /// As the compiler writes it; of lambdas it says no more than their types.
+  const std::string& name() const { return name_; }
+  std::uint64_t object() const { return object_; }  ///< Which binary: of its build-id.
+  std::uint64_t offset() const { return offset_; }  ///< Where in it.
+
+ private:
+  Kernel kernel_;
+  std::size_t element_bytes_;
+  std::string name_;
+  std::uint64_t object_ = 0;
+  std::uint64_t offset_ = 0;
+};
+
+namespace detail {
+
+/// A value without a constructor's call, so that the element's type needs none.
+template <typename T>
+union ElementRoom {
+  ElementRoom() {}   // NOLINT(modernize-use-equals-default): it would be deleted.
+  ~ElementRoom() {}  // NOLINT(modernize-use-equals-default)
+  T value;
+};
+
+/// What is reduced at a time: little enough for the nearest cache.
+template <typename T>
+constexpr std::size_t kReducedAtOnce = std::max<std::size_t>(1, 4096 / sizeof(T));
+
+template <typename T>
+struct ReductionRoom {
+  ElementRoom<T> sums[kReducedAtOnce<T>];
+  ElementRoom<T> next;
+};
+
+/// sums[i] = fn(sums[i], element i of `from`).
+template <auto fn, typename T>
+void join_elements(ReductionRoom<T>& room, const std::byte* from, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if constexpr (sizeof(T) <= 256) {
+      ElementRoom<T> next;
+      std::memcpy(static_cast<void*>(&next), from + i * sizeof(T), sizeof(T));
+      const T joined = fn(std::as_const(room.sums[i].value), std::as_const(next.value));
+      std::memcpy(static_cast<void*>(&room.sums[i]), &joined, sizeof(T));
+    } else {
+      const auto* next = reinterpret_cast<const T*>(from + i * sizeof(T));
+      if (reinterpret_cast<std::uintptr_t>(next) % alignof(T) != 0) {
+        std::memcpy(static_cast<void*>(&room.next), next, sizeof(T));
+        next = &room.next.value;
+      }
+      const T joined = fn(std::as_const(room.sums[i].value), *next);
+      std::memcpy(static_cast<void*>(&room.sums[i]), &joined, sizeof(T));
+    }
+  }
+}
+
+template <auto fn, typename T>
+void reduce_elements(ReductionRoom<T>& room, const ReduceFunction::Arrays& arrays) {
+  for (std::size_t at = 0; at < arrays.count; at += kReducedAtOnce<T>) {
+    const std::size_t count = std::min(kReducedAtOnce<T>, arrays.count - at);
+    const auto source = [&](int i) { return static_cast<const std::byte*>(arrays.sources[i]) + at * sizeof(T); };
+    std::memcpy(static_cast<void*>(room.sums), source(0), count * sizeof(T));
+    for (int i = 1; i < arrays.source_count; ++i) join_elements<fn, T>(room, source(i), count);
+    for (int i = 0; i < arrays.destination_count; ++i)
+      std::memcpy(static_cast<std::byte*>(arrays.destinations[i]) + at * sizeof(T), room.sums, count * sizeof(T));
+  }
+}
+
+template <auto fn, typename T>
+void reduce_thunk(const ReduceFunction::Arrays& arrays) {
+  if constexpr (sizeof(T) <= 4096) {
+    ReductionRoom<T> room;
+    reduce_elements<fn, T>(room, arrays);
+  } else {
+    // A stack may be small.
+    const std::unique_ptr<ReductionRoom<T>> room(new ReductionRoom<T>);
+    reduce_elements<fn, T>(*room, arrays);
+  }
+}
+
+}  // namespace detail
+
+/// `fn`: a function, or a lambda that captures nothing, that makes a T of two: `T fn(const T&, const T&)` or
+/// `T fn(T, T)`. The lower rank's is the first.
+template <auto fn, typename T>
+const ReduceFunction& reduce_function() {
+  static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,
+                "elements travel as bytes: they must be trivially copyable");
+  static_assert(std::is_invocable_r_v<T, decltype(fn), const T&, const T&>,
+                "the reduction must be a function of two elements that returns one");
+  static const ReduceFunction function(&detail::reduce_thunk<fn, T>, sizeof(T), __PRETTY_FUNCTION__);
+  return function;
+}
+
+}  // namespace retinue

@@ -1,0 +1,179 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "collective/exchange_model.h"
+#include "retinue/collective/pending.h"
+#include "retinue/collective/request.h"
+
+namespace retinue::test {
+
+/// Random collectives and messages on groups that overlap, each compared with the model: blocking ones, some that are
+/// begun and finished later, and messages that are under way meanwhile.
+///
+/// All ranks go through one sequence of steps, so that no order of waits can stand still, and take part in those of
+/// their groups.
+class GroupMix {
+ public:
+  /// Blocking: until all ranks of `world` have made theirs with the same seed.
+  GroupMix(const JobGroup& world, unsigned seed) : world_rank_(world.rank), common_(seed) {
+    for (const std::vector<int>& ranks : choose_groups(static_cast<int>(world.process_slots.size()))) {
+      const auto own = std::find(ranks.begin(), ranks.end(), world.rank);
+      groups_.emplace_back();
+      if (own == ranks.end()) continue;
+      JobGroup group = world;
+      group.name += fmt::format("/{}", groups_.size());
+      group.rank = static_cast<int>(own - ranks.begin());
+      group.process_slots.clear();
+      for (const int rank : ranks) group.process_slots.push_back(world.process_slots[static_cast<std::size_t>(rank)]);
+      groups_.back().communicator = std::make_unique<Communicator>(group);
+    }
+  }
+
+  void run(int steps) {
+    for (int i = 0; i < steps; ++i) step();
+    for (Group& group : groups_) finish_pending(group);
+    settle_messages();
+  }
+
+  /// All ranks, in their order.
+  Communicator& world() { return *groups_.front().communicator; }
+
+ private:
+  struct Pending {
+    std::vector<std::int64_t> data;
+    std::int64_t expected;
+    std::optional<PendingCollective> call;
+  };
+  struct Group {
+    std::unique_ptr<Communicator> communicator;  ///< Null where this rank is no member.
+    std::unique_ptr<Pending> pending;
+  };
+  struct Message {
+    unsigned number;
+    int source;
+    std::vector<std::byte> data;
+    bool is_received;
+    Request request;
+  };
+
+  std::vector<std::vector<int>> choose_groups(int size) {
+    std::vector<int> all(static_cast<std::size_t>(size));
+    std::iota(all.begin(), all.end(), 0);
+    const auto half = all.begin() + size / 2;
+    std::vector<std::vector<int>> groups = {
+        all, {all.rbegin(), all.rend()}, {all.begin(), half + 1}, {half, all.end()}};
+    for (int i = 0; i < 4; ++i) {
+      std::shuffle(all.begin(), all.end(), common_);
+      groups.emplace_back(all.begin(), all.begin() + 1 + static_cast<int>(common_() % static_cast<unsigned>(size)));
+    }
+    return groups;
+  }
+
+  void step() {
+    Group& group = groups_[common_() % groups_.size()];
+    const unsigned what = common_() % 16;
+    std::mt19937 random(common_());
+    if (what == 0) return settle_messages();
+    if (group.communicator == nullptr) return;
+    if (what < 5) return begin_message(*group.communicator, random);
+    finish_pending(group);
+    if (what < 7) {
+      begin_collective(group, random);
+    } else if (what == 7) {
+      group.communicator->barrier();
+    } else {
+      exchange(*group.communicator, random);
+    }
+  }
+
+  static void exchange(Communicator& communicator, std::mt19937& random) {
+    const auto size = static_cast<unsigned>(communicator.size());
+    ExchangeCase c{.kind = kDataKinds[random() % std::size(kDataKinds)], .count = random() % 40};
+    if (random() % 4 == 0) c.count = random() % (random() % 4 == 0 ? 60000 : 5000) * 4 / (size + 4);
+    c.input_place = kPlaces[random() % std::size(kPlaces)];
+    c.output_place = kPlaces[random() % std::size(kPlaces)];
+    c.in_place = random() % 2 == 0;
+    c.root = static_cast<int>(random() % size);
+    c.op = kOps[random() % std::size(kOps)];
+    c.seed = random();
+    if (!reduces(c.kind)) return check_exchange<std::uint8_t>(communicator, c);
+    if (random() % 2 == 0) return check_exchange<BFloat16>(communicator, c);
+    check_exchange<double>(communicator, c);
+  }
+
+  static void begin_collective(Group& group, std::mt19937& random) {
+    const std::int64_t size = group.communicator->size();
+    const std::size_t count = random() % 2 == 0 ? 1 : random() % 3000;
+    const std::int64_t value = random();
+    group.pending = std::make_unique<Pending>();
+    Pending& pending = *group.pending;
+    pending.data.assign(count, value + group.communicator->rank());
+    pending.expected = value * size + size * (size - 1) / 2;
+    pending.call.emplace(group.communicator->start(
+        CollectiveCall::all_reduce(pending.data.data(), count, Dtype::kInt64, ReduceOp::kSum)));
+  }
+
+  static void finish_pending(Group& group) {
+    if (group.pending == nullptr) return;
+    group.pending->call->finish();
+    for (const std::int64_t element : group.pending->data) ASSERT_EQ(element, group.pending->expected);
+    group.pending.reset();
+  }
+
+  static std::byte byte_of(unsigned number, std::size_t i) {
+    return static_cast<std::byte>(i * 17 + i / 253 + number * std::size_t{29});
+  }
+
+  void begin_message(Communicator& communicator, std::mt19937& random) {
+    constexpr std::size_t kLargest[] = {0, 30, 41, 3000, 17000, 70000, 300000};
+    const auto size = static_cast<unsigned>(communicator.size());
+    const unsigned number = random();
+    const int source = static_cast<int>(random() % size);
+    const int destination = static_cast<int>(random() % size);
+    const int tag = static_cast<int>(random() % 3);
+    std::vector<std::byte> data(random() % (kLargest[random() % std::size(kLargest)] + 1));
+    if (communicator.rank() == source) {
+      std::vector<std::byte> sent(data.size());
+      for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = byte_of(number, i);
+      Request request = communicator.isend(std::span(sent), destination, tag);
+      messages_.push_back({number, source, std::move(sent), false, std::move(request)});
+    }
+    if (communicator.rank() == destination) {
+      Request request = communicator.irecv(std::span(data), source, tag);
+      messages_.push_back({number, source, std::move(data), true, std::move(request)});
+    }
+  }
+
+  /// In the order in which they were begun, as on all other ranks.
+  void settle_messages() {
+    for (const Message& message : messages_) {
+      message.request.wait();
+      if (!message.is_received) continue;
+      ASSERT_EQ(message.request.received().source, message.source);
+      ASSERT_EQ(message.request.received().bytes, message.data.size());
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < message.data.size(); ++i) wrong += message.data[i] != byte_of(message.number, i);
+      ASSERT_EQ(wrong, 0u) << "of " << message.data.size() << " bytes, rank " << world_rank_;
+    }
+    messages_.clear();
+  }
+
+  int world_rank_;
+  std::mt19937 common_;
+  std::vector<Group> groups_;
+  std::vector<Message> messages_;  ///< Last: they end before their communicators.
+};
+
+}  // namespace retinue::test
