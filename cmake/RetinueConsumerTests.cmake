@@ -4,8 +4,8 @@ add_test(NAME consumer.install
   COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${consumer_folder}/prefix)
 set_tests_properties(consumer.install PROPERTIES LABELS quick TIMEOUT 120 FIXTURES_SETUP installed_package)
 
-foreach(component core torch)
-  if(NOT TARGET retinue_${component})
+foreach(component core torch mpi)
+  if(NOT TARGET retinue_${component} OR (component STREQUAL "mpi" AND NOT RETINUE_HAS_MPI))
     continue()
   endif()
   set(options
@@ -17,10 +17,15 @@ foreach(component core torch)
   if(component STREQUAL "torch")
     list(APPEND options -DRetinueTorch_ROOT=${RetinueTorch_ROOT_DIR})
   endif()
+  set(run ${consumer_folder}/${component}/consumer)
+  if(component STREQUAL "mpi")
+    list(APPEND options -DMPI_CXX_COMPILER=${MPI_CXX_COMPILER} -DMPIEXEC_EXECUTABLE=${MPIEXEC_EXECUTABLE})
+    list(PREPEND run ${PROJECT_SOURCE_DIR}/tests/mpi/run ${MPIEXEC_EXECUTABLE} -n 2)
+  endif()
   add_test(NAME consumer.${component}
     COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${PROJECT_SOURCE_DIR}/tests/consumer ${consumer_folder}/${component}
       --build-generator ${CMAKE_GENERATOR} --build-options ${options}
-      --test-command ${consumer_folder}/${component}/consumer)
+      --test-command ${run})
   set_tests_properties(consumer.${component} PROPERTIES
     LABELS quick TIMEOUT 600 FIXTURES_REQUIRED installed_package PASS_REGULAR_EXPRESSION "consumer: ok")
 endforeach()

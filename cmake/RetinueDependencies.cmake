@@ -23,6 +23,24 @@ if(RETINUE_TORCH STREQUAL "AUTO" OR RETINUE_TORCH)
   endif()
 endif()
 
+# Only tests and examples need an MPI here: retinue::mpi is headers, and its user brings one.
+set(RETINUE_HAS_MPI OFF)
+if(NOT RETINUE_MPI MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|1|0|YES|NO)$")
+  message(FATAL_ERROR "RETINUE_MPI is '${RETINUE_MPI}'; it must be AUTO, ON or OFF.")
+elseif((RETINUE_MPI STREQUAL "AUTO" OR RETINUE_MPI) AND (RETINUE_BUILD_TESTS OR RETINUE_BUILD_EXAMPLES))
+  set(MPI_CXX_SKIP_MPICXX ON)  # MPI's own C++ face is gone from MPI 3, and its headers warn.
+  find_package(MPI QUIET COMPONENTS CXX)
+  if(MPI_CXX_FOUND AND MPIEXEC_EXECUTABLE)
+    set(RETINUE_HAS_MPI ON)
+    message(STATUS "MPI ${MPI_CXX_VERSION}, run by ${MPIEXEC_EXECUTABLE}")
+  elseif(RETINUE_MPI STREQUAL "AUTO")
+    message(STATUS "Without tests and examples of MPI: none is found")
+  else()
+    message(FATAL_ERROR "RETINUE_MPI is ${RETINUE_MPI}, but no MPI is found: name its mpicxx by MPI_CXX_COMPILER and "
+      "its mpirun by MPIEXEC_EXECUTABLE.")
+  endif()
+endif()
+
 if(RETINUE_CUDA)
   if(NOT RETINUE_HAS_TORCH)
     message(FATAL_ERROR "RETINUE_CUDA is ON, but the torch layer, which it is for, is not built.")

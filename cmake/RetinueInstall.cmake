@@ -1,8 +1,9 @@
-# The CMake package: find_package(retinue COMPONENTS core torch) gives retinue::core and retinue::torch.
+# The CMake package: find_package(retinue COMPONENTS core torch) gives retinue::core and retinue::torch, and
+# retinue::mpi with the core.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/retinue)
 
-install(TARGETS retinue_core EXPORT retinue_core
+install(TARGETS retinue_core retinue_mpi EXPORT retinue_core
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT retinue_core NAMESPACE retinue:: FILE retinue-core-targets.cmake DESTINATION ${package_folder})
 install(FILES cmake/FindRetinueTorch.cmake DESTINATION ${package_folder})

@@ -12,8 +12,8 @@ mark_as_advanced(RETINUE_CLANG_FORMAT RETINUE_CLANG_TIDY)
 # and says so.
 retinue_lint(format scripts/check_format ${RETINUE_CLANG_FORMAT})
 retinue_lint(tidy scripts/check_tidy ${PROJECT_BINARY_DIR} ${RETINUE_CLANG_TIDY})
-set_tests_properties(lint.tidy PROPERTIES PROCESSORS 2)
-foreach(check rooms sizes snippets paths)
+set_tests_properties(lint.tidy PROPERTIES PROCESSORS 2 TIMEOUT 1800)
+foreach(check rooms sizes snippets paths performance)
   retinue_lint(${check} scripts/check_${check})
 endforeach()
 
@@ -25,8 +25,8 @@ retinue_lint(aarch64 scripts/check_aarch64 ${RETINUE_AARCH64_COMPILER})
 set_tests_properties(lint.aarch64 PROPERTIES SKIP_RETURN_CODE 77)
 
 # Public headers compile alone.
-foreach(layer core torch)
-  if(TARGET retinue_${layer})
+foreach(layer core torch mpi)
+  if(TARGET retinue_${layer} AND NOT (layer STREQUAL "mpi" AND NOT RETINUE_HAS_MPI))
     retinue_lint(headers_${layer}
       ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR} --target retinue_${layer}_verify_interface_header_sets)
     set_tests_properties(lint.headers_${layer} PROPERTIES RESOURCE_LOCK build_folder)

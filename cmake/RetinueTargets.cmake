@@ -46,17 +46,27 @@ function(retinue_kernel_flags)
   endforeach()
 endfunction()
 
-# Whether one of the sources includes LibTorch or Retinue's torch headers.
-function(retinue_needs_torch result)
+# Whether one of the sources includes a header whose name begins as the regular expression says.
+function(retinue_includes result beginning)
   set(${result} OFF PARENT_SCOPE)
   foreach(source IN LISTS ARGN)
-    file(STRINGS ${source} hits REGEX "^#include [<\"](torch|ATen|c10|retinue/torch)/" LIMIT_COUNT 1)
+    file(STRINGS ${source} hits REGEX "^#include [<\"](${beginning})" LIMIT_COUNT 1)
     if(hits)
       set(${result} ON PARENT_SCOPE)
     endif()
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   endforeach()
 endfunction()
+
+# LibTorch's, or Retinue's torch headers.
+macro(retinue_needs_torch result)
+  retinue_includes(${result} "(torch|ATen|c10|retinue/torch)/" ${ARGN})
+endmacro()
+
+# An MPI's, or Retinue's header for it.
+macro(retinue_needs_mpi result)
+  retinue_includes(${result} "mpi\\.h|retinue/mpi/" ${ARGN})
+endmacro()
 
 # Lets those sources of a target that see LibTorch use the torch library's precompiled header: parsing LibTorch takes
 # 14-30 s a unit.
@@ -73,17 +83,21 @@ function(retinue_torch_rules target)
   endforeach()
 endfunction()
 
-# An executable of this project: links the core, or the torch layer where a source needs it. A program that needs the
-# torch layer in a build without it makes no target.
+# An executable of this project: links the core, or the torch layer and MPI where a source needs them. A program that
+# needs what this build is without makes no target.
 function(retinue_executable name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES")
   retinue_needs_torch(torch ${arg_SOURCES})
-  if(torch AND NOT TARGET retinue_torch)
+  retinue_needs_mpi(mpi ${arg_SOURCES})
+  if((torch AND NOT TARGET retinue_torch) OR (mpi AND NOT RETINUE_HAS_MPI))
     return()
   endif()
   add_executable(${name} ${arg_SOURCES})
   retinue_compile_rules(${name})
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} retinue::core)
+  if(mpi)
+    target_link_libraries(${name} PRIVATE retinue::mpi)
+  endif()
   if(torch)
     target_link_libraries(${name} PRIVATE retinue::torch)
     retinue_torch_rules(${name} ${arg_SOURCES})

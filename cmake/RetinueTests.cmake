@@ -1,7 +1,8 @@
 include_guard(GLOBAL)
 
 # retinue_test(NAME n SOURCES ... ROOM r [LABELS quick|full] [TIMEOUT seconds] [OWN_MAIN])
-# One executable, one CTest test for each of its cases. TIMEOUT is a case's; default 120 s, for `full` 1800 s.
+# One executable, one CTest test for each of its cases. TIMEOUT is a case's; default 120 s, for `full` 1800 s. Tests
+# measure no path table and keep none in the user's home.
 function(retinue_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "OWN_MAIN" "NAME;ROOM;LABELS;TIMEOUT" "SOURCES")
   if(NOT arg_LABELS)
@@ -35,7 +36,7 @@ function(retinue_test)
   add_dependencies(${arg_NAME} tests_${arg_ROOM}_programs)
   gtest_discover_tests(${arg_NAME}
     TEST_PREFIX ${arg_ROOM}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT})
+    PROPERTIES LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT} ENVIRONMENT RETINUE_PATH_TABLE=default)
 endfunction()
 
 # What all that belongs to tests sees: private headers, tests/, and where programs and sources lie.
@@ -45,6 +46,7 @@ function(retinue_test_rules target)
   target_compile_definitions(${target} PRIVATE
     RETINUE_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
     RETINUE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+    RETINUE_MPIEXEC="${MPIEXEC_EXECUTABLE}"
     RETINUE_TORCH_PYTHON="${RetinueTorch_PYTHON}"
     $<$<BOOL:${RETINUE_CUDA}>:RETINUE_CUDA>)
 endfunction()
@@ -72,7 +74,7 @@ function(retinue_room_tests room)
     cmake_path(GET source STEM name)
     string(REGEX REPLACE "_test$" "" example ${name})
     if(room STREQUAL examples AND NOT TARGET ${example})
-      continue()  # Its program needs LibTorch.
+      continue()  # Its program needs LibTorch, or MPI.
     endif()
     set(label quick)
     set(own_main "")

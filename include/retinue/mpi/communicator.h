@@ -1,0 +1,99 @@
+#pragma once
+
+#include <mpi.h>
+
+#include <string>
+
+#include "retinue/base/error.h"
+#include "retinue/collective/communicator.h"
+#include "retinue/launch/join_group.h"
+
+/// For programs whose ranks mpirun, srun or their like started: Retinue's groups from MPI's communicators.
+///
+/// Only headers, compiled against whichever MPI the program has: each has an ABI of its own, and the library knows
+/// none.
+namespace retinue {
+namespace detail {
+
+/// Lets calls on `comm` return their errors, for a scope; by default they end the program.
+class ReturnedMpiErrors {
+ public:
+  explicit ReturnedMpiErrors(MPI_Comm comm) : comm_(comm) {
+    check(MPI_Comm_get_errhandler(comm_, &before_), "MPI_Comm_get_errhandler");
+    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+  ~ReturnedMpiErrors() {
+    MPI_Comm_set_errhandler(comm_, before_);
+    MPI_Errhandler_free(&before_);
+  }
+  ReturnedMpiErrors(const ReturnedMpiErrors&) = delete;
+  ReturnedMpiErrors& operator=(const ReturnedMpiErrors&) = delete;
+
+  static void check(int code, const char* call) {
+    if (code == MPI_SUCCESS) return;
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int bytes = 0;
+    MPI_Error_string(code, text, &bytes);
+    throw Error(std::string("making a group of an MPI communicator: ") + call + ": " + text);
+  }
+
+ private:
+  MPI_Comm comm_;
+  MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
+};
+
+inline void check_mpi_is_usable() {
+  int has_begun = 0;
+  int has_ended = 0;
+  MPI_Initialized(&has_begun);
+  MPI_Finalized(&has_ended);
+  if (has_begun == 0) throw UsageError("making a group of an MPI communicator: MPI isn't initialised; call MPI_Init");
+  if (has_ended != 0)
+    throw UsageError(
+        "making a group of an MPI communicator: MPI is finalised; make it before MPI_Finalize, it may be used after");
+}
+
+}  // namespace detail
+
+/// The processes of `comm`, all of one host, as a group, with the same ranks; see join_group() for the memory that it
+/// takes. For ranks of several hosts, split first: MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, ...).
+///
+/// Blocking: as a collective of MPI's on `comm`, which it is; after it, nothing of the group is MPI's business: the
+/// communicator may be freed and MPI be finalised before the group ends, or after it.
+/// Threads: called by the main thread wherever memory is made.
+/// Errors: the same on all ranks, as join_group()'s; UsageError for MPI_COMM_NULL, an inter-communicator, and outside
+/// of MPI_Init and MPI_Finalize. Error, on its own rank, with MPI's text if MPI fails.
+inline JobGroup job_group_of(MPI_Comm comm) {
+  detail::check_mpi_is_usable();
+  if (comm == MPI_COMM_NULL)
+    throw UsageError(
+        "making a group of an MPI communicator: it is MPI_COMM_NULL; ranks that MPI_Comm_split gave none have no "
+        "group");
+  const detail::ReturnedMpiErrors errors(comm);
+  int is_inter = 0;
+  errors.check(MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
+  if (is_inter != 0)
+    throw UsageError(
+        "making a group of an MPI communicator: an inter-communicator has two groups; merge them first, by "
+        "MPI_Intercomm_merge");
+  GroupExchange exchange;
+  errors.check(MPI_Comm_rank(comm, &exchange.rank), "MPI_Comm_rank");
+  errors.check(MPI_Comm_size(comm, &exchange.size), "MPI_Comm_size");
+  char name[MPI_MAX_OBJECT_NAME] = "";
+  int bytes = 0;
+  errors.check(MPI_Comm_get_name(comm, name, &bytes), "MPI_Comm_get_name");
+  exchange.name = bytes > 0 ? name : "MPI communicator";
+  exchange.hosts_advice = "split it by MPI_Comm_split_type(..., MPI_COMM_TYPE_SHARED, ...) first";
+  exchange.all_gather = [comm, &errors](const void* own, void* all, std::size_t own_bytes) {
+    const auto count = static_cast<int>(own_bytes);
+    errors.check(MPI_Allgather(own, count, MPI_BYTE, all, count, MPI_BYTE, comm), "MPI_Allgather");
+  };
+  return join_group(exchange);
+}
+
+/// A communicator of the processes of `comm`: Communicator(job_group_of(comm), options).
+inline Communicator communicator_of(MPI_Comm comm, const CommunicatorOptions& options = {}) {
+  return Communicator(job_group_of(comm), options);
+}
+
+}  // namespace retinue
