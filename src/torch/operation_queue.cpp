@@ -12,6 +12,7 @@ constexpr std::chrono::microseconds kEagerSpin{20};
 
 void call_now(Communicator& communicator, const QueuedCall& call) {
   communicator.set_timeout(call.timeout);
+  if (call.body) return call.body(communicator);
   communicator.run(call.call, call.site);
 }
 

@@ -20,11 +20,12 @@ namespace retinue {
 /// Whether the communicator is of no use after this.
 bool ends_the_group(const std::exception_ptr& error);
 
-/// One call of a communicator, so that it can be made later and on another thread.
+/// What is asked of a communicator, so that it can be done later and on another thread.
 struct QueuedCall {
   CollectiveCall call;
   CallSite site{"", 0};
   std::chrono::nanoseconds timeout{};
+  std::function<void(Communicator&)> body = nullptr;  ///< In place of `call`: any calls, which wait for their ends.
 };
 
 /// Makes calls on a communicator in the order in which they were given, on the caller's thread wherever that needs no

@@ -106,6 +106,16 @@ std::chrono::milliseconds ShmBackend::timeout_of(const CallMode& mode) const {
   return mode.timeout == c10d::kUnsetTimeout ? timeout_.load(std::memory_order_relaxed) : mode.timeout;
 }
 
+bool ShmBackend::use_communicator(const std::function<void(Communicator&)>& body) {
+  sequence_.fetch_add(1, std::memory_order_relaxed);
+  if (!queue_) return false;
+  QueuedCall call;
+  call.timeout = timeout_.load(std::memory_order_relaxed);
+  call.body = body;
+  queue_->run(call);
+  return true;
+}
+
 ShmBackend::WorkPtr ShmBackend::submit(Request request, const CallMode& mode) {
   check_call(request.call, rank_, size_);
   const std::uint64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -139,10 +149,21 @@ ShmBackend::WorkPtr ShmBackend::start(Request request, const QueuedCall& call, s
 }
 
 ShmBackend::WorkPtr ShmBackend::all_reduce(at::TensorList tensors, const c10d::ReduceOp& op, const CallMode& mode) {
+  // By the number alone, on which all ranks agree; how a rank's tensors lie is its own.
+  if (tensors.size() > 1) return all_reduce_coalesced(tensors, op, mode);
   TensorBuffer data("all_reduce", tensors, Access::kReadWrite);
   CollectiveCall call = CollectiveCall::all_reduce(data.data(), data.count(), {}, {});
   set_reduction(call, data.type(), op);
   return submit({.type = c10d::OpType::ALLREDUCE, .call = call, .tensors = tensors, .output = std::move(data)}, mode);
+}
+
+ShmBackend::WorkPtr ShmBackend::all_reduce_coalesced(at::TensorList tensors, const c10d::ReduceOp& op,
+                                                     const CallMode& mode) {
+  TensorParts data("all_reduce_coalesced", tensors, Access::kReadWrite);
+  CollectiveCall call = CollectiveCall::all_reduce_coalesced(data.parts(), {}, {});
+  set_reduction(call, data.type(), op);
+  return submit(
+      {.type = c10d::OpType::ALLREDUCE_COALESCED, .call = call, .tensors = tensors, .outputs = std::move(data)}, mode);
 }
 
 ShmBackend::WorkPtr ShmBackend::reduce(at::TensorList tensors, const c10d::ReduceOp& op, std::int64_t root,

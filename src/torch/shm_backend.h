@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -47,6 +48,7 @@ class ShmBackend final : public c10d::Backend {
   // Without c10d's dispatcher.
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   WorkPtr all_reduce(at::TensorList tensors, const c10d::ReduceOp& op, const CallMode& mode);
+  WorkPtr all_reduce_coalesced(at::TensorList tensors, const c10d::ReduceOp& op, const CallMode& mode);
   WorkPtr reduce(at::TensorList tensors, const c10d::ReduceOp& op, std::int64_t root, const CallMode& mode);
   WorkPtr broadcast(at::TensorList tensors, std::int64_t root, const CallMode& mode);
   WorkPtr all_gather(at::TensorList outputs, const at::Tensor& input, const CallMode& mode);
@@ -69,6 +71,10 @@ class ShmBackend final : public c10d::Backend {
   std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, const CallMode& mode);
   /// Returns the sender's rank for a receive.
   int run(const TensorP2POp& message, const CallMode& mode);
+
+  /// Blocking: runs `body` on the communicator of collectives, after the collectives that were begun before. False, and
+  /// nothing done, in a world of one. Errors: the body's.
+  bool use_communicator(const std::function<void(Communicator&)>& body);
 
   // c10d's face: always a work.
   const std::string getBackendName() const override { return "shm"; }

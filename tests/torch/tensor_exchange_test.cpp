@@ -146,6 +146,41 @@ TEST(TensorExchange, TakesTensorsOfAllRanksAsOne) {
   });
 }
 
+TEST(TensorExchange, ReducesManyTensorsAtOnce) {
+  run_ranks(kRanks, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members);
+    const int own = members.rank;
+    for (const std::int64_t rows : {3, 300, 30'000}) {
+      const std::vector<std::vector<std::int64_t>> shapes{{rows, 2}, {0}, {rows}, {2, rows}};
+      std::vector<at::Tensor> list;
+      for (const auto& shape : shapes)
+        list.push_back(own == 0 ? shared_empty(shape, members.memory, at::kFloat) : torch::empty(shape));
+      if (own == 1) list.back() = torch::empty({rows, 2}).t();  // Not contiguous.
+      const auto check = [&](const auto& reduce) {
+        for (std::size_t i = 0; i < list.size(); ++i) list[i].copy_(part(own, static_cast<int>(i), shapes[i]));
+        reduce();
+        for (std::size_t i = 0; i < list.size(); ++i)
+          EXPECT_TRUE(torch::equal(list[i], sum_of_parts(static_cast<int>(i), shapes[i]))) << rows << " rows, " << i;
+      };
+      check([&] { all_reduce_coalesced(list, group); });
+      check([&] { all_reduce_coalesced(list, group, {.async_op = true})->wait(); });
+      check([&] { group->allreduce_coalesced(list)->wait(); });
+    }
+  });
+}
+
+TEST(TensorExchange, RefusesListsOfTensorsThatCannotBeReducedAtOnce) {
+  run_ranks(kRanks, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members);
+    const at::Tensor whole = torch::ones({8});
+    EXPECT_THROW(all_reduce_coalesced({}, group), UsageError);
+    EXPECT_THROW(all_reduce_coalesced({whole, torch::ones({2}, torch::kLong)}, group), UsageError);
+    EXPECT_THROW(all_reduce_coalesced({whole, whole.narrow(0, 2, 2)}, group), UsageError);
+    all_reduce_coalesced({whole}, group);  // Which is why the group goes on.
+    EXPECT_TRUE(torch::equal(whole, torch::full({8}, double{kRanks})));
+  });
+}
+
 TEST(TensorExchange, GoesThroughC10dToo) {
   run_ranks(kRanks, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members);

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <functional>
+#include <source_location>
+#include <string_view>
+#include <vector>
+
+#include "retinue/base/error.h"
+#include "retinue/collective/objects.h"
+#include "retinue/torch/process_group.h"
+#include "retinue/torch/tensor_archive.h"
+
+/// torch.distributed's collectives of objects: of what cereal serialises, and of tensors and modules in it, which
+/// arrive as the same memory (tensor_archive.h).
+///
+/// Blocking: until this rank has its part; calls of the group that were begun before are done first.
+/// Threads: any, as long as all ranks make the same calls in the same order.
+/// Errors: UsageError for a group of another backend than shm; otherwise as of retinue/collective/objects.h: what
+/// archiving a value throws on its own rank, and UsageError on the others, after which the group can be used on. Cost:
+/// an archive, and two or three collectives of few bytes.
+namespace retinue {
+namespace detail {
+
+/// Runs `body` on the group's communicator, after the calls that the group has been given before. A world of one has
+/// none, and its only rank all values already: false.
+bool use_communicator(std::string_view call, const ProcessGroup& group, const std::function<void(Communicator&)>& body);
+/// Errors: UsageError for a rank that the group doesn't have.
+void check_rank(std::string_view call, const ProcessGroup& group, int rank);
+
+}  // namespace detail
+
+/// Makes `value` on all ranks what it is on `src`.
+template <class T>
+void broadcast_object(T& value, const ProcessGroup& group, int src = 0,
+                      std::source_location where = std::source_location::current()) {
+  detail::check_rank("broadcast_object", group, src);
+  detail::use_communicator("broadcast_object", group,
+                           [&](Communicator& ranks) { broadcast_object(ranks, value, src, where); });
+}
+
+/// The values of all ranks, in rank order.
+template <class T>
+std::vector<T> all_gather_object(const T& value, const ProcessGroup& group,
+                                 std::source_location where = std::source_location::current()) {
+  std::vector<T> values;
+  if (!detail::use_communicator("all_gather_object", group,
+                                [&](Communicator& ranks) { values = all_gather_object(ranks, value, where); }))
+    values.push_back(value);
+  return values;
+}
+
+/// The same at `dst`; empty on the other ranks.
+template <class T>
+std::vector<T> gather_object(const T& value, const ProcessGroup& group, int dst = 0,
+                             std::source_location where = std::source_location::current()) {
+  detail::check_rank("gather_object", group, dst);
+  std::vector<T> values;
+  if (!detail::use_communicator("gather_object", group,
+                                [&](Communicator& ranks) { values = gather_object(ranks, value, dst, where); }))
+    values.push_back(value);
+  return values;
+}
+
+/// The r-th of the values of `src`, which has one for each rank; those of other ranks don't count.
+template <class T>
+T scatter_object(const std::vector<T>& values, const ProcessGroup& group, int src = 0,
+                 std::source_location where = std::source_location::current()) {
+  detail::check_rank("scatter_object", group, src);
+  T value{};
+  if (detail::use_communicator("scatter_object", group,
+                               [&](Communicator& ranks) { value = scatter_object(ranks, values, src, where); }))
+    return value;
+  if (values.size() != 1) throw UsageError("scatter_object: a world of one scatters one value");
+  return values.front();
+}
+
+}  // namespace retinue
