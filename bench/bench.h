@@ -28,6 +28,7 @@ struct Row {
   std::optional<double> p99_us = std::nullopt;
   std::string peer = "";  ///< Empty: no peer was asked for.
   std::optional<double> peer_us = std::nullopt;
+  std::optional<double> peer_p99_us = std::nullopt;
   std::optional<double> ratio = std::nullopt;
   std::string skipped = "";  ///< Why a figure is absent.
 };

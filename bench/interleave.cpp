@@ -54,6 +54,7 @@ std::vector<Row> rows_of(const Row& head, const Figures& ours,
       if (row.skipped.empty()) row.skipped = figures.skipped;
     } else {
       row.peer_us = figures.median_us;
+      row.peer_p99_us = figures.p99_us;
       // A difference of two steps may come out at or below zero; then there is no ratio to speak of.
       if (row.ours_us && *row.ours_us > 0) row.ratio = figures.median_us / *row.ours_us;
     }

@@ -46,6 +46,7 @@ nlohmann::json to_json(const Row& row) {
   if (row.p99_us) json["p99_us"] = *row.p99_us;
   if (!row.peer.empty()) json["peer"] = row.peer;
   if (row.peer_us) json["peer_us"] = *row.peer_us;
+  if (row.peer_p99_us) json["peer_p99_us"] = *row.peer_p99_us;
   if (row.ratio) json["ratio"] = *row.ratio;
   if (!row.skipped.empty()) json["skipped"] = row.skipped;
   return json;

@@ -12,7 +12,10 @@
 
 #include "bench.h"
 #include "report.h"
+#include "retinue/collective/communicator.h"
+#include "retinue/collective/explain.h"
 #include "retinue/launch/runtime.h"
+#include "retinue/launch/spawn.h"
 
 namespace {
 
@@ -37,6 +40,11 @@ const std::map<std::string, Case>& cases() {
   return all;
 }
 
+void print_paths(retinue::RankContext& context) {
+  const retinue::Communicator group(context.world());
+  if (context.rank() == 0) fmt::print("{}", retinue::explain_paths(group));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -45,7 +53,7 @@ int main(int argc, char** argv) {
   Settings settings;
   std::string case_name;
   std::string json;
-  app.add_option("case", case_name, "What to measure")->required()->check(CLI::IsMember(cases()));
+  auto* const which = app.add_option("case", case_name, "What to measure")->check(CLI::IsMember(cases()));
   app.add_option("--ranks", settings.ranks, "Ranks")->check(CLI::Range(1, 1024))->capture_default_str();
   app.add_option("--bytes", settings.bytes,
                  "Sizes, for collectives of a whole buffer or each rank's part: multiples of 4")
@@ -55,9 +63,16 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--peers", settings.peers, "Measure the peers too (install them by make peers)");
   app.add_option("--json", json, "File for the rows");
+  bool explain = false;
+  app.add_flag("--explain", explain, "Print which path collectives take for which sizes, and why");
   CLI11_PARSE(app, argc, argv);
+  if (!explain && !*which) return app.exit(CLI::RequiredError("case"));
   try {
     fmt::print("{}\n", retinue::bench::machine_line());
+    if (explain) {
+      retinue::spawn<print_paths>({.nprocs = settings.ranks});
+      if (!*which) return 0;
+    }
     const std::vector<Row> rows = cases().at(case_name)(settings);
     fmt::print("{}", retinue::bench::table(rows));
     if (!json.empty()) retinue::bench::write_json(rows, json);

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "bench.h"
+#include "build_facts.h"
 #include "collective/data_ops.h"
 #include "collective/mpi_peers.h"
 #include "peer.h"
@@ -47,13 +50,19 @@ void core_rank(RankContext& context, const DataRound& round) {
       [&] { op.call(group, buffers); });
 }
 
+struct Peers {
+  std::shared_ptr<Peer> gloo;       ///< Null: it doesn't have the collective.
+  std::shared_ptr<Peer> deepspeed;  ///< The same.
+  std::vector<NamedPeer> mpis;
+};
+
 /// Enough calls for a p99 where they are fast, few enough for a round within a second where they are slow.
 int own_iterations(std::size_t bytes) {
-  return bytes <= 65536 ? 2000 : bytes <= 1048576 ? 300 : 20;
+  return bytes <= 65536 ? 2000 : bytes <= 1048576 ? 300 : bytes <= 16777216 ? 20 : 8;
 }
-/// Of peers whose calls take many times as long: gloo's, and those of MPI for large buffers or more ranks than CPUs.
+/// Of peers whose calls take many times as long: gloo's, and others' for large buffers or more ranks than CPUs.
 int slow_iterations(std::size_t bytes) {
-  return bytes <= 65536 ? 100 : bytes <= 1048576 ? 40 : 8;
+  return bytes <= 65536 ? 100 : bytes <= 1048576 ? 40 : bytes <= 16777216 ? 8 : 5;
 }
 
 std::string command_of(const DataOp& op, std::size_t bytes, int iterations) {
@@ -77,14 +86,15 @@ std::vector<Contender> own_contenders(const DataOp& op, int ranks, std::size_t b
   return contenders;
 }
 
-std::vector<Row> run_size(const DataOp& op, const Settings& settings, std::size_t bytes,
-                          const std::shared_ptr<Peer>& gloo, const std::vector<NamedPeer>& mpis) {
+std::vector<Row> run_size(const DataOp& op, const Settings& settings, std::size_t bytes, const Peers& others) {
   std::vector<Contender> contenders = own_contenders(op, settings.ranks, bytes);
   const std::size_t variants = contenders.size();
-  if (gloo) contenders.push_back(peer_collective("gloo", gloo, command_of(op, bytes, slow_iterations(bytes))));
+  if (others.gloo)
+    contenders.push_back(peer_collective("gloo", others.gloo, command_of(op, bytes, slow_iterations(bytes))));
   const bool is_slow = settings.ranks > usable_cpus() || bytes > 1048576;
   const std::string command = command_of(op, bytes, is_slow ? slow_iterations(bytes) : own_iterations(bytes));
-  for (const auto& [name, peer] : mpis)
+  if (others.deepspeed) contenders.push_back(peer_collective("deepspeed", others.deepspeed, command));
+  for (const auto& [name, peer] : others.mpis)
     contenders.push_back({name, [=, peer = peer] { return collective_times(spans_of_ranks(*peer, command)); }});
   const std::vector<Figures> figures = run_interleaved(contenders, settings.rounds);
   std::vector<Row> rows;
@@ -98,20 +108,36 @@ std::vector<Row> run_size(const DataOp& op, const Settings& settings, std::size_
   return rows;
 }
 
+/// DeepSpeed's op, its ranks ended with this program: they may be spinning for each other then. Started, they import
+/// PyTorch, which counts for the first answer.
+PeerProgram deepspeed_program() {
+  const std::string op = source_folder() + "/.retinue/venv-peer-deepspeed/op/deepspeed_shm_comm.so";
+  PeerProgram program = torch_peer("deepspeed_shm.py");
+  if (!std::filesystem::exists(op)) program.missing = "no deepspeed: run make peers";
+  const std::string setpriv[] = {"/usr/bin/setpriv", "--pdeathsig", "TERM"};
+  program.arguments.insert(program.arguments.begin(), std::begin(setpriv), std::end(setpriv));
+  program.environment = {"DEEPSPEED_OP=" + op, "OMP_NUM_THREADS=1"};
+  program.answer_limit = std::chrono::minutes(1);
+  return program;
+}
+
+Peers peers_of(const DataOp& op, int ranks) {
+  Peers others;
+  if (op.is_in_c10d) others.gloo = std::make_shared<Peer>("torch_gloo.py", ranks);
+  if (op.name == std::string("all_reduce")) others.deepspeed = std::make_shared<Peer>(deepspeed_program(), ranks);
+  others.mpis = mpi_peers(op.name, ranks);
+  return others;
+}
+
 std::vector<Row> run_data_op(const DataOp& op, const Settings& settings) {
   std::vector<std::size_t> sizes = settings.bytes;
   if (sizes.empty()) sizes = {4, 1 << 10, 1 << 12, 1 << 16, 1 << 20, 1 << 24};
-  std::shared_ptr<Peer> gloo;
-  std::vector<NamedPeer> mpis;
-  if (settings.peers) {
-    if (op.is_in_c10d) gloo = std::make_shared<Peer>("torch_gloo.py", settings.ranks);
-    mpis = mpi_peers(op.name, settings.ranks);
-  }
+  const Peers others = settings.peers ? peers_of(op, settings.ranks) : Peers();
   std::vector<Row> rows;
   for (const std::size_t bytes : sizes) {
     if (bytes == 0 || bytes % sizeof(float) != 0)
       throw std::invalid_argument(fmt::format("--bytes: {} is no multiple of 4", bytes));
-    for (Row& row : run_size(op, settings, bytes, gloo, mpis)) rows.push_back(std::move(row));
+    for (Row& row : run_size(op, settings, bytes, others)) rows.push_back(std::move(row));
   }
   return rows;
 }

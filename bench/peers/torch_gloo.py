@@ -170,16 +170,25 @@ COMMANDS = {
 }
 
 
-def main():
-    torch.set_num_threads(1)
+def join_group():
     dist.init_process_group("gloo", init_method="file://" + os.environ["PEER_STORE"], rank=RANK, world_size=WORLD)
+
+
+def serve(commands):
+    """Answers the lines of the standard input until it ends."""
     for line in sys.stdin:
         command, what, warmups, iterations = line.split()
         try:
-            answer = COMMANDS[command](what, int(warmups), int(iterations))
+            answer = commands[command](what, int(warmups), int(iterations))
         except Exception as error:  # whatever it is, the bench must know it
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
+
+
+def main():
+    torch.set_num_threads(1)
+    join_group()
+    serve(COMMANDS)
 
 
 if __name__ == "__main__":
