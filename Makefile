@@ -7,7 +7,7 @@ CTEST = ctest --parallel $(JOBS)
 # ThreadSanitizer of gcc 12 and 13 can't place its shadow where the kernel randomises addresses by more than 28 bits.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: demo build test test-full bench peers lint asan tsan fuzz install
+.PHONY: demo build test test-full bench performance peers lint asan tsan fuzz install
 
 demo:
 	@scripts/bootstrap build torch data
@@ -16,7 +16,7 @@ demo:
 	build/release/bin/train_fashion_mnist --nprocs 2
 
 build:
-	@scripts/bootstrap build torch
+	@scripts/bootstrap build torch mpi
 	@cmake --preset release -DRETINUE_TORCH=ON --log-level=WARNING
 	@$(call BUILD,release)
 
@@ -31,12 +31,18 @@ test-full: build
 bench: peers build
 	scripts/bench
 
+# Goes on where it was interrupted; without build/sweep it begins anew.
+performance: peers build
+	bench/sweep
+	bench/plot
+	scripts/check_performance --fix
+
 peers:
 	@scripts/bootstrap torch peers
 	bench/peers/install
 
 lint:
-	@scripts/bootstrap build lint torch
+	@scripts/bootstrap build lint torch mpi
 	@cmake --preset release -DRETINUE_TORCH=ON --log-level=WARNING
 	$(CTEST) --preset lint
 
