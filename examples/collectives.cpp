@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <random>
 #include <span>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "retinue/collective/communicator.h"
+#include "retinue/ipc/job_allocator.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 
@@ -17,16 +19,21 @@ namespace {
 
 using Numbers = std::vector<std::uint32_t>;
 
-Numbers numbers_of(int rank, std::size_t count) {
+// [numbers]
+/// Many, and in job memory: the other ranks read them where they lie.
+using SharedNumbers = retinue::JobVector<std::uint32_t>;
+
+SharedNumbers numbers_of(int rank, std::size_t count) {
   std::mt19937 random(static_cast<unsigned>(rank));
-  Numbers numbers(count);
+  SharedNumbers numbers(count);
   for (auto& number : numbers) number = static_cast<std::uint32_t>(random());
   return numbers;
 }
+// [/numbers]
 
 // [cuts]
 /// Where the ranges of the ranks end: the same on all of them.
-Numbers agree_on_cuts(retinue::Communicator& group, const Numbers& sorted) {
+Numbers agree_on_cuts(retinue::Communicator& group, const SharedNumbers& sorted) {
   const auto ranks = static_cast<std::size_t>(group.size());
   Numbers samples;
   for (std::size_t i = 0; i < ranks; ++i) samples.push_back(sorted[i * sorted.size() / ranks]);
@@ -41,7 +48,7 @@ Numbers agree_on_cuts(retinue::Communicator& group, const Numbers& sorted) {
 
 // [exchange]
 /// Gives each rank what lies in its range, and returns what the others gave: one run per rank, each sorted.
-Numbers exchange(retinue::Communicator& group, const Numbers& sorted, const Numbers& cuts) {
+Numbers exchange(retinue::Communicator& group, const SharedNumbers& sorted, const Numbers& cuts) {
   const auto ranks = static_cast<std::size_t>(group.size());
   // How many numbers go to each rank, and, after this, how many come from each.
   std::vector<std::uint64_t> given(ranks);
@@ -80,34 +87,67 @@ std::uint64_t first_place(retinue::Communicator& group, const Numbers& mine) {
 }
 // [/place]
 
-/// Looks at everything once more, at rank 0.
-bool is_sorted_everywhere(retinue::Communicator& group, const Numbers& mine, std::uint64_t place, std::size_t wanted) {
-  std::vector<std::uint64_t> report{place, mine.size(), std::is_sorted(mine.begin(), mine.end()) ? 1u : 0u,
-                                    mine.empty() ? 0u : mine.front(), mine.empty() ? 0u : mine.back()};
-  std::vector<std::uint64_t> all(group.rank() == 0 ? report.size() * static_cast<std::size_t>(group.size()) : 0);
-  group.gather(std::span<const std::uint64_t>(report), std::span(all), 0);
-  std::uint64_t count = 0;
-  std::uint64_t largest = 0;
-  bool sorted = true;
-  for (std::size_t i = 0; i < all.size(); i += report.size()) {
-    sorted = sorted && all[i] == count && all[i + 2] == 1 && (all[i + 1] == 0 || all[i + 3] >= largest);
-    count += all[i + 1];
-    largest = std::max(largest, all[i + 4]);
-  }
-  sorted = group.rank() != 0 || (sorted && count == wanted);
-  group.broadcast(std::span(&sorted, 1), 0);
-  return sorted;
+// [reduction]
+/// Neighbouring numbers, as far as it matters whether all are sorted.
+struct Run {
+  std::uint64_t begin;
+  std::uint64_t count;
+  std::uint32_t first;
+  std::uint32_t last;
+  bool sorted;
+};
+
+/// What two neighbours are together: the lower ranks' come first.
+Run join(const Run& left, const Run& right) {
+  Run both{left.begin, left.count + right.count, left.first, right.last, false};
+  if (left.count == 0) both.first = right.first;
+  if (right.count == 0) both.last = left.last;
+  const bool in_order = left.count == 0 || right.count == 0 || left.last <= right.first;
+  both.sorted = left.sorted && right.sorted && in_order && left.begin + left.count == right.begin;
+  return both;
 }
+
+/// Looks at everything once more.
+bool is_sorted_everywhere(retinue::Communicator& group, const Numbers& mine, std::uint64_t place, std::size_t wanted) {
+  Run run{place, mine.size(), 0, 0, std::is_sorted(mine.begin(), mine.end())};
+  if (!mine.empty()) run.first = mine.front(), run.last = mine.back();
+  group.all_reduce<join>(std::span(&run, 1));
+  return run.sorted && run.begin == 0 && run.count == wanted;
+}
+// [/reduction]
+
+// [coalesced]
+/// What sorting must not change: how many numbers have each low byte, and the sum of all.
+struct Contents {
+  std::array<std::uint64_t, 256> by_low_byte{};
+  std::uint64_t sum = 0;
+  bool operator==(const Contents&) const = default;
+};
+
+Contents contents_of_all(retinue::Communicator& group, std::span<const std::uint32_t> mine) {
+  Contents contents;
+  for (const std::uint32_t number : mine) {
+    ++contents.by_low_byte[number % 256];
+    contents.sum += number;
+  }
+  const std::array<retinue::Bytes, 2> buffers{std::as_writable_bytes(std::span(contents.by_low_byte)),
+                                              std::as_writable_bytes(std::span(&contents.sum, 1))};
+  group.all_reduce_coalesced(buffers, retinue::Dtype::kUint64, retinue::ReduceOp::kSum);
+  return contents;
+}
+// [/coalesced]
 
 void sort_together(retinue::RankContext& context, std::size_t count) {
   retinue::Communicator group(context.world());
-  Numbers numbers = numbers_of(group.rank(), count);
+  SharedNumbers numbers = numbers_of(group.rank(), count);
+  const Contents contents = contents_of_all(group, numbers);
   std::sort(numbers.begin(), numbers.end());
   Numbers mine = exchange(group, numbers, agree_on_cuts(group, numbers));
   std::sort(mine.begin(), mine.end());
   const std::size_t all = count * static_cast<std::size_t>(group.size());
   if (!is_sorted_everywhere(group, mine, first_place(group, mine), all))
     throw std::runtime_error("the numbers are not sorted");
+  if (contents_of_all(group, mine) != contents) throw std::runtime_error("these are other numbers");
   if (group.rank() == 0) fmt::print("collectives: ok ranks={} numbers={}\n", group.size(), all);
 }
 
