@@ -66,7 +66,8 @@ struct Shared {
   }
 };
 
-/// One rank's batches: its share of the images, in an order of its own.
+/// One rank's batches: its share of the images, in an order of its own. The rate falls to zero on the way: at a high
+/// one the last few steps, and with Hogwild their chance order, decide how good the model is.
 template <class Step>
 void train(const RankContext& context, Shared& shared, Net& net, const Flags& flags, Step after_batch) {
   torch::set_num_threads(context.cpus_per_rank());
@@ -82,6 +83,8 @@ void train(const RankContext& context, Shared& shared, Net& net, const Flags& fl
     const Tensor order = mine.index_select(0, torch::randperm(mine.size(0)));
     for (std::int64_t first = 0; first < per_epoch * flags.batch_size; first += flags.batch_size) {
       const Tensor picked = order.slice(0, first, first + flags.batch_size);
+      optimizer.param_groups()[0].options().set_lr(flags.lr * static_cast<double>(batches - batch) /
+                                                   static_cast<double>(batches));
       optimizer.zero_grad();
       const Tensor guess = net->forward(fashion_mnist::normalised(shared.pixels.index_select(0, picked)));
       const Tensor loss = torch::nn::functional::cross_entropy(guess, shared.labels.index_select(0, picked));
@@ -212,7 +215,7 @@ void add_flags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--sync", flags.sync, "Train also with models of the ranks' own, exchanged every K batches")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--lr", flags.lr, "Learning rate")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--lr", flags.lr, "Learning rate at the start")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--min-accuracy", flags.min_accuracy, "Test accuracy below which the run has failed")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
