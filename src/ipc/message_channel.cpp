@@ -27,7 +27,7 @@ bool MessageChannel::Impl::look_up() {
   if (close_without_partner()) return true;
   constexpr std::uint32_t kSlotsAtOnce = 4096;
   const std::uint32_t from = sweep_from.fetch_add(kSlotsAtOnce, std::memory_order_relaxed);
-  if (!ring.sweep(from % ring.header().capacity, kSlotsAtOnce)) return false;
+  if (!ring.sweep(from % ring.capacity(), kSlotsAtOnce)) return false;
   RingHeader& header = ring.header();
   retinue::ring(header.not_full);
   retinue::ring(header.not_empty);
@@ -145,10 +145,11 @@ std::size_t MessageChannel::take_words(std::span<std::uint64_t> words, Time time
 bool MessageChannel::put(std::span<const std::byte> message, const std::vector<SharedBlock>& references, Time timeout) {
   MessageRing& ring = impl_->ring;
   RingHeader& header = ring.header();
+  if (ring.has_words()) throw UsageError("put: the queue is one for words: job memory was overwritten");
   if (impl_->is_guest) throw_if_job_ends(*impl_->memory, "put");
   std::array<BlockHandle, 8> in_slot;
   const bool fits = references.size() <= in_slot.size() &&
-                    message.size() + references.size() * sizeof(BlockHandle) <= header.room_bytes;
+                    message.size() + references.size() * sizeof(BlockHandle) <= ring.room_bytes();
   if (fits) std::transform(references.begin(), references.end(), in_slot.begin(), std::mem_fn(&SharedBlock::handle));
   std::optional<Parcel> parcel;
   if (!fits) parcel.emplace(*impl_->memory, message, references);
@@ -226,7 +227,7 @@ bool MessageChannel::is_closed() const {
   return impl_->ring.is_closed();
 }
 std::size_t MessageChannel::capacity() const noexcept {
-  return impl_->ring.header().capacity;
+  return impl_->ring.capacity();
 }
 std::size_t MessageChannel::size() const {
   return impl_->ring.size();

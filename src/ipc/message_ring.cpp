@@ -67,15 +67,17 @@ MessageRing::MessageRing(JobMemory& memory, const BlockHandle& block)
       header_(memory.at<RingHeader>(block.offset)),
       slots_(memory.at(block.offset) + sizeof(RingHeader)) {
   const bool is_ring = block.offset % alignof(RingHeader) == 0 && block.bytes >= sizeof(RingHeader) &&
-                       header_->magic == RingHeader::kMagic && header_->slot_bytes >= sizeof(WordSlot) &&
-                       header_->capacity > 0 && header_->capacity < RingPosition::kMostSlots &&
-                       header_->slot_bytes == slot_bytes_for(header_->room_bytes) &&
-                       (block.bytes - sizeof(RingHeader)) / header_->slot_bytes >= header_->capacity;
-  if (!is_ring) throw UsageError(fmt::format("the block at offset {} of job memory is no queue", block.offset));
-  capacity_ = header_->capacity;
+                       header_->magic == RingHeader::kMagic;
+  capacity_ = is_ring ? header_->capacity : 0;
+  slot_bytes_ = is_ring ? header_->slot_bytes : 0;
+  room_bytes_ = is_ring ? header_->room_bytes : 0;
+  const bool has_room_for_parcels = room_bytes_ <= kWordBytes || room_bytes_ >= sizeof(BlockHandle);
+  if (capacity_ == 0 || capacity_ >= RingPosition::kMostSlots || !has_room_for_parcels ||
+      slot_bytes_ != slot_bytes_for(room_bytes_) || (block.bytes - sizeof(RingHeader)) / slot_bytes_ < capacity_)
+    throw UsageError(fmt::format("the block at offset {} of job memory is no queue", block.offset));
   constexpr std::uint32_t kMostAhead = 32;
   slots_ahead_ = std::min(kMostAhead, capacity_ / 4);
-  has_words_ = header_->room_bytes <= kWordBytes;
+  has_words_ = room_bytes_ <= kWordBytes;
   if (!is_side_whole(header_->put) || !is_side_whole(header_->get))
     throw UsageError(fmt::format("the queue at offset {} of job memory was overwritten", block.offset));
 }
@@ -225,12 +227,13 @@ bool MessageRing::take_at(std::uint32_t index, SlotState seen, TakenSlot& taken)
 RingResult MessageRing::look() {
   if (is_any_behind()) return RingResult::kDone;  // Or not: who takes will know.
   RingPosition at{header_->get.hint.load(std::memory_order_relaxed)};
-  for (;;) {
+  for (std::uint64_t left = longest_walk(); left > 0; --left) {
     const SlotState seen(state_of(at.index()).load(std::memory_order_seq_cst));
     if (seen == SlotState(at.lap(), SlotPhase::kFull)) return RingResult::kDone;
     const Step step = step_to_take(at, seen);
     if (step != Step::kAgain) return step == Step::kWait ? RingResult::kWait : RingResult::kClosed;
   }
+  return RingResult::kWait;
 }
 
 RingResult MessageRing::try_take(TakenSlot& taken) {

@@ -17,7 +17,7 @@ namespace retinue {
 struct RingShape {
   std::uint64_t type = 0;
   std::uint32_t capacity = 1;
-  std::uint32_t room_bytes = 8;  ///< At most 8: slots of 16 bytes.
+  std::uint32_t room_bytes = 8;  ///< At most 8: slots of 16 bytes. Else at least a BlockHandle's.
   std::uint32_t is_joinable = 0;
   std::uint32_t redelivers = 0;
 };
@@ -53,6 +53,8 @@ class MessageRing {
   RingHeader& header() const noexcept { return *header_; }
   const BlockHandle& block() const noexcept { return block_; }
   bool has_words() const noexcept { return has_words_; }
+  std::uint32_t capacity() const noexcept { return capacity_; }
+  std::uint32_t room_bytes() const noexcept { return room_bytes_; }
 
   /// For rings of words.
   RingResult try_put_word(std::uint64_t message);
@@ -124,11 +126,11 @@ class MessageRing {
 
   WordSlot& word_slot(std::uint32_t index) const { return reinterpret_cast<WordSlot*>(slots_)[index]; }
   WideSlot& wide_slot(std::uint32_t index) const {
-    return *reinterpret_cast<WideSlot*>(slots_ + std::size_t{index} * header_->slot_bytes);
+    return *reinterpret_cast<WideSlot*>(slots_ + std::size_t{index} * slot_bytes_);
   }
   std::atomic<std::uint64_t>& state_of(std::uint32_t index) const { return wide_slot(index).state; }
   std::uint32_t index_of(const WideSlot& slot) const {
-    return static_cast<std::uint32_t>((reinterpret_cast<const std::byte*>(&slot) - slots_) / header_->slot_bytes);
+    return static_cast<std::uint32_t>((reinterpret_cast<const std::byte*>(&slot) - slots_) / slot_bytes_);
   }
 
   Step find(RingSide& side, Access access, RingPosition& at);
@@ -159,7 +161,10 @@ class MessageRing {
   BlockHandle block_;
   RingHeader* header_;
   std::byte* slots_;
+  // As they were found sound: the header may be overwritten at any time.
   std::uint32_t capacity_;
+  std::uint32_t slot_bytes_;
+  std::uint32_t room_bytes_;
   std::uint32_t slots_ahead_;  ///< How far the prefetching goes: not to where the other side is at work.
   bool has_words_;
 };

@@ -96,9 +96,9 @@ std::span<const std::byte> MessageRing::message_in(const TakenSlot& taken) const
   const WideSlot& slot = wide_slot(taken.index);
   const std::uint64_t before = slot.bytes_on_shelf();
   const std::uint64_t bytes = slot.bytes;
-  if (before > header_->room_bytes || bytes > header_->room_bytes - before)
+  if (before > room_bytes_ || bytes > room_bytes_ - before)
     throw UsageError(fmt::format("a queue's message of {} + {} bytes in {} bytes: job memory was overwritten", before,
-                                 bytes, header_->room_bytes));
+                                 bytes, room_bytes_));
   return {slot.room + before, bytes};
 }
 

@@ -1,0 +1,99 @@
+// Rings in job memory that somebody wrote over: nobody reads or writes outside of them, and nobody looks for ever.
+#include <gtest/gtest.h>
+
+#include <cereal/types/string.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ipc/job_layout.h"
+#include "ipc/message_ring.h"
+#include "retinue/base/error.h"
+#include "retinue/ipc/archive.h"
+#include "retinue/ipc/queue.h"
+
+using namespace std::chrono_literals;
+using retinue::JobMemory;
+using retinue::MessageRing;
+using retinue::Queue;
+using retinue::RingHeader;
+using retinue::RingResult;
+using retinue::RingShape;
+using retinue::SharedBlock;
+using retinue::SlotPhase;
+using retinue::SlotState;
+using retinue::UsageError;
+
+namespace {
+
+class OverwrittenRing : public testing::Test {
+ protected:
+  OverwrittenRing() : memory_(JobMemory::create(std::size_t{128} << 20)) {
+    enter_process_slot(*memory_, retinue::kProgramSlot);
+    static std::vector<std::shared_ptr<JobMemory>> kept;  // The thread's robust locks lead into it to its end.
+    kept.push_back(memory_);
+    JobMemory::set_current(memory_);
+  }
+  ~OverwrittenRing() override { JobMemory::set_current(nullptr); }
+
+  std::shared_ptr<JobMemory> memory_;
+};
+
+TEST_F(OverwrittenRing, OfWordsTakesNoLongMessages) {
+  const Queue<std::string> queue({.capacity = 4});
+  const auto encoded = retinue::detail::encode_value(queue);
+  auto& header = *memory_->at<RingHeader>(encoded.references.at(0).handle().offset);
+  header.slot_bytes = sizeof(retinue::WordSlot);
+  header.room_bytes = sizeof(std::uint64_t);
+  Queue<std::string> arrived;
+  retinue::detail::decode_value(encoded.bytes, arrived);
+  EXPECT_THROW(arrived.try_put("small"), UsageError);
+  EXPECT_THROW(arrived.try_put(std::string(100'000, 'l')), UsageError);
+}
+
+TEST_F(OverwrittenRing, WhoseSlotsHaveNoRoomForAParcelIsRefused) {
+  const Queue<std::string> queue({.capacity = 4});
+  const auto encoded = retinue::detail::encode_value(queue);
+  auto& header = *memory_->at<RingHeader>(encoded.references.at(0).handle().offset);
+  header.room_bytes = 9;
+  header.slot_bytes =
+      static_cast<std::uint32_t>((MessageRing::bytes_for({.capacity = 1, .room_bytes = 9}) - sizeof(RingHeader)));
+  Queue<std::string> arrived;
+  EXPECT_THROW(retinue::detail::decode_value(encoded.bytes, arrived), UsageError);
+}
+
+/// Each slot is a lap ahead of who comes from the one before, a third of all laps.
+TEST_F(OverwrittenRing, WhoseLapsGoInACircleIsLeft) {
+  constexpr RingShape kShape{.capacity = 3, .room_bytes = 64};
+  constexpr int kLapBits = 35;
+  const SharedBlock block = SharedBlock::allocate(memory_, MessageRing::bytes_for(kShape));
+  MessageRing::lay_out(*memory_, block.handle(), kShape);
+  MessageRing ring(*memory_, block.handle());
+  const std::size_t slot_bytes = ring.header().slot_bytes;
+  for (std::uint64_t i = 0; i < kShape.capacity; ++i) {
+    auto& slot = *reinterpret_cast<retinue::WideSlot*>(block.data() + sizeof(RingHeader) + i * slot_bytes);
+    slot.state = SlotState((i + 1) * ((std::uint64_t{1} << kLapBits) / 3), SlotPhase::kFull).word();
+  }
+  EXPECT_EQ(ring.look(), RingResult::kWait);
+  retinue::TakenSlot taken;
+  EXPECT_EQ(ring.try_take(taken), RingResult::kWait);
+}
+
+/// What counts is what the ring was when it was opened.
+TEST_F(OverwrittenRing, KeepsItsShapeWhileItIsOpen) {
+  Queue<std::string> queue({.capacity = 4});
+  const auto encoded = retinue::detail::encode_value(queue);
+  auto& header = *memory_->at<RingHeader>(encoded.references.at(0).handle().offset);
+  header.capacity = 0;
+  header.slot_bytes = 1 << 20;
+  header.room_bytes = 1 << 30;
+  const std::string large(1000, 'l');
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 4; ++i) queue.put(large);
+    EXPECT_FALSE(queue.put("one more", 200ms));  // Long enough to look for dead processes.
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(queue.get(), large);
+  }
+}
+
+}  // namespace
