@@ -6,12 +6,11 @@
 #include <ATen/ops/_empty_per_channel_affine_quantized.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/_validate_sparse_coo_tensor_args.h>
 #include <c10/util/StringUtil.h>
 
-#include <cereal/types/string.hpp>
-#include <cereal/types/vector.hpp>
 #include <cstdint>
-#include <vector>
+#include <string_view>
 
 #include "retinue/base/error.h"
 #include "torch/cuda_storage.h"
@@ -53,6 +52,11 @@ Form form_of(const at::Tensor& tensor) {
   return tensor.qscheme() == at::kPerTensorAffine ? Form::kQuantised : Form::kQuantisedByChannel;
 }
 
+[[noreturn]] void refuse(std::string_view why) {
+  throw UsageError(c10::str("receiving a tensor: ", why, ": the message was not written by Retinue"));
+}
+constexpr const char* kReachesOutside = "it would reach outside its storage";
+
 void write_sizes(ValueOutput& output, at::IntArrayRef sizes) {
   output(static_cast<std::uint8_t>(sizes.size()));
   output.write(sizes.data(), sizes.size() * sizeof(std::int64_t));
@@ -64,17 +68,21 @@ at::DimVector read_sizes(ValueInput& input) {
   at::DimVector sizes(count);
   input.read(sizes.data(), count * sizeof(std::int64_t));
   for (const std::int64_t size : sizes)
-    if (size < 0) throw UsageError("receiving a tensor: a size is negative: the message was not written by Retinue");
+    if (size < 0) refuse("a size is negative");
   return sizes;
 }
 
 at::ScalarType read_type(ValueInput& input) {
   std::uint8_t type = 0;
   input(type);
-  if (type >= static_cast<std::uint8_t>(at::ScalarType::Undefined))
-    throw UsageError("receiving a tensor: its type is unknown: the message was not written by Retinue");
+  if (type >= static_cast<std::uint8_t>(at::ScalarType::Undefined)) refuse("its type is unknown");
   return static_cast<at::ScalarType>(type);
 }
+
+/// What a tensor in a message is. Parts are what another one is made of; grads and parts have no grads, and parts are
+/// dense, so that no message nests deeper.
+enum class Role { kWhole, kGrad, kPart };
+at::Tensor read_as(ValueInput& input, Role role);
 
 /// Where a tensor's numbers lie: what strided and quantised ones have in common.
 struct Place {
@@ -101,12 +109,12 @@ void write_place(ValueOutput& output, const at::Tensor& tensor) {
 c10::Storage read_storage(ValueInput& input, bool is_on_cuda, std::uint64_t bytes) {
   if constexpr (kSendsCuda)
     if (is_on_cuda) return bytes == 0 ? empty_cuda_storage() : read_cuda_storage(input, bytes);
-  if (is_on_cuda) throw UsageError("receiving a tensor: it is on CUDA: the message was not written by this build");
+  if (is_on_cuda)
+    throw UsageError("receiving a tensor: it is on CUDA, which this build is without: build it with RETINUE_CUDA=ON");
   if (bytes == 0) return c10::Storage(c10::Storage::use_byte_size_t(), 0, allocate_shared(nullptr, 0));
   SharedBlock block;
   input(block);
-  if (bytes > block.bytes())
-    throw UsageError("receiving a tensor: it would reach outside its storage: the message was not written by Retinue");
+  if (bytes > block.bytes()) refuse(kReachesOutside);
   return received_storage(block, bytes);
 }
 
@@ -118,8 +126,7 @@ Place read_place(ValueInput& input, at::ScalarType type) {
   const bool fits = place.strides.size() == place.sizes.size() && place.offset >= 0 &&
                     at::detail::computeStorageNbytes(place.sizes, place.strides, c10::elementSize(type),
                                                      static_cast<std::size_t>(place.offset)) <= bytes;
-  if (!fits)
-    throw UsageError("receiving a tensor: it would reach outside its storage: the message was not written by Retinue");
+  if (!fits) refuse(kReachesOutside);
   place.storage = read_storage(input, is_on_cuda, bytes);
   return place;
 }
@@ -158,7 +165,7 @@ void write_values(ValueOutput& output, const at::Tensor& tensor, Form form) {
       write_sizes(output, tensor.sizes());
       output(tensor.is_coalesced());
       write_tensor(output, tensor._indices().detach());
-      write_tensor(output, tensor._values().detach());
+      write_tensor(output, tensor._values().detach().resolve_conj().resolve_neg());
       break;
     case Form::kCompressed: {
       const bool by_rows = tensor.layout() == at::kSparseCsr || tensor.layout() == at::kSparseBsr;
@@ -166,7 +173,7 @@ void write_values(ValueOutput& output, const at::Tensor& tensor, Form form) {
       output(static_cast<std::int8_t>(tensor.layout()));
       write_tensor(output, by_rows ? tensor.crow_indices() : tensor.ccol_indices());
       write_tensor(output, by_rows ? tensor.col_indices() : tensor.row_indices());
-      write_tensor(output, tensor.values().detach());
+      write_tensor(output, tensor.values().detach().resolve_conj().resolve_neg());
       break;
     }
   }
@@ -184,9 +191,13 @@ at::Tensor read_quantised(ValueInput& input, at::ScalarType type) {
 at::Tensor read_quantised_by_channel(ValueInput& input, at::ScalarType type) {
   std::int64_t axis = 0;
   input(axis);
-  const at::Tensor scales = read_tensor(input);
-  const at::Tensor zero_points = read_tensor(input);
+  const at::Tensor scales = read_as(input, Role::kPart);
+  const at::Tensor zero_points = read_as(input, Role::kPart);
   const Place place = read_place(input, type);
+  // Contiguous, or copies of them would have as many elements as somebody says.
+  if (axis < 0 || static_cast<std::size_t>(axis) >= place.sizes.size() || !scales.is_contiguous() ||
+      !zero_points.is_contiguous())
+    refuse("its channels have no scales");
   at::DimVector none = place.sizes;  // Of no elements: the storage is there already.
   for (std::size_t dim = 0; dim < none.size(); ++dim)
     if (static_cast<std::int64_t>(dim) != axis) none[dim] = 0;
@@ -198,18 +209,47 @@ at::Tensor read_coo(ValueInput& input) {
   const at::DimVector sizes = read_sizes(input);
   bool coalesced = false;
   input(coalesced);
-  const at::Tensor indices = read_tensor(input);
-  const at::Tensor values = read_tensor(input);
+  const at::Tensor indices = read_as(input, Role::kPart);
+  const at::Tensor values = read_as(input, Role::kPart);
+  if (at::globalContext().checkSparseTensorInvariants())
+    at::_validate_sparse_coo_tensor_args(indices, values, sizes, coalesced);
   return at::_sparse_coo_tensor_unsafe(indices, values, sizes, values.options().layout(at::kSparse), coalesced);
+}
+
+/// Whether the parts have the shapes that a tensor of these sizes needs; what its indices say is the sender's.
+bool is_compressed(at::Layout layout, at::IntArrayRef sizes, const at::Tensor& compressed, const at::Tensor& plain,
+                   const at::Tensor& values) {
+  const bool in_blocks = layout == at::kSparseBsr || layout == at::kSparseBsc;
+  const bool by_rows = layout == at::kSparseCsr || layout == at::kSparseBsr;
+  const bool is_typed = compressed.scalar_type() == plain.scalar_type() &&
+                        (plain.scalar_type() == at::kInt || plain.scalar_type() == at::kLong);
+  if ((!in_blocks && !by_rows && layout != at::kSparseCsc) || !is_typed || compressed.dim() == 0) return false;
+  // [batches..., rows, columns, dense...] of which the rows or the columns are compressed.
+  const auto batches = static_cast<std::size_t>(compressed.dim() - 1);
+  const std::size_t first_dense = batches + (in_blocks ? 3 : 1);  // Of the values, which are [batches..., nnz, ...].
+  if (sizes.size() < batches + 2 || plain.sizes().size() != batches + 1 ||
+      values.sizes().size() != first_dense + sizes.size() - batches - 2)
+    return false;
+  const std::size_t line = batches + (by_rows ? 0 : 1);
+  const at::DimVector single = {1, 1};
+  const at::IntArrayRef block = in_blocks ? values.sizes().slice(batches + 1, 2) : at::IntArrayRef(single);
+  const at::IntArrayRef of_batches = sizes.slice(0, batches);
+  return block[0] > 0 && block[1] > 0 && sizes[batches] % block[0] == 0 && sizes[batches + 1] % block[1] == 0 &&
+         compressed.sizes()[batches] == sizes[line] / block[by_rows ? 0 : 1] + 1 &&
+         plain.sizes()[batches] == values.sizes()[batches] && compressed.sizes().slice(0, batches) == of_batches &&
+         plain.sizes().slice(0, batches) == of_batches && values.sizes().slice(0, batches) == of_batches &&
+         values.sizes().slice(first_dense) == sizes.slice(batches + 2);
 }
 
 at::Tensor read_compressed(ValueInput& input) {
   const at::DimVector sizes = read_sizes(input);
   std::int8_t layout = 0;
   input(layout);
-  const at::Tensor compressed = read_tensor(input);
-  const at::Tensor plain = read_tensor(input);
-  const at::Tensor values = read_tensor(input);
+  const at::Tensor compressed = read_as(input, Role::kPart);
+  const at::Tensor plain = read_as(input, Role::kPart);
+  const at::Tensor values = read_as(input, Role::kPart);
+  if (!is_compressed(static_cast<at::Layout>(layout), sizes, compressed, plain, values))
+    refuse("its parts make no sparse tensor");
   return at::_sparse_compressed_tensor_unsafe(compressed, plain, values, sizes,
                                               values.options().layout(static_cast<at::Layout>(layout)));
 }
@@ -231,7 +271,32 @@ at::Tensor read_values(ValueInput& input, Form form) {
     case Form::kUndefined:
       break;
   }
-  throw UsageError("receiving a tensor: its form is unknown: the message was not written by Retinue");
+  refuse("its form is unknown");
+}
+
+at::Tensor read_as(ValueInput& input, Role role) {
+  std::uint8_t number = 0;
+  input(number);
+  const auto form = static_cast<Form>(number);
+  if (role == Role::kPart && form != Form::kStrided) refuse("a part of it is not dense");
+  if (form == Form::kUndefined) return {};
+  Flags flags;
+  input(flags);
+  if (role != Role::kWhole && (flags.has_grad || flags.requires_grad)) refuse("a part of it has a grad");
+  // Torch would make a copy of such a part, of as many elements as somebody says.
+  const bool is_kept = form == Form::kStrided && role != Role::kPart;
+  if ((flags.conjugate || flags.negative) && !is_kept) refuse("a part of it is to be conjugated or negated");
+  at::Tensor tensor;
+  try {
+    tensor = read_values(input, form);
+    if (flags.conjugate) tensor._set_conj(true);
+    if (flags.negative) tensor._set_neg(true);
+    if (flags.requires_grad) tensor.requires_grad_(true);
+  } catch (const c10::Error& error) {
+    refuse(error.what_without_backtrace());
+  }
+  if (flags.has_grad) tensor.mutable_grad() = read_as(input, Role::kGrad);
+  return tensor;
 }
 
 }  // namespace
@@ -250,66 +315,7 @@ void write_tensor(ValueOutput& output, const at::Tensor& tensor) {
 }
 
 at::Tensor read_tensor(ValueInput& input) {
-  std::uint8_t form = 0;
-  input(form);
-  if (form == static_cast<std::uint8_t>(Form::kUndefined)) return {};
-  Flags flags;
-  input(flags);
-  at::Tensor tensor = read_values(input, static_cast<Form>(form));
-  if (flags.conjugate) tensor._set_conj(true);
-  if (flags.negative) tensor._set_neg(true);
-  if (flags.requires_grad) tensor.requires_grad_(true);
-  if (flags.has_grad) tensor.mutable_grad() = read_tensor(input);
-  return tensor;
-}
-
-void write_module(ValueOutput& output, const torch::nn::Module& module) {
-  const auto write_all = [&](const auto& named) {
-    output(static_cast<std::uint64_t>(named.size()));
-    for (const auto& entry : named) {
-      output(entry.key());
-      write_tensor(output, entry.value());
-    }
-  };
-  write_all(module.named_parameters());
-  write_all(module.named_buffers());
-  std::vector<std::uint8_t> training;
-  for (const auto& each : module.modules()) training.push_back(each->is_training() ? 1 : 0);
-  output(training);
-}
-
-void read_module(ValueInput& input, torch::nn::Module& module) {
-  const auto read_all = [&](auto named, const char* kind) {
-    std::uint64_t count = 0;
-    input(count);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      std::string name;
-      input(name);
-      const at::Tensor received = read_tensor(input);
-      at::Tensor* const own = named.find(name);
-      if (own == nullptr || own->defined() != received.defined() ||
-          (own->defined() && own->sizes() != received.sizes()))
-        throw UsageError(c10::str("receiving a module: the ", kind, " '", name, "' that was sent ",
-                                  own == nullptr ? "is not in a module that was made anew"
-                                                 : "has another shape than in a module that was made anew",
-                                  ": its default constructor must build what the sender's module is; or send "
-                                  "state_dict(module) and load it"));
-      if (!own->defined()) continue;
-      own->set_requires_grad(received.requires_grad());
-      own->set_data(received.detach());
-      if (received.grad().defined()) own->mutable_grad() = received.grad();
-    }
-    if (count != named.size())
-      throw UsageError(c10::str("receiving a module: ", count, " ", kind,
-                                "s were sent, but a module that was made anew has ", named.size()));
-  };
-  read_all(module.named_parameters(), "parameter");
-  read_all(module.named_buffers(), "buffer");
-  std::vector<std::uint8_t> training;
-  input(training);
-  const auto modules = module.modules();
-  for (std::size_t i = 0; i < std::min(training.size(), modules.size()); ++i)
-    if (modules[i]->is_training() != (training[i] != 0)) modules[i]->train(training[i] != 0);
+  return read_as(input, Role::kWhole);
 }
 
 }  // namespace retinue::detail

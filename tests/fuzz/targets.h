@@ -21,6 +21,7 @@ void crash_record(Bytes input);    ///< A dead rank's slot.
 void error_file(Bytes input);      ///< An error file that a program wrote.
 void job_door(Bytes input);        ///< What visitors say at a job's door.
 void job_view(Bytes input);        ///< Another job's tables, as `retinue ps` reads them.
+void tensor(Bytes input);          ///< A tensor out of a message. In builds with LibTorch.
 
 struct Target {
   const char* name;

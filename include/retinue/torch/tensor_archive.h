@@ -16,7 +16,8 @@
 /// A tensor's storage is moved to job memory once, as by share_memory_(), and only its handle travels: the receiver's
 /// tensor is the same memory, views of one storage arrive as views of one storage, and a storage that is here already
 /// is that storage. Kept are strides, offset, type, requires_grad and .grad of leaves, conjugate and negative bits,
-/// sparse and quantised layouts.
+/// sparse and quantised layouts. What the indices of a sparse tensor say is not looked at, unless torch's check of
+/// sparse invariants is on: it would cost a pass over them.
 ///
 /// CUDA tensors (where RETINUE_CUDA=ON) stay where they are, and the receiver maps their memory. Work that the sender's
 /// current stream has before the tensor is sent is done before work that the receiver's current stream gets after it is
