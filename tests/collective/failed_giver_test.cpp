@@ -1,13 +1,11 @@
 // A member fails in a collective whose data the others read where they are: they get an error, or the data as they
 // were.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <new>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -16,6 +14,7 @@
 #include "retinue/collective/communicator.h"
 #include "retinue/collective/pending.h"
 #include "retinue/ipc/job_memory.h"
+#include "support/fork_shared.h"
 #include "support/ranks.h"
 
 namespace retinue::test {
@@ -26,17 +25,11 @@ using namespace std::chrono_literals;
 /// Seen by all ranks.
 class FailedGiver : public testing::Test {
  protected:
-  FailedGiver() {
-    void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    changed_ = new (page) std::atomic<bool>(false);
-  }
-  ~FailedGiver() override { munmap(changed_, 4096); }
-
   void await_change() const {
     while (!*changed_) std::this_thread::yield();
   }
 
-  std::atomic<bool>* changed_;
+  ForkShared<std::atomic<bool>> changed_;
 };
 
 std::span<float> job_buffer(const JobGroup& group, std::size_t count, float value) {

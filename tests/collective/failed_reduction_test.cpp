@@ -1,12 +1,10 @@
 // Functions that reduce differ between ranks, or throw.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -15,6 +13,7 @@
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/ipc/job_memory.h"
+#include "support/fork_shared.h"
 #include "support/ranks.h"
 
 namespace retinue::test {
@@ -154,8 +153,8 @@ Page throw_or_dawdle(const Page& a, const Page&) {
 
 /// The member that threw may not leave before, since they are at its buffers.
 TEST(FailedReduction, ThatTakesLongEndsSoonAfterAnotherThrew) {
-  void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  thrown = new (page) std::atomic<bool>(false);
+  const ForkShared<std::atomic<bool>> shared;
+  thrown = shared.get();
   constexpr std::size_t kPages = 6000;
   run_ranks(3, [](const JobGroup& joined) {
     Communicator group(joined);
@@ -169,7 +168,6 @@ TEST(FailedReduction, ThatTakesLongEndsSoonAfterAnotherThrew) {
       EXPECT_LT(calls, static_cast<int>(kPages) / 3);
     }
   });
-  munmap(page, 4096);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Ranks that are done with a call before others have come to it.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <atomic>
 #include <csignal>
@@ -13,6 +12,7 @@
 #include "collective/exchange_model.h"
 #include "collective/line.h"
 #include "ipc/process_table.h"
+#include "support/fork_shared.h"
 #include "support/ranks.h"
 #include "support/wait_until.h"
 
@@ -22,22 +22,13 @@ namespace {
 /// A count that forked ranks share with the test.
 class SharedCount {
  public:
-  SharedCount()
-      : count_(static_cast<std::atomic<int>*>(
-            mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
-    if (count_ == MAP_FAILED) throw SystemError("mmap of a count", errno);
-  }
-  ~SharedCount() { munmap(count_, sizeof(int)); }
-  SharedCount(const SharedCount&) = delete;
-  SharedCount& operator=(const SharedCount&) = delete;
-
   void add() { ++*count_; }
   bool await(int count) const {
     return wait_until([&] { return *count_ >= count; });
   }
 
  private:
-  std::atomic<int>* count_;
+  ForkShared<std::atomic<int>> count_;
 };
 
 bool needs_no_other(CollectiveKind kind, int rank, int root) {

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +10,6 @@
 #include <string>
 
 #include "os/cpu_relax.h"
-#include "retinue/base/error.h"
 
 namespace retinue::test {
 
@@ -73,24 +70,6 @@ class Meeting {
   std::uint64_t most_;
   std::chrono::steady_clock::time_point end_;
   std::uint64_t meetings_ = 0;
-};
-
-/// Zeroed memory that forked ranks share with the test.
-class MeetingPlaces {
- public:
-  explicit MeetingPlaces(int ranks) : bytes_(static_cast<std::size_t>(ranks) * sizeof(Meeting::Place)) {
-    memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory_ == MAP_FAILED) throw SystemError("mmap of meeting places", errno);
-  }
-  ~MeetingPlaces() { munmap(memory_, bytes_); }
-  MeetingPlaces(const MeetingPlaces&) = delete;
-  MeetingPlaces& operator=(const MeetingPlaces&) = delete;
-
-  Meeting::Place* first() const { return static_cast<Meeting::Place*>(memory_); }
-
- private:
-  std::size_t bytes_;
-  void* memory_;
 };
 
 }  // namespace retinue::test

@@ -19,6 +19,7 @@
 #include "collective/session.h"
 #include "os/cpu_relax.h"
 #include "os/cpus.h"
+#include "support/fork_shared.h"
 #include "support/ranks.h"
 
 /// Members that park while others post, with nothing but the post's ring to wake them.
@@ -114,11 +115,10 @@ class ParkingMember {
 
 /// Fails if of `ranks` members one is not woken.
 inline void check_that_no_wake_up_is_lost(int ranks, Posts posts) {
-  const MeetingPlaces places(ranks);
-  run_ranks(
-      ranks,
-      [&](const JobGroup& group) { ParkingMember(group, Meeting(places.first(), group.rank, ranks, posts)).run(); },
-      {.timeout = posts.duration + std::chrono::minutes(2)});
+  const ForkShared<Meeting::Place> places(static_cast<std::size_t>(ranks));
+  run_ranks(ranks,
+            [&](const JobGroup& group) { ParkingMember(group, Meeting(places.get(), group.rank, ranks, posts)).run(); },
+            {.timeout = posts.duration + std::chrono::minutes(2)});
 }
 
 }  // namespace retinue::test

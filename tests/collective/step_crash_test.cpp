@@ -12,15 +12,14 @@
 #include "collective/session_failures.cpp"  // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
-#include <new>
 #include <thread>
 #include <vector>
 
+#include "support/fork_shared.h"
 #include "support/ranks.h"
 
 namespace retinue {
@@ -38,7 +37,7 @@ struct Points {
   std::atomic<bool> victim_is_done;
 };
 
-Points* points = nullptr;
+const test::ForkShared<Points> points;
 bool is_victim = false;
 
 }  // namespace
@@ -194,12 +193,6 @@ struct Case {
 
 class StepCrash : public testing::Test {
  protected:
-  StepCrash() {
-    void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    points = new (page) Points();
-  }
-  ~StepCrash() override { munmap(points, 4096); }
-
   /// Hits the victim with `signal` at its point number `last`. Returns how many points it passed.
   static long run(const Case& what, int signal, long last) {
     points->passed = 0;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,12 +9,12 @@
 #include <csignal>
 #include <functional>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "ipc/crash_victim.h"
 #include "ipc/job_layout.h"
 #include "retinue/ipc/job_memory.h"
+#include "support/fork_shared.h"
 
 /// For tests that kill a process at each point of sources that they compile once more with RETINUE_CRASH_POINTS.
 namespace retinue {
@@ -34,13 +33,10 @@ class CrashTest : public testing::Test {
     static std::vector<std::shared_ptr<JobMemory>> kept;
     kept.push_back(memory_);
     JobMemory::set_current(memory_);
-    void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    progress_ = new (page) Progress();
   }
   ~CrashTest() override {
     EXPECT_EQ(memory_->allocated_bytes(), 0u);
     JobMemory::set_current(nullptr);
-    munmap(progress_, 4096);
   }
 
   /// `body` in a process with a slot of its own, which is killed at its point; 0: never.
@@ -58,7 +54,7 @@ class CrashTest : public testing::Test {
   bool run_victim(long point, const std::function<void()>& body) { return bury(start_victim(point, body)); }
 
   std::shared_ptr<JobMemory> memory_;
-  Progress* progress_;
+  test::ForkShared<Progress> progress_;
 };
 
 }  // namespace retinue

@@ -269,7 +269,7 @@ TEST_F(PipeTest, HasADescriptorForEachOfSomeProcesses) {
 TEST_F(PipeTest, SenderIsKilledAnywhereWhileTheOtherPolls) {
   for (long point = 1;; ++point) {
     SCOPED_TRACE("point " + std::to_string(point));
-    new (progress_) Progress();
+    new (progress_.get()) Progress();
     bool came_through = false;
     {
       auto [here, there] = Pipe<std::vector<int>>::create();

@@ -1,7 +1,6 @@
 // A million messages through queues whose producers and consumers are killed a thousand times: each message comes once,
 // or is told to be lost, and memory is as it was.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,7 +9,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <random>
 #include <set>
 #include <string>
@@ -20,6 +18,7 @@
 #include "ipc/sync_fixture.h"
 #include "ipc/table_picture.h"
 #include "retinue/ipc/queue.h"
+#include "support/fork_shared.h"
 
 namespace retinue {
 namespace {
@@ -79,11 +78,8 @@ struct Mixed {
 class QueueSoak : public test::SyncTest {
  protected:
   QueueSoak() {
-    void* pages = mmap(nullptr, sizeof(Ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ledger_ = new (pages) Ledger;
     for (auto& noting : ledger_->noting) noting = kNoMessage;
   }
-  ~QueueSoak() override { munmap(ledger_, sizeof(Ledger)); }
 
   void note(std::uint32_t id) {
     if (id >= kMessages) throw std::runtime_error("a message that nobody sent");
@@ -154,7 +150,7 @@ class QueueSoak : public test::SyncTest {
 
   void check_all();
 
-  Ledger* ledger_;
+  test::ForkShared<Ledger> ledger_;
   Queue<std::uint32_t> words_{memory_, {.capacity = 256}};
   Queue<Mixed> reported_{memory_, {.capacity = 32, .joinable = true}};
   Queue<Mixed> redelivered_{memory_,

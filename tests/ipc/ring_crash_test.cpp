@@ -10,7 +10,6 @@
 #include "ipc/ring_user.cpp"        // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +23,7 @@
 #include "ipc/crash_victim.h"
 #include "ipc/job_layout.h"
 #include "ring_scenes.h"
+#include "support/fork_shared.h"
 
 namespace retinue {
 
@@ -39,13 +39,8 @@ class RingCrashTest : public testing::Test {
     static std::vector<std::shared_ptr<JobMemory>> kept;
     kept.push_back(memory_);
     JobMemory::set_current(memory_);
-    void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    progress_ = new (page) Progress();
   }
-  ~RingCrashTest() override {
-    JobMemory::set_current(nullptr);
-    munmap(progress_, 4096);
-  }
+  ~RingCrashTest() override { JobMemory::set_current(nullptr); }
   /// Runs `body` in a process with a slot of its own; returns the slot, whose process is not yet known to be dead.
   std::uint32_t run_victim(long point, const std::function<void()>& body, int& status) {
     const auto [slot, pid] = start_victim(*memory_, point, body);
@@ -119,7 +114,7 @@ class RingCrashTest : public testing::Test {
     is_joinable_ = scene.options.joinable;
     for (long point = 1;; ++point) {
       SCOPED_TRACE("point " + std::to_string(point));
-      new (progress_) Progress();
+      new (progress_.get()) Progress();
       int status = 0;
       {
         QueueOf<M> queue(memory_, scene.options);
@@ -136,7 +131,7 @@ class RingCrashTest : public testing::Test {
   }
 
   std::shared_ptr<JobMemory> memory_;
-  Progress* progress_;
+  test::ForkShared<Progress> progress_;
   bool is_joinable_ = false;
 };
 
@@ -254,7 +249,7 @@ TEST_F(RingCrashTest, WhoBringsOrderIsKilledAnywhere) {
         const std::size_t again = drain<LongMessage>(queue).size();
         EXPECT_EQ(again, policy == OnConsumerDeath::kRedeliver ? 3u : 0u);
         EXPECT_GE(queue.lost(), policy == OnConsumerDeath::kReport ? 2u : 0u);  // One may die with its counter.
-        new (progress_) Progress();
+        new (progress_.get()) Progress();
         check_usable<LongMessage>(queue, {options, 0, {}, 1});
         for (const std::uint32_t slot : {first, second}) free_process_slot(*memory_, slot);
       }

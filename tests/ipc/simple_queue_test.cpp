@@ -191,7 +191,7 @@ class SimpleQueueCrashTest : public CrashTest {
   long sweep(std::size_t count, int before, const std::function<void(Messages&)>& act) {
     for (long point = 1;; ++point) {
       SCOPED_TRACE("point " + std::to_string(point));
-      new (progress_) Progress();
+      new (progress_.get()) Progress();
       bool came_through = false;
       {
         Messages queue = Messages::create();
@@ -263,7 +263,7 @@ TEST_F(SimpleQueueCrashTest, WhoUsesAnEmptiedSegmentAgainIsKilledAnywhere) {
     queue.put(message(0, 1000));
     ++progress_->put;
   };
-  new (progress_) Progress();
+  new (progress_.get()) Progress();
   for (long point = 1;; ++point) {
     SCOPED_TRACE("point " + std::to_string(point));
     Messages queue = Messages::create();
@@ -283,7 +283,7 @@ TEST_F(SimpleQueueCrashTest, WhoBringsOrderIsKilledAnywhere) {
     for (long first = 1; first < 40; ++first) {
       for (long second = 1;; ++second) {
         SCOPED_TRACE("points " + std::to_string(first) + " and " + std::to_string(second));
-        new (progress_) Progress();
+        new (progress_.get()) Progress();
         Messages queue = Messages::create();
         for (int i = 0; i < 4; ++i) queue.put(message(kFirstOfParent + i, count));
         run_victim(first, [&] {

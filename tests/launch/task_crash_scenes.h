@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/mman.h>
-
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -14,6 +12,7 @@
 
 #include "ipc/crash_point.h"
 #include "launch/task_desk.h"
+#include "support/fork_shared.h"
 
 /// Tasks of all kinds, in task_crash_test.cpp.
 namespace retinue::test {
@@ -26,22 +25,12 @@ struct Notes {
   BlockHandle blocks[3];
 };
 
-inline Notes*& notes_page() {
-  static Notes* page = nullptr;
-  return page;
-}
 inline Notes& notes() {
-  return *notes_page();
-}
-inline void make_notes() {
-  void* page = mmap(nullptr, sizeof(Notes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  notes_page() = new (page) Notes();
-}
-inline void drop_notes() {
-  munmap(notes_page(), sizeof(Notes));
+  static const ForkShared<Notes> page;
+  return *page;
 }
 inline void forget_runs() {
-  new (notes_page()) Notes();
+  new (&notes()) Notes();
 }
 
 inline void leave_board(const TaskBoard& board) {

@@ -39,8 +39,7 @@ constexpr auto kPatience = 20s;  // A wait that takes longer fails the test.
 
 class TaskCrashTest : public CrashTest {
  protected:
-  TaskCrashTest() { test::make_notes(); }
-  ~TaskCrashTest() override { test::drop_notes(); }
+  TaskCrashTest() { test::forget_runs(); }  // Made here, before any fork.
 
   /// Runs what is queued, in this process, which nobody kills meanwhile.
   void serve(const TaskBoard& board, std::chrono::nanoseconds timeout = 0ns) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -10,7 +9,6 @@
 #include <cerrno>
 #include <csignal>
 #include <functional>
-#include <new>
 #include <string>
 
 #include "ipc/crash_record.h"
@@ -18,6 +16,7 @@
 #include "process/exception_report.h"
 #include "process/symbolizer.h"
 #include "process/throw_trace.h"
+#include "support/fork_shared.h"
 
 namespace retinue {
 
@@ -26,9 +25,6 @@ namespace retinue {
 class CrashChild {
  public:
   explicit CrashChild(const std::function<void(CrashRecord&)>& body) {
-    void* memory = mmap(nullptr, sizeof(CrashRecord), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    record_ = new (memory) CrashRecord();
     const pid_t parent = getpid();
     pid_ = fork();
     if (pid_ == 0) be_child(parent, body);
@@ -37,7 +33,6 @@ class CrashChild {
   }
   CrashChild(const CrashChild&) = delete;
   CrashChild& operator=(const CrashChild&) = delete;
-  ~CrashChild() { munmap(record_, sizeof(CrashRecord)); }
 
   const CrashRecord& record() const { return *record_; }
   bool is_complete() const { return record_->phase.load(std::memory_order_acquire) == 2; }
@@ -59,7 +54,7 @@ class CrashChild {
     _exit(0);
   }
 
-  CrashRecord* record_;
+  test::ForkShared<CrashRecord> record_;
   pid_t pid_ = 0;
   int status_ = 0;
 };
