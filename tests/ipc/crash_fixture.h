@@ -15,6 +15,7 @@
 #include "ipc/job_layout.h"
 #include "retinue/ipc/job_memory.h"
 #include "support/fork_shared.h"
+#include "support/job_test.h"
 
 /// For tests that kill a process at each point of sources that they compile once more with RETINUE_CRASH_POINTS.
 namespace retinue {
@@ -25,19 +26,9 @@ struct Progress {
   std::atomic<int> got;
 };
 
-class CrashTest : public testing::Test {
+class CrashTest : public test::JobTest {
  protected:
-  CrashTest() : memory_(JobMemory::create(std::size_t{256} << 20)) {
-    enter_process_slot(*memory_, kProgramSlot);
-    // The kernel's list of this thread's robust locks leads into it to the thread's end.
-    static std::vector<std::shared_ptr<JobMemory>> kept;
-    kept.push_back(memory_);
-    JobMemory::set_current(memory_);
-  }
-  ~CrashTest() override {
-    EXPECT_EQ(memory_->allocated_bytes(), 0u);
-    JobMemory::set_current(nullptr);
-  }
+  ~CrashTest() override { EXPECT_EQ(memory_->allocated_bytes(), 0u); }
 
   /// `body` in a process with a slot of its own, which is killed at its point; 0: never.
   Victim start_victim(long point, const std::function<void()>& body) {
@@ -53,7 +44,6 @@ class CrashTest : public testing::Test {
   }
   bool run_victim(long point, const std::function<void()>& body) { return bury(start_victim(point, body)); }
 
-  std::shared_ptr<JobMemory> memory_;
   test::ForkShared<Progress> progress_;
 };
 

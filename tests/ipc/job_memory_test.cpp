@@ -16,6 +16,7 @@
 #include "os/file_descriptor.h"
 #include "os/memory.h"
 #include "retinue/base/error.h"
+#include "support/job_test.h"
 #include "support/memory_map.h"
 
 using retinue::BlockHandle;
@@ -25,14 +26,9 @@ namespace {
 
 constexpr std::size_t kCapacity = std::size_t{256} << 20;
 
-class JobMemoryTest : public testing::Test {
+class JobMemoryTest : public retinue::test::JobTest {
  protected:
-  JobMemoryTest() : memory_(JobMemory::create(kCapacity)) {
-    enter_process_slot(*memory_, retinue::kProgramSlot);
-    // The kernel's list of this thread's robust locks leads into it to the thread's end.
-    static std::vector<std::shared_ptr<JobMemory>> kept;
-    kept.push_back(memory_);
-  }
+  JobMemoryTest() : JobTest(kCapacity) {}
 
   /// Runs `body` in a child that has slot `slot` of the job; returns its wait() status.
   template <class Body>
@@ -47,8 +43,6 @@ class JobMemoryTest : public testing::Test {
     EXPECT_EQ(waitpid(pid, &status, 0), pid);
     return status;
   }
-
-  std::shared_ptr<JobMemory> memory_;
 };
 
 TEST_F(JobMemoryTest, GivesPagesBackAndUsesThemAgain) {

@@ -12,6 +12,7 @@
 #include "retinue/base/error.h"
 #include "retinue/ipc/archive.h"
 #include "retinue/ipc/queue.h"
+#include "support/job_test.h"
 
 using namespace std::chrono_literals;
 using retinue::JobMemory;
@@ -27,18 +28,7 @@ using retinue::UsageError;
 
 namespace {
 
-class OverwrittenRing : public testing::Test {
- protected:
-  OverwrittenRing() : memory_(JobMemory::create(std::size_t{128} << 20)) {
-    enter_process_slot(*memory_, retinue::kProgramSlot);
-    static std::vector<std::shared_ptr<JobMemory>> kept;  // The thread's robust locks lead into it to its end.
-    kept.push_back(memory_);
-    JobMemory::set_current(memory_);
-  }
-  ~OverwrittenRing() override { JobMemory::set_current(nullptr); }
-
-  std::shared_ptr<JobMemory> memory_;
-};
+class OverwrittenRing : public retinue::test::JobTest {};
 
 TEST_F(OverwrittenRing, OfWordsTakesNoLongMessages) {
   const Queue<std::string> queue({.capacity = 4});

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ipc/job_layout.h"
+#include "support/job_test.h"
 #include "support/ranks.h"
 
 using namespace std::chrono_literals;
@@ -26,21 +27,9 @@ namespace {
 
 constexpr auto kPatience = 20s;  // A wait that takes longer fails the test.
 
-class QueueTest : public testing::Test {
+class QueueTest : public retinue::test::JobTest {
  protected:
-  QueueTest() : memory_(retinue::JobMemory::create(std::size_t{256} << 20)) {
-    enter_process_slot(*memory_, retinue::kProgramSlot);
-    // The kernel's list of this thread's robust locks leads into it to the thread's end.
-    static std::vector<std::shared_ptr<retinue::JobMemory>> kept;
-    kept.push_back(memory_);
-    retinue::JobMemory::set_current(memory_);
-  }
-  ~QueueTest() override {
-    EXPECT_EQ(memory_->allocated_bytes(), 0u);
-    retinue::JobMemory::set_current(nullptr);
-  }
-
-  std::shared_ptr<retinue::JobMemory> memory_;
+  ~QueueTest() override { EXPECT_EQ(memory_->allocated_bytes(), 0u); }
 };
 
 TEST_F(QueueTest, KeepsOrderAndCapacity) {

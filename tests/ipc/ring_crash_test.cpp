@@ -24,6 +24,7 @@
 #include "ipc/job_layout.h"
 #include "ring_scenes.h"
 #include "support/fork_shared.h"
+#include "support/job_test.h"
 
 namespace retinue {
 
@@ -31,16 +32,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class RingCrashTest : public testing::Test {
+class RingCrashTest : public test::JobTest {
  protected:
-  RingCrashTest() : memory_(JobMemory::create(std::size_t{256} << 20)) {
-    enter_process_slot(*memory_, kProgramSlot);
-    // The kernel's list of this thread's robust locks leads into it to the thread's end.
-    static std::vector<std::shared_ptr<JobMemory>> kept;
-    kept.push_back(memory_);
-    JobMemory::set_current(memory_);
-  }
-  ~RingCrashTest() override { JobMemory::set_current(nullptr); }
   /// Runs `body` in a process with a slot of its own; returns the slot, whose process is not yet known to be dead.
   std::uint32_t run_victim(long point, const std::function<void()>& body, int& status) {
     const auto [slot, pid] = start_victim(*memory_, point, body);
@@ -130,7 +123,6 @@ class RingCrashTest : public testing::Test {
     }
   }
 
-  std::shared_ptr<JobMemory> memory_;
   test::ForkShared<Progress> progress_;
   bool is_joinable_ = false;
 };

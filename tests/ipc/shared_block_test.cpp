@@ -24,6 +24,7 @@
 #include "retinue/base/error.h"
 #include "retinue/ipc/archive.h"
 #include "retinue/ipc/shared_value.h"
+#include "support/job_test.h"
 
 using retinue::Array;
 using retinue::BlockHandle;
@@ -40,16 +41,8 @@ namespace {
 
 constexpr std::uint32_t kOther = 5;
 
-class SharedBlockTest : public testing::Test {
+class SharedBlockTest : public retinue::test::JobTest {
  protected:
-  SharedBlockTest() : memory_(JobMemory::create(std::size_t{256} << 20)) {
-    enter_process_slot(*memory_, retinue::kProgramSlot);
-    JobMemory::set_current(memory_);
-    // The kernel's list of this thread's robust locks leads into it to the thread's end.
-    static std::vector<std::shared_ptr<JobMemory>> kept;
-    kept.push_back(memory_);
-  }
-
   std::size_t allocated() const { return memory_->allocated_bytes(); }
 
   /// Runs `body` in a child that has a slot of its own; returns its wait() status.
@@ -66,8 +59,6 @@ class SharedBlockTest : public testing::Test {
     EXPECT_EQ(waitpid(pid, &status, 0), pid);
     return status;
   }
-
-  std::shared_ptr<JobMemory> memory_;
 };
 
 TEST_F(SharedBlockTest, CopiesAreOneBlockThatTheLastOneFrees) {

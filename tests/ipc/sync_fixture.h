@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ipc/job_layout.h"
+#include "support/job_test.h"
 #include "support/ranks.h"
 #include "support/wait_until.h"
 
@@ -21,15 +22,8 @@ namespace retinue::test {
 constexpr std::chrono::seconds kPatience{20};  // A wait that takes longer fails the test.
 
 /// A job of which this process is the program, and children that a test kills.
-class SyncTest : public testing::Test {
+class SyncTest : public JobTest {
  protected:
-  SyncTest() : memory_(JobMemory::create(std::size_t{256} << 20)) {
-    enter_process_slot(*memory_, kProgramSlot);
-    // The kernel's list of this thread's robust locks leads into it to the thread's end.
-    static std::vector<std::shared_ptr<JobMemory>> kept;
-    kept.push_back(memory_);
-    JobMemory::set_current(memory_);
-  }
   ~SyncTest() override {
     for (const Child& child : children_) {
       kill(child.pid, SIGKILL);
@@ -37,7 +31,6 @@ class SyncTest : public testing::Test {
       free_process_slot(*memory_, child.slot);
     }
     EXPECT_EQ(memory_->allocated_bytes(), 0u);
-    JobMemory::set_current(nullptr);
   }
 
   /// Runs `body` in a process with a slot of its own, which ends with the test.
@@ -96,8 +89,6 @@ class SyncTest : public testing::Test {
     in_threads(count, body);
     in_processes(count, body);
   }
-
-  std::shared_ptr<JobMemory> memory_;
 
  private:
   struct Child {
