@@ -41,21 +41,27 @@ void check_notices(std::string_view call, const ObjectsToGive& own, std::span<co
                                    first_rank + static_cast<int>(i)));
 }
 
+void check_root(std::string_view call, const Communicator& group, int root) {
+  if (root < 0 || root >= group.size())
+    throw UsageError(fmt::format("{}: root {} of a group of {}", call, root, group.size()));
+}
+
 bool any_has_references(std::span<const ObjectNotice> notices) {
   return std::any_of(notices.begin(), notices.end(),
                      [](const ObjectNotice& notice) { return notice.has_references != 0; });
 }
 
 std::vector<ObjectBytes> gather_object_bytes(Communicator& group, const ObjectsToGive& own,
-                                             std::span<const ObjectNotice> notices, int root, CallSite site) {
+                                             std::span<const ObjectNotice> notices, std::optional<int> root,
+                                             CallSite site) {
   std::vector<ObjectBytes> objects;
   std::vector<Bytes> outputs;
-  if (root == kAllRanks || root == group.rank())
+  if (!root || *root == group.rank())
     for (const ObjectNotice& notice : notices) objects.emplace_back(notice.bytes);
   for (ObjectBytes& object : objects) outputs.emplace_back(object);
-  group.run(root == kAllRanks ? CollectiveCall::all_gather(own.bytes(0), outputs)
-                              : CollectiveCall::gather(own.bytes(0), outputs, root),
-            site);
+  group.run(
+      root ? CollectiveCall::gather(own.bytes(0), outputs, *root) : CollectiveCall::all_gather(own.bytes(0), outputs),
+      site);
   return objects;
 }
 

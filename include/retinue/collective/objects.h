@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -77,13 +78,14 @@ class ObjectReader {
 /// another rank whose value failed.
 void check_notices(std::string_view call, const ObjectsToGive& own, std::span<const ObjectNotice> notices,
                    int first_rank);
+void check_root(std::string_view call, const Communicator& group, int root);
 bool any_has_references(std::span<const ObjectNotice> notices);
 
 using ObjectBytes = std::vector<std::byte>;
-constexpr int kAllRanks = -1;
-/// All ranks' objects, at all ranks or at `root`; empty elsewhere.
+/// All ranks' objects, at `root`, or without one at all ranks; empty elsewhere.
 std::vector<ObjectBytes> gather_object_bytes(Communicator& group, const ObjectsToGive& own,
-                                             std::span<const ObjectNotice> notices, int root, CallSite site);
+                                             std::span<const ObjectNotice> notices, std::optional<int> root,
+                                             CallSite site);
 /// The notice for this rank of those that the root's objects make, then the object.
 ObjectNotice scatter_notices(Communicator& group, const ObjectsToGive& own, int root, CallSite site);
 ObjectBytes scatter_object_bytes(Communicator& group, const ObjectsToGive& own, const ObjectNotice& notice, int root,
@@ -102,7 +104,9 @@ ReceivedObject recv_encoded(Communicator& group, int source, int tag, CallSite s
 void reply_to(Communicator& group, const ReceivedObject& object, CallSite site);
 
 template <class T>
-std::vector<T> gather_objects(std::string_view call, Communicator& group, const T& value, int root, CallSite site) {
+std::vector<T> gather_objects(std::string_view call, Communicator& group, const T& value, std::optional<int> root,
+                              CallSite site) {
+  if (root) check_root(call, group, *root);
   ObjectsToGive own;
   own.add(group, value);
   std::vector<ObjectNotice> notices(static_cast<std::size_t>(group.size()));
@@ -136,7 +140,7 @@ void broadcast_object(Communicator& group, T& value, int root, CallSite site = {
 /// The values of all ranks, in rank order.
 template <class T>
 std::vector<T> all_gather_object(Communicator& group, const T& value, CallSite site = {}) {
-  return detail::gather_objects("all_gather_object", group, value, detail::kAllRanks, site);
+  return detail::gather_objects("all_gather_object", group, value, std::nullopt, site);
 }
 
 /// The same at `root`; empty on the other ranks.
