@@ -15,6 +15,15 @@
 namespace retinue {
 namespace {
 
+/// A lease as it lies in its block; the handle follows.
+struct LeaseHeader {
+  std::int32_t owner;
+  std::array<char, 16> device;
+  std::uint64_t offset;
+  std::uint64_t bytes;
+  std::uint64_t handle_bytes;
+};
+
 std::array<char, 16> uuid_of(c10::DeviceIndex device) {
   cudaDeviceProp properties{};
   C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
@@ -45,11 +54,13 @@ c10::DeviceIndex device_of(const Lease& lease) {
                             " that this process sees: give both the same CUDA_VISIBLE_DEVICES"));
 }
 
-const Lease& lease_in(const SharedBlock& block) {
-  const auto& lease = *reinterpret_cast<const Lease*>(block.data());
-  if (block.bytes() < sizeof(Lease) || lease.handle_bytes > block.bytes() - sizeof(Lease))
+Lease lease_in(const SharedBlock& block) {
+  LeaseHeader header{};
+  if (block.bytes() >= sizeof header) std::memcpy(&header, block.data(), sizeof header);
+  if (block.bytes() < sizeof header || header.handle_bytes > block.bytes() - sizeof header)
     throw UsageError("receiving a tensor: its lease is damaged: the message was not written by Retinue");
-  return lease;
+  const char* const handle = reinterpret_cast<const char*>(block.data() + sizeof header);
+  return {header.owner, header.device, header.offset, header.bytes, std::string(handle, header.handle_bytes)};
 }
 
 SharedBlock make_lease(const c10::Storage& storage) {
@@ -62,14 +73,16 @@ SharedBlock make_lease(const c10::Storage& storage) {
                               "tensor.clone(): ",
                               error.what_without_backtrace()));
   }
-  SharedBlock block = SharedBlock::allocate(sizeof(Lease) + shared.handle.size());
-  auto& lease = *reinterpret_cast<Lease*>(block.data());
-  lease.owner = getpid();
-  lease.device = all_uuids().at(static_cast<std::size_t>(storage.device().index()));
-  lease.offset = static_cast<std::uint64_t>(shared.offset);
-  lease.bytes = storage.nbytes();
-  lease.handle_bytes = shared.handle.size();
-  std::memcpy(lease.handle, shared.handle.data(), shared.handle.size());
+  const LeaseHeader header{
+      .owner = getpid(),
+      .device = all_uuids().at(static_cast<std::size_t>(storage.device().index())),
+      .offset = static_cast<std::uint64_t>(shared.offset),
+      .bytes = storage.nbytes(),
+      .handle_bytes = shared.handle.size(),
+  };
+  SharedBlock block = SharedBlock::allocate(sizeof header + shared.handle.size());
+  std::memcpy(block.data(), &header, sizeof header);
+  std::memcpy(block.data() + sizeof header, shared.handle.data(), shared.handle.size());
   return block;
 }
 

@@ -5,26 +5,27 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "retinue/ipc/shared_block.h"
 
 namespace retinue {
 
-/// In a block of job memory: what a receiver needs to map a storage.
+/// What a receiver needs to map a storage.
 struct Lease {
   std::int32_t owner;           ///< Process id.
   std::array<char, 16> device;  ///< Its UUID: processes may number devices differently.
   std::uint64_t offset;         ///< Of the storage in what the handle opens.
   std::uint64_t bytes;          ///< Of the storage.
-  std::uint64_t handle_bytes;
-  char handle[];
+  std::string handle;
 };
 
-/// Errors: UsageError for memory that LibTorch's allocator did not allocate; SharedMemoryExhausted.
+/// A block of job memory with the storage's lease. Errors: UsageError for memory that LibTorch's allocator did not
+/// allocate; SharedMemoryExhausted.
 SharedBlock make_lease(const c10::Storage& storage);
 
-/// Errors: UsageError for a block that holds none.
-const Lease& lease_in(const SharedBlock& block);
+/// A copy: what is checked here can't be overwritten by others. Errors: UsageError for a block that holds none.
+Lease lease_in(const SharedBlock& block);
 
 /// This process's number for the lease's device. Errors: UsageError if it does not see that.
 c10::DeviceIndex device_of(const Lease& lease);

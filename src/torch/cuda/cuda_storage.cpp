@@ -88,15 +88,7 @@ class LentStorages {
   /// The lease, and the event behind which the memory is ready; none where it is ready now.
   std::pair<SharedBlock, std::optional<cudaIpcEventHandle_t>> lend(const c10::Storage& storage) {
     collect();
-    const std::lock_guard lending(lending_);
-    SharedBlock lease = lease_of(storage);
-    if (!lease) {
-      lease = make_lease(storage);
-      const std::lock_guard lock(mutex_);
-      lent_.insert_or_assign(storage.unsafeGetStorageImpl(),
-                             Lent{lease.memory(), lease.handle(), storage,
-                                  lent_.size() < kMostEvents ? std::make_unique<CUDAEvent>(kEventFlags) : nullptr});
-    }
+    const SharedBlock lease = lease_for(storage);
     remember_storage(lease, storage);
     return {lease, mark(storage)};
   }
@@ -145,6 +137,19 @@ class LentStorages {
   LentStorages() {
     std::atexit(&let_go_at_exit);
     std::at_quick_exit(&let_go_at_exit);
+  }
+
+  /// The one that it has, or a new one.
+  SharedBlock lease_for(const c10::Storage& storage) {
+    const std::lock_guard lending(lending_);
+    SharedBlock lease = lease_of(storage);
+    if (lease) return lease;
+    lease = make_lease(storage);
+    const std::lock_guard lock(mutex_);
+    lent_.insert_or_assign(storage.unsafeGetStorageImpl(),
+                           Lent{lease.memory(), lease.handle(), storage,
+                                lent_.size() < kMostEvents ? std::make_unique<CUDAEvent>(kEventFlags) : nullptr});
+    return lease;
   }
 
   /// Empty where it has none, or its last holder just let go.
@@ -224,7 +229,7 @@ c10::Storage map(const SharedBlock& block, const Lease& lease, c10::DeviceIndex 
   std::shared_ptr<void> mapped;
   try {
     const std::lock_guard lock(mapping());
-    mapped = c10::cuda::CUDACachingAllocator::getIpcDevPtr(std::string(lease.handle, lease.handle_bytes));
+    mapped = c10::cuda::CUDACachingAllocator::getIpcDevPtr(lease.handle);
   } catch (const c10::Error& error) {
     throw UsageError(c10::str("receiving a tensor: mapping CUDA memory of process ", lease.owner, " failed",
                               has_ended(lease.owner) ? "; that process has ended, and its memory with it: let a sender "
@@ -275,7 +280,7 @@ c10::Storage read_cuda_storage(detail::ValueInput& input, std::size_t bytes) {
   input(block, has_event);
   cudaIpcEventHandle_t ready{};
   if (has_event) input.read(&ready, sizeof ready);
-  const Lease& lease = lease_in(block);
+  const Lease lease = lease_in(block);
   if (bytes > lease.bytes)
     throw UsageError("receiving a tensor: it would reach outside its storage: the message was not written by Retinue");
   const c10::DeviceIndex device = device_of(lease);
