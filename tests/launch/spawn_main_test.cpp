@@ -57,6 +57,24 @@ TEST_P(EachStartMethod, PassesArgumentsAndContext) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(words.data()[rank], 300 + rank);
 }
 
+struct Circle {
+  double x;
+  double y;
+  float radius;
+};
+
+Circle grown(int rank, Circle circle) {
+  circle.radius += static_cast<float>(rank);
+  return circle;
+}
+
+TEST_P(EachStartMethod, PassesPlainStructsBothWays) {
+  const auto result =
+      retinue::spawn<grown>({.nprocs = 2, .start_method = GetParam(), .join = false}, Circle{0.5, -0.5, 3}).wait();
+  EXPECT_EQ(result.value<Circle>(1).x, 0.5);
+  EXPECT_EQ(result.value<Circle>(1).radius, 4);
+}
+
 TEST_P(EachStartMethod, TellsTwoLambdasOfOneFunctionApart) {
   const Words words;
   constexpr auto kFirst = [](RankContext& context, std::uint64_t offset) { word(offset, context.rank()) = 1; };

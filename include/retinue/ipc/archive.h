@@ -1,6 +1,16 @@
 #pragma once
 
 #include <cereal/cereal.hpp>
+#include <cereal/types/array.hpp>
+#include <cereal/types/complex.hpp>
+#include <cereal/types/map.hpp>
+#include <cereal/types/optional.hpp>
+#include <cereal/types/string.hpp>
+#include <cereal/types/tuple.hpp>
+#include <cereal/types/unordered_map.hpp>
+#include <cereal/types/utility.hpp>
+#include <cereal/types/vector.hpp>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -10,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "retinue/ipc/plain.h"
 #include "retinue/ipc/shared_block.h"
 
 /// Values as archives, the form in which arguments, return values and messages travel. Not called directly.
@@ -99,10 +110,13 @@ void CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, cereal::BinaryData<T>& data) {
   input.read(data.data, static_cast<std::size_t>(data.size));
 }
 
-template <class Archive, class T>
-std::enable_if_t<std::is_same_v<Archive, ValueOutput> || std::is_same_v<Archive, ValueInput>>
-CEREAL_SERIALIZE_FUNCTION_NAME(Archive& archive, cereal::NameValuePair<T>& pair) {
-  archive(pair.value);
+template <class T>
+void CEREAL_SAVE_FUNCTION_NAME(ValueOutput& output, const cereal::NameValuePair<T>& pair) {
+  output(pair.value);
+}
+template <class T>
+void CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, cereal::NameValuePair<T>& pair) {
+  input(pair.value);
 }
 
 template <class T>
@@ -117,8 +131,43 @@ void CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, cereal::SizeTag<T>& tag) {
   tag.size = static_cast<std::decay_t<T>>(length);
 }
 
+/// Has only what cereal and the user say of a type.
+class AnyOutput : public cereal::OutputArchive<AnyOutput, cereal::AllowEmptyClassElision> {};
+
+/// Structs of which nobody says how to archive them travel as they lie.
+template <class T>
+concept PlainClass = std::is_class_v<T> && !std::is_empty_v<T> && kIsPlain<T> &&
+                     !cereal::traits::is_output_serializable<T, AnyOutput>::value;
+
+template <std::same_as<ValueOutput> Output, PlainClass T>
+void CEREAL_SAVE_FUNCTION_NAME(Output& output, const T& value) {
+  output.write(&value, sizeof value);
+}
+template <std::same_as<ValueInput> Input, PlainClass T>
+void CEREAL_LOAD_FUNCTION_NAME(Input& input, T& value) {
+  input.read(static_cast<void*>(&value), sizeof value);
+}
+
+template <class T>
+constexpr bool kIsArchived = cereal::traits::is_output_serializable<T, ValueOutput>::value&&
+    cereal::traits::is_input_serializable<T, ValueInput>::value;
+
+/// Whether a T that left one process can become one in another.
+template <class T>
+constexpr bool kTravels = (kIsPlain<T> || kIsArchived<T>)&&!kPointsElsewhere<T> && std::is_default_constructible_v<T>;
+
+/// Says so where the type is first named; errors inside of cereal come after it.
+template <class T>
+struct MustTravel {
+  static_assert(kTravels<T>,
+                "a value for another process (argument, result, message, object) must be default-constructible, and "
+                "trivially copyable without pointers, or what cereal can archive and read back: for a type of the "
+                "standard library include cereal's header for it, give one of your own a serialize()");
+};
+
 template <class Value>
 Encoded encode_value(const Value& value, Purpose purpose = Purpose::kValue) {
+  MustTravel<Value>();
   ValueOutput output(purpose);
   output(value);
   return std::move(output).take();
@@ -127,6 +176,7 @@ Encoded encode_value(const Value& value, Purpose purpose = Purpose::kValue) {
 /// Errors: cereal::Exception where the archive ends too early; UsageError where it refers to a block that is gone.
 template <class Value>
 void decode_value(std::string_view archive, Value& value) {
+  MustTravel<Value>();
   ValueInput input(archive);
   input(value);
 }

@@ -15,9 +15,6 @@
 /// How values become messages: as they lie in memory where that is possible. Not used directly.
 namespace retinue::detail {
 
-template <class T>
-constexpr bool kIsPlain = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_same_v<T, bool>;
-
 /// Vectors of plain values, and strings.
 template <class T>
 constexpr bool kIsPlainRow = false;
@@ -36,6 +33,7 @@ constexpr bool kIsWord = (kIsPlain<T> && sizeof(T) <= sizeof(std::uint64_t)) || 
 
 template <class T>
 std::uint64_t word_of(const T& value) {
+  MustTravel<T>();
   std::uint64_t word = 0;
   std::memcpy(&word, &value, sizeof value);
   return word;
@@ -62,6 +60,7 @@ std::uint64_t type_hash() {
 
 template <class T>
 std::span<const std::byte> plain_bytes(const T& value) {
+  MustTravel<T>();
   if constexpr (kIsPlainRow<T>) {
     return std::as_bytes(std::span(value.data(), value.size()));
   } else {
@@ -72,6 +71,7 @@ std::span<const std::byte> plain_bytes(const T& value) {
 /// Errors: UsageError for bytes that no such value has; cereal::Exception from archives.
 template <class T>
 T value_of_bytes(std::span<const std::byte> bytes) {
+  MustTravel<T>();
   T value{};
   if constexpr (kIsPlainRow<T>) {
     if (bytes.size() % sizeof(typename T::value_type) != 0) throw UsageError("a message has an odd number of bytes");

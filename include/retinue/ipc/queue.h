@@ -20,10 +20,11 @@ namespace retinue {
 
 /// A bounded queue between processes of a job: many producers, many consumers, messages of type T.
 ///
-/// T is trivially copyable, a vector of such values, a string, or what cereal can archive. Copies of a Queue are the
-/// same queue; as an argument of spawn, or in a message, it arrives as the same queue. Its memory goes with the last
-/// one. Messages of one producer keep their order. A producer may end right after put: what it put arrives. A process
-/// may be killed anywhere in here: no other one is blocked by that, and no message arrives damaged or twice.
+/// T is trivially copyable without pointers, a vector of such values, a string, or what cereal can archive. Copies of a
+/// Queue are the same queue; as an argument of spawn, or in a message, it arrives as the same queue. Its memory goes
+/// with the last one. Messages of one producer keep their order. A producer may end right after put: what it put
+/// arrives. A process may be killed anywhere in here: no other one is blocked by that, and no message arrives damaged
+/// or twice.
 ///
 /// Blocking: put while it is full, get while it is empty; with a timeout or a Deadline at most that long. Both sleep.
 /// Threads: all functions, from any thread of any process of the job.

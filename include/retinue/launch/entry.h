@@ -1,13 +1,5 @@
 #pragma once
 
-#include <cereal/cereal.hpp>
-#include <cereal/types/map.hpp>
-#include <cereal/types/optional.hpp>
-#include <cereal/types/string.hpp>
-#include <cereal/types/tuple.hpp>
-#include <cereal/types/unordered_map.hpp>
-#include <cereal/types/utility.hpp>
-#include <cereal/types/vector.hpp>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -37,9 +29,6 @@ using RankBody = std::function<ReturnedValue(RankContext&)>;
 
 template <class Result>
 ReturnedValue returned_value(const Result& result) {
-  static_assert(
-      cereal::traits::is_output_serializable<Result, ValueOutput>::value && std::is_default_constructible_v<Result>,
-      "the function must return void, or what cereal can archive and read back into a default-made value");
   return {typeid(Result).name(), encode_value<Result>(result, Purpose::kReturned)};
 }
 
@@ -95,6 +84,13 @@ struct ParameterList<First, Rest...> {
   static constexpr bool kArePassable = (kFirstIsContext || kIsPassable<First>)&&(kIsPassable<Rest> && ...);
 };
 
+template <class Tuple>
+struct MustAllTravel;
+template <class... Arguments>
+struct MustAllTravel<std::tuple<Arguments...>> {
+  static_assert(((sizeof(MustTravel<Arguments>) != 0) && ...));
+};
+
 template <class Pointer>
 struct Signature {
   static_assert(!std::is_same_v<Pointer, Pointer>,
@@ -126,6 +122,7 @@ struct Entry {
                 "copies in another process, so what the function changes there would be lost");
   using Arguments =
       std::conditional_t<kTakesContext || kTakesRank, typename List::ValuesAfterFirst, typename List::Values>;
+  static_assert(sizeof(MustAllTravel<Arguments>) != 0);
 };
 
 template <auto fn>

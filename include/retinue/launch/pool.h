@@ -50,7 +50,7 @@ struct MapOptions {
 /// Processes that run functions of this program, named after Python's multiprocessing.Pool.
 ///
 /// Functions are template arguments, functions or captureless lambdas, as spawn() takes them; arguments, items and
-/// results are trivially copyable or what cereal can archive, so tensors, queues, locks and shared values, too. A
+/// results are as spawn() takes them, so tensors, queues, locks and shared values, too. A
 /// worker that dies is replaced, and what it had in hand is reported as lost, or run again where `retries` say so;
 /// nothing runs twice otherwise. There are no helper threads: whoever gives a task, or waits in the Pool, a Future or a
 /// ResultStream, sees to that, so a worker that dies while nobody does is replaced only when somebody does again.

@@ -103,8 +103,8 @@ constexpr bool kIsForOtherConstructor<First, Rest...> =
 }  // namespace detail
 
 /// One process that runs `fn(arguments...)`, or `fn(RankContext&, arguments...)`: a function or a captureless lambda
-/// whose arguments cereal can archive. Options may come first: Process<fn> p({.name = "loader"}, arguments...). What
-/// `fn` returns is dropped: spawn() and ProcessContext::wait() give it back.
+/// whose arguments are as spawn() takes them. Options may come first: Process<fn> p({.name = "loader"}, arguments...).
+/// What `fn` returns is dropped: spawn() and ProcessContext::wait() give it back.
 template <auto fn>
 class Process : public ProcessBase {
  public:

@@ -63,10 +63,11 @@ std::set<int> keys_of(const std::map<int, Value>& map) {
 
 /// Runs `fn(RankContext&, arguments...)`, or `fn(int rank, arguments...)`, in `options.nprocs` new processes.
 ///
-/// `fn` is a function or a captureless lambda, given as template argument; the arguments are what cereal can archive.
+/// `fn` is a function or a captureless lambda, given as template argument; the arguments are
+/// default-constructible, and trivially copyable without pointers or what cereal can archive.
 /// A forked rank ends by std::quick_exit when `fn` has returned: output is flushed, but exit handlers and static
 /// destructors of the program run in the program alone. Ranks of kSpawn end by std::exit.
-/// `fn` may return anything that cereal can archive: ProcessContext::wait() gives it back.
+/// `fn` may return a value of such a type: ProcessContext::wait() gives it back.
 /// Blocking: until all ranks have ended, unless `options.join` is false.
 /// Errors: ProcessRaisedException, ProcessExitedException: the first failure, after all others were ended. UsageError
 /// without a Runtime. SystemError when processes cannot be started.

@@ -64,12 +64,6 @@ template <auto fn>
 using TaskItem = typename ItemOfArguments<TaskArguments<fn>>::Type;
 
 template <class T>
-constexpr bool kTravels = kIsPlain<T> || (cereal::traits::is_output_serializable<T, ValueOutput>::value &&
-                                          std::is_default_constructible_v<T>);
-template <>
-inline constexpr bool kTravels<void> = true;
-
-template <class T>
 void write_row(ValueOutput& output, const std::vector<T>& row) {
   output(static_cast<std::uint64_t>(row.size()));
   if constexpr (kIsPlain<T>) {
@@ -100,18 +94,11 @@ std::vector<T> read_row(ValueInput& input) {
   return row;
 }
 
-template <class Result>
-void check_result() {
-  static_assert(kTravels<Result>,
-                "the function must return void, a trivially copyable value, or what cereal can archive and read back "
-                "into a default-made value");
-}
-
 /// One call.
 template <auto fn>
 ReturnedValue task_thunk(RankContext& context, std::string_view archive) {
   using Result = TaskResult<fn>;
-  check_result<Result>();
+  if constexpr (!std::is_void_v<Result>) MustTravel<Result>();
   TaskArguments<fn> arguments;
   decode_value(archive, arguments);
   constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<TaskArguments<fn>>>();
@@ -164,7 +151,7 @@ void run_item(RankContext& context, TaskItem<fn>& item, ChunkValues<TaskResult<f
 template <auto fn>
 ReturnedValue chunk_thunk(RankContext& context, std::string_view archive) {
   using Result = TaskResult<fn>;
-  check_result<Result>();
+  if constexpr (!std::is_void_v<Result>) MustTravel<Result>();
   ValueInput input(archive);
   std::uint8_t after = 0;
   input(after);
@@ -190,7 +177,7 @@ ReturnedValue chunk_thunk(RankContext& context, std::string_view archive) {
 
 template <class Item>
 Encoded encode_chunk(AfterError after, const std::vector<Item>& items) {
-  static_assert(kTravels<Item>, "the items must be trivially copyable, or what cereal can archive");
+  MustTravel<Item>();
   ValueOutput output;
   output(static_cast<std::uint8_t>(after));
   write_row(output, items);
