@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "ipc/context_table.h"
+#include "launch/forked_child.h"
 #include "launch/program_failure.h"
 #include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
@@ -78,9 +79,12 @@ void run_rank_body(std::uint32_t slot_index, const detail::RankBody& body, RankO
     std::setvbuf(stdout, nullptr, _IOLBF, 0);  // Ranks share a console: whole lines.
     RankContext context(impl.memory, slot_index);
     share_cpus(context);
-    store_returned(*impl.memory, slot, body(context));
+    const detail::ReturnedValue returned = body(context);
+    end_forked_child(*impl.memory);
+    store_returned(*impl.memory, slot, returned);
     exit_code = 0;
   } catch (...) {
+    end_forked_child(*impl.memory);
     record_current_exception(slot.crash);
   }
   note_finish(slot, exit_code);

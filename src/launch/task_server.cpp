@@ -9,6 +9,7 @@
 #include "ipc/crash_point.h"
 #include "ipc/parcel.h"
 #include "ipc/ring_owner.h"
+#include "launch/forked_child.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/task.h"
@@ -88,8 +89,11 @@ void TaskServer::run(TaskName name) {
   TaskRecord& record = board_.record(name.index);
   Phase phase = Phase::kValue;
   try {
-    board_.store_result(record, result_of(record));
+    const detail::Encoded result = result_of(record);
+    end_forked_child(*board_.memory());
+    board_.store_result(record, result);
   } catch (...) {
+    end_forked_child(*board_.memory());
     phase = Phase::kRaised;
     leave_report(record, detail::report_current_exception());
   }

@@ -140,6 +140,41 @@ int raise_at(int number) {
   return number;
 }
 
+/// Its child would go on as a second worker, and give results of tasks that others have.
+int fork_and_return(int number) {
+  const pid_t child = fork();
+  if (child == 0) {
+    close(STDERR_FILENO);
+    return -1;
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? number : -2;
+}
+
+TEST_F(PoolTest, ATasksForkedChildIsNoWorker) {
+  Pool pool({.processes = 2});
+  for (int round = 0; round < 20; ++round) {
+    EXPECT_EQ(pool.map<fork_and_return>(numbers(4)), numbers(4));
+    EXPECT_EQ(pool.map<square>(numbers(4)), (std::vector<int>{0, 1, 4, 9}));
+  }
+}
+
+void leave_early() {
+  std::exit(0);
+}
+
+TEST_F(PoolTest, AWorkerThatExitsHasLostItsTask) {
+  Pool pool({.processes = 1});
+  try {
+    pool.apply<leave_early>();
+    ADD_FAILURE() << "a result of a task that did not return";
+  } catch (const ProcessExitedException& error) {
+    EXPECT_NE(std::string(error.what()).find("which had it in hand, exited with code 0"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST_F(PoolTest, GivesTheFirstErrorByIndex) {
   Pool pool({.processes = 2});
   for (const std::size_t chunk_size : {1, 7, 0, 100}) {

@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -13,6 +16,7 @@
 #include "ipc/job_layout.h"
 #include "launch/main_with_runtime.h"
 #include "retinue/collective/communicator.h"
+#include "retinue/ipc/queue.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 
@@ -96,6 +100,45 @@ TEST_P(EachStartMethod, OneThatIsStoppedOnItsWayOutHasReturned) {
   } catch (const ProcessException& error) {
     EXPECT_EQ(error.rank(), 1) << error.what();
     EXPECT_EQ(error.outcomes()[0].end, RankEnd::kReturned) << error.what();
+  }
+}
+
+enum class Back { kReturns, kThrows };
+
+/// Its child comes back from the function before it does. What both say on stderr goes to `text`.
+int fork_and_go_on(RankContext& context, Back back, retinue::Queue<std::string> text) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    if (back == Back::kThrows) throw std::runtime_error("of a child");
+    return 99;
+  }
+  close(ends[1]);
+  std::string said(4096, ' ');
+  said.resize(static_cast<std::size_t>(std::max(read(ends[0], said.data(), said.size()), ssize_t{0})));
+  int status = -1;
+  waitpid(child, &status, 0);
+  text.put(fmt::format("{} with status {:x}", said, status));
+  Communicator(context.world()).barrier();
+  return context.rank();
+}
+
+TEST_P(EachStartMethod, AChildThatComesBackFromItsFunctionIsNoRank) {
+  for (const Back back : {Back::kReturns, Back::kThrows}) {
+    retinue::Queue<std::string> text({.capacity = 2});
+    const auto result =
+        retinue::spawn<fork_and_go_on>({.nprocs = 2, .start_method = GetParam(), .join = false}, back, text).wait();
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(result.value<int>(rank), rank);
+      const std::string said = text.get();
+      EXPECT_NE(said.find(back == Back::kReturns ? "returned from that function: it is no rank"
+                                                 : "threw std::runtime_error: of a child from that function"),
+                std::string::npos)
+          << said;
+      EXPECT_NE(said.find("with status 100"), std::string::npos) << said;
+    }
   }
 }
 
