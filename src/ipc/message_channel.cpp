@@ -77,7 +77,7 @@ std::shared_ptr<MessageChannel> MessageChannel::create(const std::shared_ptr<Job
     throw UsageError(fmt::format("a queue with message_bytes = {}: at most {}", room_bytes, kMostRoom));
   const RingShape shape{
       .type = type,
-      .capacity = static_cast<std::uint32_t>(std::min<std::size_t>(options.capacity, RingPosition::kMostSlots)),
+      .capacity = options.capacity,
       .room_bytes = static_cast<std::uint32_t>(room_bytes > 8 ? std::max(room_bytes, sizeof(BlockHandle)) : 8),
       .is_joinable = options.joinable ? 1u : 0u,
       .redelivers = options.on_consumer_death == OnConsumerDeath::kRedeliver ? 1u : 0u};

@@ -47,7 +47,7 @@ void MessageRing::lay_out(JobMemory& memory, const BlockHandle& block, const Rin
   auto* const header = new (at) RingHeader();
   header->magic = RingHeader::kMagic;
   header->type = shape.type;
-  header->capacity = shape.capacity;
+  header->capacity = static_cast<std::uint32_t>(shape.capacity);
   header->slot_bytes = static_cast<std::uint32_t>(slot_bytes_for(shape.room_bytes));
   header->room_bytes = shape.room_bytes;
   header->is_joinable = shape.is_joinable;
@@ -55,7 +55,7 @@ void MessageRing::lay_out(JobMemory& memory, const BlockHandle& block, const Rin
   if (shape.room_bytes > kWordBytes)
     memory.set_shelves(block, {.first = sizeof(RingHeader) + offsetof(WideSlot, shelf),
                                .stride = header->slot_bytes,
-                               .count = shape.capacity,
+                               .count = header->capacity,
                                .room = static_cast<std::uint32_t>(shape.room_bytes / sizeof(BlockHandle))});
   // Whoever has messages in hand needs their slots' states to say so.
   if (shape.is_joinable != 0) header->get.user.store(RingUser::kEverybody, std::memory_order_relaxed);

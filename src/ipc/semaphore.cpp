@@ -8,12 +8,14 @@
 
 namespace retinue {
 
-Semaphore::Semaphore(SyncKind kind, const std::shared_ptr<JobMemory>& memory, std::uint32_t value) : Semaphore(kind) {
-  if (value > kMostValue) throw UsageError(fmt::format("a Semaphore of {}: at most {}", value, kMostValue));
+Semaphore::Semaphore(SyncKind kind, const std::shared_ptr<JobMemory>& memory, std::int64_t value) : Semaphore(kind) {
+  if (value < 0 || value > kMostValue)
+    throw UsageError(fmt::format("a Semaphore of {}: it must be 0 to {}", value, kMostValue));
   block_ = make_sync_block(memory, kind, sizeof(SemaphoreState));
   auto& state = this->state();
-  state.most = kind == SyncKind::kBoundedSemaphore ? value : kMostValue;
-  state.value.store(value, std::memory_order_release);
+  const auto first = static_cast<std::uint32_t>(value);
+  state.most = kind == SyncKind::kBoundedSemaphore ? first : kMostValue;
+  state.value.store(first, std::memory_order_release);
 }
 
 SemaphoreState& Semaphore::state() const {
@@ -36,15 +38,17 @@ bool Semaphore::acquire(Time timeout) {
   return true;
 }
 
-void Semaphore::release(std::uint32_t count) {
+void Semaphore::release(std::int64_t count) {
+  if (count < 0) throw UsageError(fmt::format("Semaphore::release: a count of {}", count));
   SemaphoreState& state = this->state();
   std::uint32_t value = state.value.load(std::memory_order_relaxed);
   do {
-    if (count > state.most - value)
+    if (count > std::int64_t{state.most} - value)
       throw UsageError(
           fmt::format("Semaphore::release: {} + {} would be more than {}: it was released more often than acquired",
                       value, count, state.most));
-  } while (!state.value.compare_exchange_weak(value, value + count, std::memory_order_seq_cst));
+  } while (!state.value.compare_exchange_weak(value, value + static_cast<std::uint32_t>(count),
+                                              std::memory_order_seq_cst));
   RETINUE_CRASH_POINT();
   if (count != 0) ring(state.bell);
 }

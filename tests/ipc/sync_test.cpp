@@ -215,7 +215,9 @@ TEST_F(SyncTest, ASemaphoreCounts) {
   elsewhere([&] { return semaphore.release(5), 0; });
   EXPECT_EQ(semaphore.get_value(), 5u);
   EXPECT_THROW(semaphore.release(Semaphore::kMostValue), UsageError);
-  EXPECT_THROW(Semaphore(Semaphore::kMostValue + 1), UsageError);
+  EXPECT_THROW(semaphore.release(-1), UsageError);
+  EXPECT_THROW(Semaphore(std::int64_t{Semaphore::kMostValue} + 1), UsageError);
+  EXPECT_THROW(Semaphore(-1), UsageError);
   BoundedSemaphore bounded(1);
   EXPECT_THROW(bounded.release(), UsageError);
   {

@@ -30,18 +30,18 @@ class Semaphore : public detail::SyncHandle {
 
   /// None, until one is assigned.
   Semaphore() : Semaphore(SyncKind::kSemaphore) {}
-  /// In the job of this process, or in another's. Errors: UsageError for more than kMostValue; SharedMemoryExhausted.
-  explicit Semaphore(std::uint32_t value) : Semaphore(JobMemory::current(), value) {}
-  Semaphore(const std::shared_ptr<JobMemory>& memory, std::uint32_t value)
+  /// In the job of this process, or in another's. Errors: UsageError for less than 0 and more than kMostValue; SharedMemoryExhausted.
+  explicit Semaphore(std::int64_t value) : Semaphore(JobMemory::current(), value) {}
+  Semaphore(const std::shared_ptr<JobMemory>& memory, std::int64_t value)
       : Semaphore(SyncKind::kSemaphore, memory, value) {}
 
   void acquire() { acquire(Time::max()); }
   /// False when it was zero all the time; a zero timeout only tries.
   bool acquire(Time timeout);
   bool acquire(Deadline deadline) { return acquire(deadline.left()); }
-  /// Errors: UsageError, and nothing changes, if the value would go beyond kMostValue, or beyond the first one of a
-  /// BoundedSemaphore.
-  void release(std::uint32_t count = 1);
+  /// Errors: UsageError, and nothing changes, for less than 0, and if the value would go beyond kMostValue, or beyond
+  /// the first one of a BoundedSemaphore.
+  void release(std::int64_t count = 1);
 
   void lock() { acquire(); }
   bool try_lock() { return acquire(Time(0)); }
@@ -52,7 +52,7 @@ class Semaphore : public detail::SyncHandle {
 
  protected:
   explicit Semaphore(SyncKind kind) noexcept : SyncHandle(kind) {}
-  Semaphore(SyncKind kind, const std::shared_ptr<JobMemory>& memory, std::uint32_t value);
+  Semaphore(SyncKind kind, const std::shared_ptr<JobMemory>& memory, std::int64_t value);
 
  private:
   SemaphoreState& state() const;
@@ -62,8 +62,8 @@ class Semaphore : public detail::SyncHandle {
 class BoundedSemaphore : public Semaphore {
  public:
   BoundedSemaphore() : Semaphore(SyncKind::kBoundedSemaphore) {}
-  explicit BoundedSemaphore(std::uint32_t value) : BoundedSemaphore(JobMemory::current(), value) {}
-  BoundedSemaphore(const std::shared_ptr<JobMemory>& memory, std::uint32_t value)
+  explicit BoundedSemaphore(std::int64_t value) : BoundedSemaphore(JobMemory::current(), value) {}
+  BoundedSemaphore(const std::shared_ptr<JobMemory>& memory, std::int64_t value)
       : Semaphore(SyncKind::kBoundedSemaphore, memory, value) {}
 };
 
