@@ -47,8 +47,8 @@ void Semaphore::release(std::int64_t count) {
       throw UsageError(
           fmt::format("Semaphore::release: {} + {} would be more than {}: it was released more often than acquired",
                       value, count, state.most));
-  } while (!state.value.compare_exchange_weak(value, value + static_cast<std::uint32_t>(count),
-                                              std::memory_order_seq_cst));
+  } while (
+      !state.value.compare_exchange_weak(value, value + static_cast<std::uint32_t>(count), std::memory_order_seq_cst));
   RETINUE_CRASH_POINT();
   if (count != 0) ring(state.bell);
 }

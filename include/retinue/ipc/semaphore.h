@@ -30,7 +30,8 @@ class Semaphore : public detail::SyncHandle {
 
   /// None, until one is assigned.
   Semaphore() : Semaphore(SyncKind::kSemaphore) {}
-  /// In the job of this process, or in another's. Errors: UsageError for less than 0 and more than kMostValue; SharedMemoryExhausted.
+  /// In the job of this process, or in another's. Errors: UsageError for less than 0 and more than kMostValue;
+  /// SharedMemoryExhausted.
   explicit Semaphore(std::int64_t value) : Semaphore(JobMemory::current(), value) {}
   Semaphore(const std::shared_ptr<JobMemory>& memory, std::int64_t value)
       : Semaphore(SyncKind::kSemaphore, memory, value) {}

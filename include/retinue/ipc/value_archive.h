@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cereal/cereal.hpp>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "retinue/ipc/shared_block.h"
+
+/// The archives that values travel in: they write numbers as they lie in memory, as both sides are one build on one
+/// machine. Not used directly.
+namespace retinue::detail {
+
+/// An archived value, and the blocks of job memory that it refers to: whoever has it holds them.
+struct Encoded {
+  std::string bytes;
+  std::vector<SharedBlock> references;
+  std::vector<std::shared_ptr<void>> remains = {};  ///< What the value's way into job memory left behind.
+};
+
+/// What a value is archived for.
+enum class Purpose : std::uint8_t {
+  kValue,
+  kMessage,   ///< It is sent at once, and its receiver need not wait until what it left behind is freed.
+  kReturned,  ///< It is read when its sender has ended.
+};
+
+class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmptyClassElision> {
+ public:
+  explicit ValueOutput(Purpose purpose = Purpose::kValue) : OutputArchive(this), purpose_(purpose) {}
+
+  Purpose purpose() const { return purpose_; }
+
+  void write(const void* data, std::size_t bytes) {
+    if (bytes != 0) encoded_.bytes.append(static_cast<const char*>(data), bytes);
+  }
+  void refer_to(const SharedBlock& block) { encoded_.references.push_back(block); }
+  /// Keeps `remains`, of so many bytes, of a message as long as the Encoded lives, unless that were too much.
+  void leave_behind(std::shared_ptr<void> remains, std::size_t bytes) {
+    if (purpose_ != Purpose::kMessage || bytes > may_be_left_behind_) return;
+    may_be_left_behind_ -= bytes;
+    encoded_.remains.push_back(std::move(remains));
+  }
+  Encoded take() && { return std::move(encoded_); }
+
+ private:
+  Encoded encoded_;
+  Purpose purpose_;
+  std::size_t may_be_left_behind_ = std::size_t{256} << 20;  ///< More would be missing elsewhere.
+};
+
+/// Reads what ValueOutput wrote, where it lies. Errors: cereal::Exception where it ends too early.
+class ValueInput : public cereal::InputArchive<ValueInput, cereal::AllowEmptyClassElision> {
+ public:
+  explicit ValueInput(std::string_view bytes) : InputArchive(this), left_(bytes) {}
+
+  void read(void* data, std::size_t bytes) {
+    if (bytes > left_.size()) throw cereal::Exception("an archived value ends too early");
+    if (bytes != 0) std::memcpy(data, left_.data(), bytes);
+    left_.remove_prefix(bytes);
+  }
+  /// A container's length that its bytes cannot have would only fill memory.
+  void check_length(std::uint64_t length) const {
+    constexpr std::uint64_t kOfEmptyElements = std::uint64_t{1} << 16;
+    if (length > left_.size() && length > kOfEmptyElements)
+      throw cereal::Exception("an archived value names more elements than it has bytes");
+  }
+
+ private:
+  std::string_view left_;
+};
+
+template <class T>
+std::enable_if_t<std::is_arithmetic_v<T>> CEREAL_SAVE_FUNCTION_NAME(ValueOutput& output, const T& number) {
+  output.write(&number, sizeof number);
+}
+template <class T>
+std::enable_if_t<std::is_arithmetic_v<T>> CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, T& number) {
+  if constexpr (std::is_same_v<T, bool>) {
+    std::uint8_t byte = 0;  // Any other value than 0 and 1 in a bool would be undefined.
+    input.read(&byte, sizeof byte);
+    number = byte != 0;
+  } else {
+    input.read(&number, sizeof number);
+  }
+}
+
+template <class T>
+void CEREAL_SAVE_FUNCTION_NAME(ValueOutput& output, const cereal::BinaryData<T>& data) {
+  output.write(data.data, static_cast<std::size_t>(data.size));
+}
+template <class T>
+void CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, cereal::BinaryData<T>& data) {
+  input.read(data.data, static_cast<std::size_t>(data.size));
+}
+
+template <class T>
+void CEREAL_SAVE_FUNCTION_NAME(ValueOutput& output, const cereal::NameValuePair<T>& pair) {
+  output(pair.value);
+}
+template <class T>
+void CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, cereal::NameValuePair<T>& pair) {
+  input(pair.value);
+}
+
+template <class T>
+void CEREAL_SAVE_FUNCTION_NAME(ValueOutput& output, const cereal::SizeTag<T>& tag) {
+  output(static_cast<std::uint64_t>(tag.size));
+}
+template <class T>
+void CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, cereal::SizeTag<T>& tag) {
+  std::uint64_t length = 0;
+  input(length);
+  input.check_length(length);
+  tag.size = static_cast<std::decay_t<T>>(length);
+}
+
+}  // namespace retinue::detail
+
+CEREAL_REGISTER_ARCHIVE(retinue::detail::ValueOutput)
+CEREAL_REGISTER_ARCHIVE(retinue::detail::ValueInput)
+CEREAL_SETUP_ARCHIVE_TRAITS(retinue::detail::ValueInput, retinue::detail::ValueOutput)
