@@ -44,6 +44,7 @@ void fault_point(const char* place, int rank) {
   const char* action = action_at(place, rank);
   if (action == nullptr) return;
   end_by_fault(action);
+  if (std::strcmp(action, "stop") == 0) kill(getpid(), SIGSTOP);
   if (std::strcmp(action, "throw") == 0) throw Error(std::string("RETINUE_FAULT at ") + place);
 }
 

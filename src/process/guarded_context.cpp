@@ -75,30 +75,6 @@ void GuardedContext::start(const RankBirth& birth) {
   after_end();
 }
 
-void GuardedContext::adopt(std::uint32_t rank, pid_t pid, FileDescriptor pidfd) {
-  if (rank >= members_.size()) return;
-  Member& member = members_[rank];
-  if (member.ended) {  // Refused meanwhile.
-    if (pid > 0) kill(pid, SIGKILL);
-    return;
-  }
-  ProcessSlot& slot = process_slot(*memory_, member.slot);
-  record().state.store(ContextRecord::kRunning, std::memory_order_release);
-  if (pid <= 0) {
-    note_unborn(member, "forking the rank failed, or the guardian had no descriptor left for it (raise ulimit -n)");
-    after_end();
-    return;
-  }
-  member.pid = pid;
-  member.pidfd = std::move(pidfd);
-  slot.pid.store(pid, std::memory_order_relaxed);
-  slot.started_ns.store(monotonic_ns(), std::memory_order_relaxed);
-  slot.state.store(ProcessState::kStarted, std::memory_order_release);
-  notify_context(record());
-  if (phase_ == Phase::kRunning) return;
-  step_ladder(member, phase_ == Phase::kTerminating ? SIGTERM : SIGKILL);  // The job already ends: so does it.
-}
-
 void GuardedContext::note_unborn(Member& member, const std::string& reason) {
   ProcessSlot& slot = process_slot(*memory_, member.slot);
   record_failure(slot.crash, "retinue::SystemError", reason.c_str());
@@ -132,32 +108,6 @@ void GuardedContext::on_exit(pid_t pid, int status, const ProcessUse& use) {
   for (Member& member : members_)
     if (member.pid == pid && !member.ended) note_end(member, status, use);
   after_end();
-}
-
-std::vector<int> GuardedContext::adopted_pidfds() const {
-  std::vector<int> pidfds;
-  for (const Member& member : members_)
-    if (member.pidfd && !member.ended) pidfds.push_back(member.pidfd.get());
-  return pidfds;
-}
-
-void GuardedContext::on_adopted_exit(int pidfd) {
-  for (Member& member : members_) {
-    if (member.pidfd.get() != pidfd || member.ended) continue;
-    note_end(member, status_of_adopted(member), use_of_zombie(member.pid));
-  }
-  after_end();
-}
-
-/// Only its parent may wait for it, and may have done so: then what the rank noted itself must do.
-int GuardedContext::status_of_adopted(const Member& member) const {
-  const ProcessSlot& slot = process_slot(*memory_, member.slot);
-  const int status = exit_status_of_zombie(member.pid);
-  if (status >= 0) return status;
-  if (slot.state.load(std::memory_order_acquire) == ProcessState::kFinished)
-    return slot.exit_status.load(std::memory_order_relaxed);
-  if (slot.crash.phase.load(std::memory_order_acquire) == 2 && slot.crash.signal > 0) return slot.crash.signal;
-  return member.ladder_signal != 0 ? member.ladder_signal : SIGKILL;
 }
 
 /// The ladder's own SIGKILL needs no explanation.

@@ -63,6 +63,8 @@ class GuardedContext {
   /// Adopted ranks are no children of the guardian: their ends show on these descriptors.
   std::vector<int> adopted_pidfds() const;
   void on_adopted_exit(int pidfd);
+  /// Kills those that live, wherever they are between their fork and their end, and returns how many did.
+  int kill_adopted() const;
 
   /// Ends a context whose ranks, or some of them, could not be started, with `reason` as their failure.
   void refuse(const char* reason);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "ipc/job_layout.h"
 #include "os/process_calls.h"
 #include "process/guardian.h"
 #include "process/job_sweep.h"
@@ -77,13 +76,7 @@ Guardian::Remains Guardian::kill_ranks_and_orphans() const {
     kill(-pid, SIGKILL);
     kill(pid, SIGKILL);
   }
-  for (std::uint32_t slot = kGuardianSlot + 1; slot < kMaxProcesses; ++slot) {  // Adopted ranks are no children.
-    const ProcessSlot& process = process_slot(*setup_.memory, slot);
-    const ProcessState state = process.state.load(std::memory_order_acquire);
-    if (state != ProcessState::kRunning || !process.is_alive() || is_guest_slot(*setup_.memory, slot)) continue;
-    ++remains.processes;
-    kill(process.pid.load(std::memory_order_relaxed), SIGKILL);
-  }
+  for (const auto& context : contexts_) remains.processes += context->kill_adopted();
   return remains;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <optional>
 #include <thread>
 
@@ -79,32 +80,71 @@ TEST_F(OddParents, DroppedForkedRanksDoNotStayZombies) {
   EXPECT_EQ(errno, ECHILD);
 }
 
+/// A program of its own, with its standard output in a pipe: this one's Runtime is not for its children.
+class Victim {
+ public:
+  explicit Victim(const char* path, const char* fault = "") {
+    int ends[2];
+    if (pipe(ends) != 0) std::abort();
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(ends[1], 1);
+      setenv("RETINUE_FAULT", fault, 1);
+      execl(path, path, nullptr);
+      _exit(126);
+    }
+    close(ends[1]);
+    output_ = ends[0];
+  }
+  ~Victim() {
+    end();
+    close(output_);
+  }
+  Victim(const Victim&) = delete;
+  Victim& operator=(const Victim&) = delete;
+
+  /// The next pid that it writes.
+  pid_t read_pid() const {
+    int pid = 0;
+    EXPECT_EQ(read(output_, &pid, sizeof pid), static_cast<ssize_t>(sizeof pid));
+    return pid;
+  }
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  int output_ = -1;
+};
+
+void expect_end_of(pid_t pid) {
+  try {
+    EXPECT_TRUE(retinue::wait_for_exit(retinue::open_pidfd(pid).get(), std::chrono::minutes(1)));
+  } catch (const retinue::SystemError&) {
+    // It is gone already.
+  }
+}
+
 /// An unrelated child that inherited all descriptors must not hide the program's end: a program of its own is killed.
 TEST_F(OddParents, ALeakedDescriptorHidesNoDeath) {
-  int ends[2];
-  ASSERT_EQ(pipe(ends), 0);
-  const pid_t program = fork();
-  if (program == 0) {
-    // A second program: this one's Runtime is not its own, so it executes the victim.
-    dup2(ends[1], 1);
-    execl(RETINUE_BIN_DIR "/leaky_program", "leaky_program", nullptr);
-    _exit(126);
-  }
-  close(ends[1]);
-  int pids[3] = {};  // Two ranks and the child that inherited everything.
-  ASSERT_EQ(read(ends[0], pids, sizeof pids), static_cast<ssize_t>(sizeof pids));
-  kill(program, SIGKILL);
-  waitpid(program, nullptr, 0);
-  for (const int rank : {pids[0], pids[1]}) {
-    try {
-      EXPECT_TRUE(retinue::wait_for_exit(retinue::open_pidfd(rank).get(), std::chrono::minutes(1)));
-    } catch (const retinue::SystemError&) {
-      // It is gone already.
-    }
-  }
-  EXPECT_EQ(kill(pids[2], 0), 0) << "the program's own child is none of the job's";
-  kill(pids[2], SIGKILL);
-  close(ends[0]);
+  Victim program(RETINUE_BIN_DIR "/leaky_program");
+  const pid_t ranks[] = {program.read_pid(), program.read_pid()};
+  const pid_t child = program.read_pid();
+  program.end();
+  for (const pid_t rank : ranks) expect_end_of(rank);
+  EXPECT_EQ(kill(child, 0), 0) << "the program's own child is none of the job's";
+  kill(child, SIGKILL);
+}
+
+/// Its ranks have a parent that lives on, and one of them has not entered the job: the guardian ends them all the same.
+TEST_F(OddParents, AProgramThatExecutesSomethingElseLeavesNoForkedRank) {
+  const Victim program(RETINUE_BIN_DIR "/replaced_program", "rank.born:1=stop");
+  const pid_t ranks[] = {program.read_pid(), program.read_pid()};
+  for (const pid_t rank : ranks) expect_end_of(rank);
 }
 
 }  // namespace
