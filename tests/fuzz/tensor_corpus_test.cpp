@@ -1,7 +1,9 @@
-// The same for tensors, and what a sender writes of each form: the job has its memory, so that marks stand for it.
+// Tensors' corpus, and what a sender writes of each form: the job has its memory, so that marks stand for it.
 #include <torch/torch.h>
 
-#include <cstring>
+#include <random>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "fuzz/corpus.h"
@@ -22,7 +24,8 @@ std::string with_marks(const detail::Encoded& encoded) {
     const std::string_view own(reinterpret_cast<const char*>(&handle), sizeof handle);
     std::string mark("HNDL\1");
     mark.resize(sizeof handle);
-    for (std::size_t at = text.find(own); at != std::string::npos; at = text.find(own)) text.replace(at, 24, mark);
+    for (std::size_t at = text.find(own); at != std::string::npos; at = text.find(own))
+      text.replace(at, sizeof handle, mark);
   }
   return text;
 }

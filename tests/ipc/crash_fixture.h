@@ -28,8 +28,6 @@ struct Progress {
 
 class CrashTest : public test::JobTest {
  protected:
-  ~CrashTest() override { EXPECT_EQ(memory_->allocated_bytes(), 0u); }
-
   /// `body` in a process with a slot of its own, which is killed at its point; 0: never.
   Victim start_victim(long point, const std::function<void()>& body) {
     return retinue::start_victim(*memory_, point, body);

@@ -1,11 +1,8 @@
 // Rings in job memory that somebody wrote over: nobody reads or writes outside of them, and nobody looks for ever.
 #include <gtest/gtest.h>
 
-#include <cereal/types/string.hpp>
 #include <chrono>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "ipc/job_layout.h"
 #include "ipc/message_ring.h"
@@ -28,29 +25,28 @@ using retinue::UsageError;
 
 namespace {
 
-class OverwrittenRing : public retinue::test::JobTest {};
+class OverwrittenRing : public retinue::test::JobTest {
+ protected:
+  Queue<std::string> queue_ = Queue<std::string>({.capacity = 4});
+  retinue::detail::Encoded encoded_ = retinue::detail::encode_value(queue_);
+  RingHeader& header_ = *memory_->at<RingHeader>(encoded_.references.at(0).handle().offset);
+};
 
 TEST_F(OverwrittenRing, OfWordsTakesNoLongMessages) {
-  const Queue<std::string> queue({.capacity = 4});
-  const auto encoded = retinue::detail::encode_value(queue);
-  auto& header = *memory_->at<RingHeader>(encoded.references.at(0).handle().offset);
-  header.slot_bytes = sizeof(retinue::WordSlot);
-  header.room_bytes = sizeof(std::uint64_t);
+  header_.slot_bytes = sizeof(retinue::WordSlot);
+  header_.room_bytes = sizeof(std::uint64_t);
   Queue<std::string> arrived;
-  retinue::detail::decode_value(encoded.bytes, arrived);
+  retinue::detail::decode_value(encoded_.bytes, arrived);
   EXPECT_THROW(arrived.try_put("small"), UsageError);
   EXPECT_THROW(arrived.try_put(std::string(100'000, 'l')), UsageError);
 }
 
 TEST_F(OverwrittenRing, WhoseSlotsHaveNoRoomForAParcelIsRefused) {
-  const Queue<std::string> queue({.capacity = 4});
-  const auto encoded = retinue::detail::encode_value(queue);
-  auto& header = *memory_->at<RingHeader>(encoded.references.at(0).handle().offset);
-  header.room_bytes = 9;
-  header.slot_bytes =
+  header_.room_bytes = 9;
+  header_.slot_bytes =
       static_cast<std::uint32_t>((MessageRing::bytes_for({.capacity = 1, .room_bytes = 9}) - sizeof(RingHeader)));
   Queue<std::string> arrived;
-  EXPECT_THROW(retinue::detail::decode_value(encoded.bytes, arrived), UsageError);
+  EXPECT_THROW(retinue::detail::decode_value(encoded_.bytes, arrived), UsageError);
 }
 
 /// Each slot is a lap ahead of who comes from the one before, a third of all laps.
@@ -72,17 +68,14 @@ TEST_F(OverwrittenRing, WhoseLapsGoInACircleIsLeft) {
 
 /// What counts is what the ring was when it was opened.
 TEST_F(OverwrittenRing, KeepsItsShapeWhileItIsOpen) {
-  Queue<std::string> queue({.capacity = 4});
-  const auto encoded = retinue::detail::encode_value(queue);
-  auto& header = *memory_->at<RingHeader>(encoded.references.at(0).handle().offset);
-  header.capacity = 0;
-  header.slot_bytes = 1 << 20;
-  header.room_bytes = 1 << 30;
+  header_.capacity = 0;
+  header_.slot_bytes = 1 << 20;
+  header_.room_bytes = 1 << 30;
   const std::string large(1000, 'l');
   for (int round = 0; round < 3; ++round) {
-    for (int i = 0; i < 4; ++i) queue.put(large);
-    EXPECT_FALSE(queue.put("one more", 200ms));  // Long enough to look for dead processes.
-    for (int i = 0; i < 4; ++i) EXPECT_EQ(queue.get(), large);
+    for (int i = 0; i < 4; ++i) queue_.put(large);
+    EXPECT_FALSE(queue_.put("one more", 200ms));  // Long enough to look for dead processes.
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(queue_.get(), large);
   }
 }
 

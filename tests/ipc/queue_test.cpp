@@ -29,10 +29,7 @@ namespace {
 
 constexpr auto kPatience = 20s;  // A wait that takes longer fails the test.
 
-class QueueTest : public retinue::test::JobTest {
- protected:
-  ~QueueTest() override { EXPECT_EQ(memory_->allocated_bytes(), 0u); }
-};
+class QueueTest : public retinue::test::JobTest {};
 
 TEST_F(QueueTest, KeepsOrderAndCapacity) {
   Queue<int> queue({.capacity = 3});

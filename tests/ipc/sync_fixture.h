@@ -30,7 +30,6 @@ class SyncTest : public JobTest {
       EXPECT_EQ(waitpid(child.pid, nullptr, 0), child.pid);
       free_process_slot(*memory_, child.slot);
     }
-    EXPECT_EQ(memory_->allocated_bytes(), 0u);
   }
 
   /// Runs `body` in a process with a slot of its own, which ends with the test.

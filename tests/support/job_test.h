@@ -11,7 +11,7 @@
 
 namespace retinue::test {
 
-/// A job of which this process is the program.
+/// A job of which this process is the program. When the test is over all of its memory must have come back.
 class JobTest : public testing::Test {
  protected:
   explicit JobTest(std::size_t bytes = std::size_t{256} << 20) : memory_(JobMemory::create(bytes)) {
@@ -21,7 +21,10 @@ class JobTest : public testing::Test {
     kept.push_back(memory_);
     JobMemory::set_current(memory_);
   }
-  ~JobTest() override { JobMemory::set_current(nullptr); }
+  ~JobTest() override {
+    EXPECT_EQ(memory_->allocated_bytes(), 0u);
+    JobMemory::set_current(nullptr);
+  }
 
   std::shared_ptr<JobMemory> memory_;
 };

@@ -180,8 +180,7 @@ TEST(TensorMessage, ChannelsWhoseScalesAreOneNumberAreRefused) {
   const Tensor scales = torch::ones(1, torch::kDouble).expand(many);
   const Tensor zero_points = torch::zeros(1, torch::kLong).expand(many);
   const Tensor numbers = torch::zeros(1, torch::kByte).expand(many);
-  const std::string scales_bytes = bytes_of(scales);
-  const std::string bytes = head_of(3, torch::kQUInt8) + bytes_of(std::int64_t{0}) + scales_bytes +
+  const std::string bytes = head_of(3, torch::kQUInt8) + bytes_of(std::int64_t{0}) + bytes_of(scales) +
                             bytes_of(zero_points) + bytes_of(numbers).substr(kHeadBytes);
   EXPECT_TRUE(is_refused(bytes, "its channels have no scales"));
 }
