@@ -190,9 +190,9 @@ Spans spans_of_ranks(Peer& peer, const std::string& command) {
   return spans_of(peer.ask(command).front().at("ranks").get<std::vector<nlohmann::json>>());
 }
 
-Contender peer_collective(std::string name, std::shared_ptr<Peer> peer, std::string command) {
-  return {std::move(name), [peer = std::move(peer), command = std::move(command)] {
-            return collective_times(spans_of(peer->ask(command)));
+Contender peer_collective(std::string name, std::shared_ptr<Peer> peer, std::string command, TimesOf times_of) {
+  return {std::move(name), [peer = std::move(peer), command = std::move(command), times_of] {
+            return times_of(spans_of(peer->ask(command)));
           }};
 }
 

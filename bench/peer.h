@@ -74,8 +74,8 @@ class Peer {
 /// What each rank of a peer measured of a command.
 Spans spans_of(const std::vector<nlohmann::json>& answers);
 
-/// A peer as contender: a round is one command, its samples the collective's times.
-Contender peer_collective(std::string name, std::shared_ptr<Peer> peer, std::string command);
+/// A peer as contender: a round is one command, its samples what `times_of` makes of it.
+Contender peer_collective(std::string name, std::shared_ptr<Peer> peer, std::string command, TimesOf times_of);
 
 /// What the ranks that a peer's only process started itself measured of a command: {"ranks": [{"enter", "exit"}, ...]}.
 Spans spans_of_ranks(Peer& peer, const std::string& command);

@@ -29,6 +29,9 @@ inline std::int64_t now_ns() {
 /// For each iteration the time from the last rank's entry to the last rank's exit. Units: microseconds.
 std::vector<double> collective_times(const Spans& spans);
 
+/// How the samples of a round are made of what its ranks measured.
+using TimesOf = std::vector<double> (*)(const Spans& spans);
+
 /// For each iteration the mean over the ranks of their own time. Units: microseconds.
 std::vector<double> mean_times(const Spans& spans);
 

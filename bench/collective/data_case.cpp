@@ -70,6 +70,7 @@ std::string command_of(const DataOp& op, std::size_t bytes, int iterations) {
 }
 
 std::vector<Contender> own_contenders(const DataOp& op, int ranks, std::size_t bytes) {
+  const TimesOf times = times_of(op, ranks);
   std::vector<Contender> contenders;
   for (const auto buffer : {Round::Buffer::kPrivate, Round::Buffer::kJob}) {
     const std::string suffix = buffer == Round::Buffer::kJob ? "-job" : "-private";
@@ -80,7 +81,7 @@ std::vector<Contender> own_contenders(const DataOp& op, int ranks, std::size_t b
     round.bytes = bytes;
     round.buffer = buffer;
     round.op = op.name;
-    contenders.push_back({"core" + suffix, [=] { return collective_times(measure_round<core_rank>(ranks, round)); }});
+    contenders.push_back({"core" + suffix, [=] { return times(measure_round<core_rank>(ranks, round)); }});
     if (op.is_in_c10d) contenders.push_back(c10d_data_op("c10d" + suffix, ranks, round));
   }
   return contenders;
@@ -89,13 +90,14 @@ std::vector<Contender> own_contenders(const DataOp& op, int ranks, std::size_t b
 std::vector<Row> run_size(const DataOp& op, const Settings& settings, std::size_t bytes, const Peers& others) {
   std::vector<Contender> contenders = own_contenders(op, settings.ranks, bytes);
   const std::size_t variants = contenders.size();
+  const TimesOf times = times_of(op, settings.ranks);
   if (others.gloo)
-    contenders.push_back(peer_collective("gloo", others.gloo, command_of(op, bytes, slow_iterations(bytes))));
+    contenders.push_back(peer_collective("gloo", others.gloo, command_of(op, bytes, slow_iterations(bytes)), times));
   const bool is_slow = settings.ranks > usable_cpus() || bytes > 1048576;
   const std::string command = command_of(op, bytes, is_slow ? slow_iterations(bytes) : own_iterations(bytes));
-  if (others.deepspeed) contenders.push_back(peer_collective("deepspeed", others.deepspeed, command));
+  if (others.deepspeed) contenders.push_back(peer_collective("deepspeed", others.deepspeed, command, times));
   for (const auto& [name, peer] : others.mpis)
-    contenders.push_back({name, [=, peer = peer] { return collective_times(spans_of_ranks(*peer, command)); }});
+    contenders.push_back({name, [=, peer = peer] { return times(spans_of_ranks(*peer, command)); }});
   const std::vector<Figures> figures = run_interleaved(contenders, settings.rounds);
   std::vector<Row> rows;
   for (std::size_t i = 0; i < variants; ++i) {

@@ -69,6 +69,11 @@ std::span<const DataOp> data_ops();
 /// Errors: std::out_of_range.
 const DataOp& data_op(const std::string& name);
 
+/// From the last rank's entry to the last exit. Where a barrier comes before a call and ranks outnumber CPUs, from the
+/// first rank's entry: a root that leaves that barrier before its leaves has done its part before the last of them
+/// enters, and what they wait for would not be seen.
+TimesOf times_of(const DataOp& op, int ranks);
+
 /// Rewrites a rank's inputs, and checks its outputs, in every place.
 class VerifiedBuffers {
  public:

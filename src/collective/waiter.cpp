@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "collective/rendezvous.h"
+#include "collective/seats.h"
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
 #include "os/cgroups.h"
@@ -36,9 +37,15 @@ constexpr std::chrono::nanoseconds spin_budget_of(Waiting waiting) {
 }
 /// A yield hands the CPU to another rank for some 2 us, and who takes turns needs many: it pays for longer.
 constexpr int kYieldsForSpins = 10;
-/// A yield that takes longer met a program that uses its whole time slice.
-constexpr auto kLongYield = 200us;
-constexpr int kParkedWaits = 100;
+/// A yield that takes longer met a program that uses its whole time slice: those of the members that share a CPU take
+/// turns of what they do between two waits. One may be chance; each that follows parks twice as many waits.
+constexpr auto kLongYield = 1ms;
+constexpr int kParkedWaits = 8;
+constexpr int kMostDoublings = 7;
+/// Who yields is busy to the kernel, which leaves seven of eight such members on one of two CPUs.
+constexpr int kYieldsToSeat = 64;
+/// Where a yield was long, the CPU is shared with others that the kernel makes room for.
+constexpr int kYieldsToSeatAfterLongYield = 10000;
 constexpr int kEagerSpins = 48;
 constexpr int kSpinsPerLook = 64;
 /// Parked members look up from time to time: a process may die before it holds its life lock, and then rings no bell.
@@ -88,7 +95,8 @@ Waiter::Waiter(const Board& board, const JobGroup& group, const CommunicatorOpti
       memory_(*group.memory),
       timeout_(options.timeout),
       look_up_(kLookUp),
-      spin_budget_(spin_budget_of(options.waiting)) {
+      spin_budget_(spin_budget_of(options.waiting)),
+      yields_to_seat_(kYieldsToSeat) {
   for (const std::uint32_t slot : group.process_slots) processes_.push_back(&process_slot(*group.memory, slot));
   add_own_cpus(header_);
   add_own_limit(header_);
@@ -154,7 +162,27 @@ bool Waiter::shares_my_cpu(const Awaited& awaited) const {
 void Waiter::yield_and_time() {
   const auto before = Clock::now();
   sched_yield();
-  if (Clock::now() - before > kLongYield) parked_waits_ = kParkedWaits;
+  if (Clock::now() - before <= kLongYield) {
+    long_yields_ = 0;
+    return;
+  }
+  parked_waits_ = kParkedWaits << std::min(long_yields_++, kMostDoublings);
+  yields_to_seat_ = kYieldsToSeatAfterLongYield;
+}
+
+void Waiter::find_seat() {
+  yields_to_seat_ = kYieldsToSeat;
+  note_cpu();
+  seats_.clear();
+  for (int rank = 0; rank < board_.size(); ++rank) {
+    const MemberState state = board_.member(rank).state.load(std::memory_order_relaxed);
+    if (state == MemberState::kComputing || state == MemberState::kWaiting)
+      seats_.push_back(static_cast<int>(board_.member(rank).cpu.load(std::memory_order_relaxed)) - 1);
+  }
+  const int own = static_cast<int>(cpu_) - 1;
+  const std::vector<int> allowed = allowed_cpus();
+  const auto better = better_seat(seats_, own, allowed);
+  if (better && move_to_cpu(*better, allowed)) note_cpu();
 }
 
 bool Waiter::look(Awaited& awaited) {
@@ -192,6 +220,7 @@ Waiter::Outcome Waiter::wait_by_policy(Awaited& awaited, JobDeadline deadline) {
     if (yields ? parked_waits_ > 0 || waited > kYieldsForSpins * spin_budget_ : waited > spin_budget_) {
       park(awaited, deadline);
     } else if (yields) {
+      if (crowded_ && --yields_to_seat_ <= 0) find_seat();
       yield_and_time();
     } else {
       for (int i = 0; i < kSpinsPerLook; ++i) {

@@ -156,6 +156,8 @@ class Waiter {
   bool find_reason_to_stop(Awaited& awaited, JobDeadline deadline, Outcome& outcome) const;
   bool shares_my_cpu(const Awaited& awaited) const;
   void yield_and_time();
+  /// Goes to the CPU with the fewest members, where this one's has too many of them.
+  void find_seat();
   void park(Awaited& awaited, JobDeadline deadline);
   void ring_parked();
   static void ring_if_parked(Member& member);
@@ -173,8 +175,11 @@ class Waiter {
   int eager_spins_ = 0;                   ///< Spins before anything else is considered: none when ranks outnumber CPUs.
   bool crowded_ = false;
   int parked_waits_ = 0;  ///< Waits left that park instead of yielding, which took a whole time slice.
+  int long_yields_ = 0;   ///< One after the other.
+  int yields_to_seat_;    ///< Yields left before it looks for another CPU.
   Background* background_ = nullptr;
-  std::uint32_t cpu_ = 0;  ///< As last published, plus one.
+  std::uint32_t cpu_ = 0;   ///< As last published, plus one.
+  std::vector<int> seats_;  ///< Scratch.
 };
 
 }  // namespace retinue

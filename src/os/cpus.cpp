@@ -96,6 +96,14 @@ std::vector<int> allowed_cpus() {
   throw SystemError("asking for this process's CPUs", errno);
 }
 
+bool move_to_cpu(int cpu, const std::vector<int>& allowed) noexcept try {
+  set_allowed_cpus({cpu});
+  set_allowed_cpus(allowed);
+  return true;
+} catch (const Error&) {
+  return false;
+}
+
 void set_allowed_cpus(const std::vector<int>& cpus) {
   CpuSet set(std::max(CPU_SETSIZE, cpus.empty() ? 0 : *std::max_element(cpus.begin(), cpus.end()) + 1));
   for (const int cpu : cpus) set.add(cpu);

@@ -27,6 +27,10 @@ std::vector<int> allowed_cpus();
 /// Errors: SystemError, which names the CPUs.
 void set_allowed_cpus(const std::vector<int>& cpus);
 
+/// Has the calling thread go to `cpu`, one of `allowed`, which are all that it may run on, and stay there until the
+/// kernel moves it. Returns whether it went.
+bool move_to_cpu(int cpu, const std::vector<int>& allowed) noexcept;
+
 /// CPUs that count: those that it may run on, or the time that its cgroups leave it, rounded up, if that is less.
 /// Errors: SystemError.
 int usable_cpus();
