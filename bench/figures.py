@@ -46,6 +46,15 @@ def condense(files):
     return {"machine": sorted(machines), "cases": cases}
 
 
+def merge(old, new):
+    """`new`, and of `old` what it has not."""
+    def key(case):
+        return CASES.index(case["case"]), case["ranks"], case["bytes"]
+
+    cases = {key(case): case for case in old["cases"] + new["cases"]}
+    return {"machine": sorted({*old["machine"], *new["machine"]}), "cases": [cases[each] for each in sorted(cases)]}
+
+
 def write(all_figures):
     """A line for each case, so that the file's history can be read."""
     FOLDER.mkdir(exist_ok=True)
