@@ -84,9 +84,10 @@ class LaneSender {
 
   LaneSender(Lane& lane, std::size_t room_bytes) : lane_(&lane), room_bytes_(room_bytes) {}
 
-  /// The most that one envelope can stand for. What is longer goes in pieces, several of which have room at once, so
-  /// that sender and receiver copy side by side.
-  std::size_t piece_bytes() const { return std::min(room_bytes_ / 4, kMostPieceBytes); }
+  /// What comes in pieces has several of them in the room at once, so that sender and receiver copy side by side.
+  std::size_t piece_bytes() const { return std::min(most_bytes(), kMostPieceBytes); }
+  /// The most that may come at once: a few of those have room.
+  std::size_t most_bytes() const { return room_bytes_ / 4; }
 
   /// False, and nothing done, where the lane is full. Afterwards the receiver must be rung.
   bool try_post(const Message& message);

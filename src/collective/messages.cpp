@@ -33,9 +33,13 @@ bool Messages::find_lane_from(int rank) {
   return offset != 0;
 }
 
+bool Messages::goes_at_once(const Peer& to, std::size_t bytes) const {
+  return bytes <= std::min<std::uint64_t>(session_.paths().sent_at_once, to.out->most_bytes());
+}
+
 bool Messages::send_now(ConstBytes data, int destination, int tag, const CallSite& site) {
   Peer& to = peer(destination);
-  if (!to.queued.empty() || data.size() > to.out->piece_bytes()) return false;
+  if (!to.queued.empty() || !goes_at_once(to, data.size())) return false;
   if (!to.out->try_post({.tag = tag, .bytes = data.size(), .data = data, .site = site})) return false;
   ring(destination);
   return true;
@@ -74,7 +78,7 @@ void Messages::push(int rank) {
   Peer& to = peer(rank);
   while (!to.queued.empty()) {
     SendOperation& operation = *to.queued.front();
-    const bool whole = operation.data.size() <= to.out->piece_bytes();
+    const bool whole = goes_at_once(to, operation.data.size());
     const bool posted = whole ? to.out->try_post({.tag = operation.tag,
                                                   .bytes = operation.data.size(),
                                                   .data = operation.data,

@@ -127,6 +127,8 @@ class Messages final : public Background {
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   bool find_lane_from(int rank);
+  /// Through the lane's room, and whole.
+  bool goes_at_once(const Peer& to, std::size_t bytes) const;
   void ring(int rank) { session_.waiter().posted_to(rank); }
 
   void advance_all();

@@ -40,7 +40,14 @@ constexpr Field kFields[] = {
     {"staged_reads", &PathTable::staged_reads, kNoLimit},
     {"stored_plainly", &PathTable::stored_plainly, kNoLimit},
     {"smallest_chunk", &PathTable::smallest_chunk, kChunkBytes},
+    {"sent_at_once", &PathTable::sent_at_once, kNoLimit},
 };
+
+std::string known_fields() {
+  std::string text;
+  for (const Field& field : kFields) text += fmt::format("{}{}=BYTES", text.empty() ? "" : ", ", field.name);
+  return text;
+}
 
 const Field* field_of(std::string_view name) {
   for (const Field& field : kFields)
@@ -95,6 +102,7 @@ PathTable paths_of_a_crowd(const PathTable& table) {
   result.staged_in_job_one_way = table.staged;
   result.staged_one_way = table.staged;
   result.smallest_chunk = kChunkBytes;
+  result.sent_at_once = std::max(table.sent_at_once, table.staged);
   return result;
 }
 
@@ -106,10 +114,7 @@ PathTable parse_path_table(std::string_view text, std::string_view whence) {
     const auto equals = item.find('=');
     const Field* field = field_of(item.substr(0, equals));
     if (equals == std::string_view::npos || field == nullptr)
-      throw UsageError(
-          fmt::format("{}: \"{}\" is none of staged_in_job=BYTES, staged=BYTES, staged_one_way=BYTES, "
-                      "staged_reads=BYTES, stored_plainly=BYTES, smallest_chunk=BYTES",
-                      whence, item));
+      throw UsageError(fmt::format("{}: \"{}\" is none of {}", whence, item, known_fields()));
     const std::string_view number = item.substr(equals + 1);
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);

@@ -27,6 +27,10 @@ struct PathTable {
   /// Of the pieces that data go through chunks in: an eighth of what a member gives, where that is more.
   std::uint64_t smallest_chunk = std::uint64_t{16} << 10;
 
+  /// A message up to this, and up to a quarter of a lane's room, goes through the room and needs nobody's help; what is
+  /// more is announced first.
+  std::uint64_t sent_at_once = std::uint64_t{16} << 10;
+
   friend bool operator==(const PathTable&, const PathTable&) = default;
 };
 

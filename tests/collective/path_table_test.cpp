@@ -62,7 +62,8 @@ TEST(PathTable, IsTextAndBack) {
                            .staged_one_way = 4,
                            .staged_reads = 5,
                            .stored_plainly = 6,
-                           .smallest_chunk = 7};
+                           .smallest_chunk = 7,
+                           .sent_at_once = 8};
   EXPECT_EQ(parse_path_table(text_of(table), "here"), table);
   EXPECT_EQ(parse_path_table("staged=100", "here").staged, 100u);
 }
@@ -143,10 +144,31 @@ TEST_F(PathTableTest, OfTheEnvironmentGoesFirstAndChangesNoResult) {
   }
 }
 
+TEST_F(PathTableTest, OfTheEnvironmentChangesNoMessage) {
+  for (const char* const text : {"sent_at_once=0", "sent_at_once=100000000"}) {
+    setenv("RETINUE_PATH_TABLE", text, 1);
+    run_ranks(3, [](const JobGroup& group) {
+      Communicator communicator(group);
+      const int next = (group.rank + 1) % 3;
+      const int before = (group.rank + 2) % 3;
+      for (const std::size_t count : {0, 1, 40, 41, 16384, 16385, 65536, 65537, 300000}) {
+        const std::vector<std::uint8_t> sent(count, static_cast<std::uint8_t>(group.rank + 1));
+        std::vector<std::uint8_t> received(count);
+        for (int i = 0; i < 3; ++i) {
+          communicator.sendrecv(std::span(sent), next, std::span(received), before);
+          ASSERT_EQ(received, std::vector<std::uint8_t>(count, static_cast<std::uint8_t>(before + 1)));
+        }
+      }
+    });
+  }
+}
+
 TEST_F(PathTableTest, HasFewerHopsForMoreMembersThanCpus) {
   if (usable_cpus() > 32) GTEST_SKIP() << "it would take very many ranks";
-  const PathTable fewer_hops = {
-      .staged_in_job_one_way = PathTable().staged, .staged_one_way = PathTable().staged, .smallest_chunk = kChunkBytes};
+  const PathTable fewer_hops = {.staged_in_job_one_way = PathTable().staged,
+                                .staged_one_way = PathTable().staged,
+                                .smallest_chunk = kChunkBytes,
+                                .sent_at_once = PathTable().staged};
   // The first group of a job would measure them, were it no crowd.
   run_ranks(usable_cpus() + 1, [&](const JobGroup& group) {
     Communicator communicator(group);
