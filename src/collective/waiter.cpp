@@ -42,10 +42,11 @@ constexpr int kYieldsForSpins = 10;
 constexpr auto kLongYield = 1ms;
 constexpr int kParkedWaits = 8;
 constexpr int kMostDoublings = 7;
-/// Who yields is busy to the kernel, which leaves seven of eight such members on one of two CPUs.
+/// Who yields is busy to the kernel, which leaves seven of eight such members on one of two CPUs, or both of two where
+/// another program is on the other.
 constexpr int kYieldsToSeat = 64;
-/// Where a yield was long, the CPU is shared with others that the kernel makes room for.
-constexpr int kYieldsToSeatAfterLongYield = 10000;
+/// Where a yield was long, the CPU is shared with others that the kernel makes room for; or it lets nobody move.
+constexpr int kYieldsToSeatLater = 10000;
 constexpr int kEagerSpins = 48;
 constexpr int kSpinsPerLook = 64;
 /// Parked members look up from time to time: a process may die before it holds its life lock, and then rings no bell.
@@ -167,7 +168,7 @@ void Waiter::yield_and_time() {
     return;
   }
   parked_waits_ = kParkedWaits << std::min(long_yields_++, kMostDoublings);
-  yields_to_seat_ = kYieldsToSeatAfterLongYield;
+  yields_to_seat_ = kYieldsToSeatLater;
 }
 
 void Waiter::find_seat() {
@@ -182,7 +183,9 @@ void Waiter::find_seat() {
   const int own = static_cast<int>(cpu_) - 1;
   const std::vector<int> allowed = allowed_cpus();
   const auto better = better_seat(seats_, own, allowed);
-  if (better && move_to_cpu(*better, allowed)) note_cpu();
+  if (!better) return;
+  if (!move_to_cpu(*better, allowed)) yields_to_seat_ = kYieldsToSeatLater;
+  note_cpu();
 }
 
 bool Waiter::look(Awaited& awaited) {
@@ -220,7 +223,7 @@ Waiter::Outcome Waiter::wait_by_policy(Awaited& awaited, JobDeadline deadline) {
     if (yields ? parked_waits_ > 0 || waited > kYieldsForSpins * spin_budget_ : waited > spin_budget_) {
       park(awaited, deadline);
     } else if (yields) {
-      if (crowded_ && --yields_to_seat_ <= 0) find_seat();
+      if (--yields_to_seat_ <= 0) find_seat();
       yield_and_time();
     } else {
       for (int i = 0; i < kSpinsPerLook; ++i) {
