@@ -26,6 +26,11 @@ def short_machine(line):
     return re.sub(r"Linux (\d+\.\d+)[^,;]*", r"Linux \1", line)
 
 
+def place_of(case):
+    """Where a case stands in the file; each stands there once."""
+    return CASES.index(case["case"]), case["ranks"], case["bytes"]
+
+
 def condense(files):
     """{"machine": lines, "cases": [{"case", "ranks", "bytes", "rounds", "us": {contender: [median, p99]}, "absent"}]}"""
     machines, cases = set(), []
@@ -42,16 +47,13 @@ def condense(files):
             elif "peer" in row:
                 case["absent"][row["peer"]] = row["skipped"]
         cases.append(case)
-    cases.sort(key=lambda case: (CASES.index(case["case"]), case["ranks"], case["bytes"]))
+    cases.sort(key=place_of)
     return {"machine": sorted(machines), "cases": cases}
 
 
 def merge(old, new):
     """`new`, and of `old` what it has not."""
-    def key(case):
-        return CASES.index(case["case"]), case["ranks"], case["bytes"]
-
-    cases = {key(case): case for case in old["cases"] + new["cases"]}
+    cases = {place_of(case): case for case in old["cases"] + new["cases"]}
     return {"machine": sorted({*old["machine"], *new["machine"]}), "cases": [cases[each] for each in sorted(cases)]}
 
 
