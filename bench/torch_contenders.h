@@ -52,9 +52,10 @@ Spans ddp_spans(int ranks, const DdpRound& round);
 /// Tensors of `bytes` bytes from rank 0 to rank 1.
 struct TensorRound : Round {
   enum class Way : std::uint8_t {
-    kHandle,  ///< One in job memory, and the same back again; rank 1 writes to it.
-    kFresh,   ///< A new one in private memory each time, which rank 0 wrote and rank 1 reads; one way.
-    kCopy,    ///< Instead of that, rank 0 copies it to job memory that was used before.
+    kHandle,    ///< One in job memory, and the same back again; rank 1 writes to it.
+    kFresh,     ///< A new one in private memory each time, which rank 0 wrote and rank 1 reads; one way.
+    kCopy,      ///< Instead of that, rank 0 copies it to job memory that was used before,
+    kCopyRead,  ///< or to job memory that rank 1 has read since.
   };
 
   Way way = Way::kHandle;

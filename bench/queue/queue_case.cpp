@@ -108,8 +108,11 @@ std::vector<Row> run_tensor(const Settings& settings, const char* variant, Tenso
   }
   if (settings.peers && round.way == TensorRound::Way::kFresh) {
     TensorRound copy = round;
-    copy.way = TensorRound::Way::kCopy;
-    contenders.push_back({"memcpy", [copy] { return times_of_rank(tensor_queue_spans(copy), 0); }});
+    for (const auto& [name, way] : {std::pair{"memcpy", TensorRound::Way::kCopy},
+                                    std::pair{"memcpy to what was read", TensorRound::Way::kCopyRead}}) {
+      copy.way = way;
+      contenders.push_back({name, [copy] { return times_of_rank(tensor_queue_spans(copy), 0); }});
+    }
   }
   const std::string command = fmt::format("{} {} {} {}", round.way == TensorRound::Way::kHandle ? "handle" : "fresh",
                                           round.bytes, round.iterations / 20 + 1, round.iterations / 10 + 5);

@@ -65,9 +65,12 @@ void handle_rank(const RankContext& context, const TensorWork& round) {
 void fresh_rank(const RankContext& context, const TensorWork& round) {
   Queue<at::Tensor> queue = round.there;
   Communicator group(context.world());
-  const bool copies = round.way == TensorRound::Way::kCopy;
+  const bool is_read = round.way == TensorRound::Way::kCopyRead;
+  const bool copies = is_read || round.way == TensorRound::Way::kCopy;
   const bool sends = context.rank() == 0;
-  const at::Tensor warm = copies ? shared_zeros({count_of(round)}, torch::kInt32) : at::Tensor();
+  at::Tensor warm = copies && sends ? shared_zeros({count_of(round)}, torch::kInt32) : at::Tensor();
+  if (is_read && sends) queue.put(warm);
+  if (is_read && !sends) warm = queue.get();
   at::Tensor tensor;
   measure_iterations(
       round, context,
@@ -85,7 +88,8 @@ void fresh_rank(const RankContext& context, const TensorWork& round) {
         }
       },
       [&](int i) {
-        if (copies && sends) check_contents(warm, i, i);
+        if (is_read) group.barrier();
+        if (copies && (sends || is_read)) check_contents(warm, i, i);
         if (!copies && !sends) check_contents(tensor, i, i);
         if (!sends) tensor = at::Tensor();
         group.barrier();

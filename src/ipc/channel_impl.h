@@ -29,7 +29,7 @@ class MessageChannel::Impl {
   bool look_up();
   /// After a message was put.
   void tell_message() {
-    retinue::ring(ring.header().not_empty);
+    ring_as_announced(ring.header().not_empty);
     if (partner) ring_pollers();
   }
   void ring_pollers() const;
@@ -75,6 +75,8 @@ RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt,
   // Only now, since a look at the clock takes as long as many messages.
   const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
   for (;;) {
+    while (result == RingResult::kWait && waiter.spin_for_announced()) result = attempt();
+    if (result != RingResult::kWait) break;
     waiter.prepare();
     ring.see_solo_users(bell);
     result = attempt();

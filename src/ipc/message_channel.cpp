@@ -142,6 +142,10 @@ std::size_t MessageChannel::take_words(std::span<std::uint64_t> words, Time time
   return count;
 }
 
+void MessageChannel::announce() {
+  retinue::announce(impl_->ring.header().not_empty);
+}
+
 bool MessageChannel::put(std::span<const std::byte> message, const std::vector<SharedBlock>& references, Time timeout) {
   MessageRing& ring = impl_->ring;
   RingHeader& header = ring.header();

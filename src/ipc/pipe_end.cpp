@@ -119,6 +119,10 @@ MessageChannel& PipeEnd::out() const {
   return *out_;
 }
 
+void PipeEnd::announce() {
+  out().announce();
+}
+
 bool PipeEnd::send(std::span<const std::byte> message, const std::vector<SharedBlock>& references, Time timeout) {
   MessageChannel& channel = out();
   channel.look_after_partner();

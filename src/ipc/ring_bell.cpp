@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "os/clock.h"
 #include "os/cpu_relax.h"
 #include "os/futex.h"
 
@@ -17,6 +18,7 @@ constexpr std::uint32_t kFewestSpins = 256;  // About what a sleep costs: enough
 constexpr std::uint32_t kFewestPauses = 8;
 constexpr std::uint32_t kMostPauses = 32;
 constexpr std::uint32_t kStreamPauses = 64;  // Some 1 us, and 100 words.
+constexpr std::uint64_t kExpectedNs = 200'000;
 
 std::uint32_t this_cpu() {
   return static_cast<std::uint32_t>(sched_getcpu()) + 1;
@@ -35,6 +37,12 @@ void ring_all_parked(RingBell& bell) {
   bell.parked.store(0, std::memory_order_seq_cst);
   bell.rung.fetch_add(1, std::memory_order_seq_cst);
   futex_wake_all(bell.rung);
+}
+
+void announce(RingBell& bell) {
+  bell.cpu.store(this_cpu(), std::memory_order_relaxed);
+  bell.expected_until_ns.store(monotonic_ns() + kExpectedNs, std::memory_order_relaxed);
+  ring(bell);
 }
 
 void fence_and_ring(RingBell& bell) {
@@ -65,6 +73,13 @@ bool RingWaiter::spin(std::atomic<std::uint32_t>& budget, RingPace pace) {
       pace == RingPace::kStream ? kStreamPauses : std::min(spun_ / 2 + kFewestPauses, kMostPauses);
   for (std::uint32_t i = 0; i < pauses; ++i) cpu_relax();
   spun_ += pauses;
+  return true;
+}
+
+bool RingWaiter::spin_for_announced() {
+  const std::uint64_t until = bell_.expected_until_ns.load(std::memory_order_relaxed);
+  if (until == 0 || bell_.cpu.load(std::memory_order_relaxed) == this_cpu() || monotonic_ns() >= until) return false;
+  for (std::uint32_t i = 0; i < kMostPauses; ++i) cpu_relax();
   return true;
 }
 

@@ -21,6 +21,17 @@ inline void ring(RingBell& bell) {
   if (bell.parked.load(std::memory_order_seq_cst) != 0) ring_parked(bell);
 }
 
+/// Before work of some 100 us, behind which the bell will ring: who sleeps gets up meanwhile, and who spins goes on,
+/// but not for longer than 200 us.
+void announce(RingBell& bell);
+
+/// The same after what may have been announced.
+inline void ring_as_announced(RingBell& bell) {
+  if (bell.expected_until_ns.load(std::memory_order_relaxed) != 0)
+    bell.expected_until_ns.store(0, std::memory_order_relaxed);
+  ring(bell);
+}
+
 /// The same after a plain store, by a lone user of a side of a ring: see MessageRing::see_solo_users().
 void fence_and_ring(RingBell& bell);
 inline void ring_alone(RingBell& bell) {
@@ -52,6 +63,9 @@ class RingWaiter {
   bool spin(std::atomic<std::uint32_t>& budget, RingPace pace = RingPace::kAnswer);
   /// What was waited for came while spinning: it pays.
   static void note_success(std::atomic<std::uint32_t>& budget);
+
+  /// The same, whatever was learned, while a ring is announced.
+  bool spin_for_announced();
 
   /// Announces that this thread is about to sleep: look once more after it.
   void prepare();

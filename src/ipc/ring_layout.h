@@ -72,10 +72,11 @@ struct RingPosition {
 
 /// Where processes sleep until a slot changes.
 struct alignas(64) RingBell {
-  std::atomic<std::uint32_t> rung;    ///< Futex.
-  std::atomic<std::uint32_t> parked;  ///< 1: somebody may sleep here.
-  std::atomic<std::uint32_t> cpu;     ///< From which it was rung last, plus one.
-  std::atomic<std::uint32_t> fences;  ///< BellFences: of those that ring it, as lone users of their side.
+  std::atomic<std::uint32_t> rung;               ///< Futex.
+  std::atomic<std::uint32_t> parked;             ///< 1: somebody may sleep here.
+  std::atomic<std::uint32_t> cpu;                ///< From which it was rung last, plus one.
+  std::atomic<std::uint32_t> fences;             ///< BellFences: of those that ring it, as lone users of their side.
+  std::atomic<std::uint64_t> expected_until_ns;  ///< Until then, by CLOCK_MONOTONIC, it may well ring: see announce().
 };
 
 /// Whether lone users of a side make a barrier between their store and the look at the bell, so that those who go to

@@ -46,6 +46,10 @@ const SharedBlock& SimpleChannel::block() const noexcept {
   return impl_->block;
 }
 
+void SimpleChannel::announce() {
+  retinue::announce(impl_->chain.header().not_empty);
+}
+
 void SimpleChannel::put(std::span<const std::byte> message, const std::vector<SharedBlock>& references) {
   throw_if_visited_job_ends(*impl_->memory, "put");
   MessageChain& chain = impl_->chain;
@@ -56,7 +60,7 @@ void SimpleChannel::put(std::span<const std::byte> message, const std::vector<Sh
   } else {
     chain.put(message);
   }
-  ring(chain.header().not_empty);
+  ring_as_announced(chain.header().not_empty);
 }
 
 bool SimpleChannel::take(Time timeout, const std::function<void(std::span<const std::byte>)>& reader) {

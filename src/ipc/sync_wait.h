@@ -24,6 +24,8 @@ bool wait_at_bell(const JobMemory& memory, RingBell& bell, std::atomic<std::uint
     return true;
   }
   for (;;) {
+    while (waiter.spin_for_announced())
+      if (attempt()) return true;
     waiter.prepare();
     if (attempt()) return true;
     if (deadline.passed()) return false;

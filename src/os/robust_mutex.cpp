@@ -59,8 +59,9 @@ RobustMutex::Result RobustMutex::lock(std::chrono::nanoseconds patience) {
 }
 
 RobustMutex::Result RobustMutex::try_lock(std::chrono::nanoseconds patience) {
-  const int error =
-      patience <= std::chrono::nanoseconds(0) ? pthread_mutex_trylock(&mutex_) : lock_within(mutex_, patience);
+  int error = pthread_mutex_trylock(&mutex_);
+  // The clock, by which the wait ends, is read where there is one.
+  if (error == EBUSY && patience > std::chrono::nanoseconds(0)) error = lock_within(mutex_, patience);
   if (error == 0) return Result::kLocked;
   if (error == ETIMEDOUT || error == EBUSY) return Result::kBusy;
   if (error == EDEADLK) return Result::kHeldByCaller;

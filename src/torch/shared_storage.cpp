@@ -24,6 +24,16 @@ c10::DataPtr data_of(const SharedBlock& block) {
   return {block.data(), new SharedBlock(block), &let_go, c10::Device(c10::kCPU)};
 }
 
+void copy(std::byte* to, const std::byte* from, std::size_t bytes, const std::function<void()>& announce) {
+  // A sleeper takes as long to get up as 256 KiB to be copied, at least; the last 1 MiB takes some 100 us.
+  constexpr std::size_t kLongest = std::size_t{1} << 20;
+  constexpr std::size_t kShortest = std::size_t{256} << 10;
+  const std::size_t first = bytes > kLongest ? bytes - kLongest : 0;
+  std::memcpy(to, from, first);
+  if (bytes >= kShortest) announce();
+  std::memcpy(to + first, from + first, bytes - first);
+}
+
 /// Which storages stand for which blocks in this process, as long as they live.
 class KnownStorages {
  public:
@@ -35,19 +45,24 @@ class KnownStorages {
 
   void remember(const SharedBlock& block, const c10::Storage& storage) {
     const std::lock_guard lock(mutex_);
-    note(block, storage);
+    const auto known = storages_.find(block.data());
+    const bool is_known = known != storages_.end() && known->second.handle == block.handle() &&
+                          known->second.data == storage.data() && known->second.impl == storage.unsafeGetStorageImpl();
+    if (!is_known) note(block.data(), block.handle(), storage);
   }
 
-  c10::Storage find_or_make(const SharedBlock& block, std::size_t bytes, const std::function<c10::Storage()>& make) {
+  /// `memory`: where the block is in this process.
+  template <typename Make>
+  c10::Storage find_or_make(const std::byte* memory, const BlockHandle& handle, std::size_t bytes, const Make& make) {
     const std::lock_guard lock(mutex_);
-    const auto known = storages_.find(block.data());
+    const auto known = storages_.find(memory);
     // Who has the storage may have given it other memory since.
-    if (known != storages_.end() && known->second.handle == block.handle())
+    if (known != storages_.end() && known->second.handle == handle)
       if (auto storage = known->second.storage.lock();
           storage && storage->data() == known->second.data && storage->nbytes() >= bytes)
         return c10::Storage(std::move(storage));
     c10::Storage made = make();
-    note(block, made);
+    note(memory, handle, made);
     return made;
   }
 
@@ -56,11 +71,13 @@ class KnownStorages {
   struct Known {
     BlockHandle handle;
     const void* data;
+    const c10::StorageImpl* impl;  ///< Which is not freed while `storage` refers to it.
     WeakStorage storage;
   };
 
-  void note(const SharedBlock& block, const c10::Storage& storage) {
-    storages_.insert_or_assign(block.data(), Known{block.handle(), storage.data(), storage.getWeakStorageImpl()});
+  void note(const std::byte* memory, const BlockHandle& handle, const c10::Storage& storage) {
+    storages_.insert_or_assign(
+        memory, Known{handle, storage.data(), storage.unsafeGetStorageImpl(), storage.getWeakStorageImpl()});
     if (storages_.size() >= next_sweep_) sweep();
   }
   void sweep() {
@@ -85,7 +102,8 @@ bool is_shared(const c10::DataPtr& data) {
   return data.get_context() && data.get_deleter() == &let_go;
 }
 
-c10::DataPtr share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>& memory) {
+c10::DataPtr share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>& memory,
+                           const std::function<void()>& announce) {
   if (storage.device_type() != c10::kCPU)
     throw UsageError(c10::str("sharing a tensor: it is on ", storage.device().str(),
                               "; job memory holds CPU tensors: move it with tensor.cpu()"));
@@ -94,7 +112,8 @@ c10::DataPtr share_storage(const c10::Storage& storage, const std::shared_ptr<Jo
   own->set_resizable(false);  // It would grow out of its block, and others would not see it.
   if (is_shared(storage.data_ptr())) return {};
   c10::DataPtr shared = allocate_shared(memory, storage.nbytes());
-  std::memcpy(shared.get(), storage.data(), storage.nbytes());
+  copy(static_cast<std::byte*>(shared.get()), static_cast<const std::byte*>(storage.data()), storage.nbytes(),
+       announce);
   return own->set_data_ptr(std::move(shared));
 }
 
@@ -104,10 +123,11 @@ const SharedBlock& sent_block(const c10::Storage& storage) {
   return block;
 }
 
-c10::Storage received_storage(const SharedBlock& block, std::size_t bytes) {
-  return known_storage(block, bytes, [&block, bytes] {
-    return c10::Storage(c10::Storage::use_byte_size_t(), bytes, data_of(block), /*allocator=*/nullptr,
-                        /*resizable=*/false);
+c10::Storage received_storage(const BlockHandle& handle, std::size_t bytes) {
+  const std::shared_ptr<JobMemory> memory = JobMemory::current();
+  return KnownStorages::get().find_or_make(memory->at(handle.offset), handle, bytes, [&] {
+    return c10::Storage(c10::Storage::use_byte_size_t(), bytes, data_of(SharedBlock::hold(memory, handle)),
+                        /*allocator=*/nullptr, /*resizable=*/false);
   });
 }
 
@@ -116,7 +136,7 @@ void remember_storage(const SharedBlock& block, const c10::Storage& storage) {
 }
 
 c10::Storage known_storage(const SharedBlock& block, std::size_t bytes, const std::function<c10::Storage()>& make) {
-  return KnownStorages::get().find_or_make(block, bytes, make);
+  return KnownStorages::get().find_or_make(block.data(), block.handle(), bytes, make);
 }
 
 }  // namespace retinue

@@ -19,15 +19,18 @@ c10::DataPtr allocate_shared(const std::shared_ptr<JobMemory>& memory, std::size
 bool is_shared(const c10::DataPtr& data);
 
 /// Moves the storage into job memory where it is not there yet; all tensors on it follow and do not notice. Returns the
-/// memory that it had before, if any, whose freeing may take as long as the copying.
+/// memory that it had before, if any, whose freeing may take as long as the copying. `announce` is called where the
+/// copying goes on for some 100 us.
 /// Errors: UsageError for memory that is not the CPU's; SharedMemoryExhausted.
-c10::DataPtr share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>& memory);
+c10::DataPtr share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>& memory,
+                           const std::function<void()>& announce);
 
 /// The block under a shared storage; remembers the storage, so that received_storage() finds it.
 const SharedBlock& sent_block(const c10::Storage& storage);
 
-/// The storage on `block` in this process: the one that is there already, or a new one.
-c10::Storage received_storage(const SharedBlock& block, std::size_t bytes);
+/// The storage on a block of this job in this process: the one that is there already, or a new one, which holds the
+/// block. Errors: UsageError where there is no such block.
+c10::Storage received_storage(const BlockHandle& handle, std::size_t bytes);
 
 /// The same two for any storage that a block stands for. Threads: `make` is called with a lock that no other process
 /// waits for.

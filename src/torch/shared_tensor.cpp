@@ -103,7 +103,7 @@ const at::Tensor& share_memory_(const at::Tensor& tensor) {
     throw UsageError(c10::str("share_memory_: a ", tensor.is_nested() ? "nested tensor" : "tensor", " of layout ",
                               tensor.layout(), " on ", tensor.device().str(), " has no storage that can be shared"));
   for (const at::Tensor& part : parts)
-    if (!is_on_sent_device(part)) share_storage(part.storage(), JobMemory::current());
+    if (!is_on_sent_device(part)) share_storage(part.storage(), JobMemory::current(), [] {});
   if (tensor.is_leaf() && tensor.grad().defined()) share_memory_(tensor.grad());
   return tensor;
 }

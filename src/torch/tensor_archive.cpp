@@ -66,9 +66,10 @@ at::DimVector read_sizes(ValueInput& input) {
   std::uint8_t count = 0;
   input(count);
   at::DimVector sizes(count);
-  input.read(sizes.data(), count * sizeof(std::int64_t));
-  for (const std::int64_t size : sizes)
+  for (std::int64_t& size : sizes) {
+    input(size);
     if (size < 0) refuse("a size is negative");
+  }
   return sizes;
 }
 
@@ -97,10 +98,10 @@ void write_place(ValueOutput& output, const at::Tensor& tensor) {
   write_sizes(output, tensor.strides());
   const c10::Storage& storage = tensor.storage();
   output(storage.device().is_cuda(), tensor.storage_offset(), static_cast<std::uint64_t>(storage.nbytes()));
-  if (storage.nbytes() == 0) return;
   if constexpr (kSendsCuda)
     if (storage.device().is_cuda()) return write_cuda_storage(output, storage);
-  if (c10::DataPtr before = share_storage(storage, JobMemory::current()))
+  if (storage.nbytes() == 0) return;
+  if (c10::DataPtr before = share_storage(storage, JobMemory::current(), [&] { output.announce(); }))
     output.leave_behind(std::make_shared<c10::DataPtr>(std::move(before)), storage.nbytes());
   output(sent_block(storage));
 }
@@ -108,14 +109,14 @@ void write_place(ValueOutput& output, const at::Tensor& tensor) {
 /// Of `bytes` bytes at least.
 c10::Storage read_storage(ValueInput& input, bool is_on_cuda, std::uint64_t bytes) {
   if constexpr (kSendsCuda)
-    if (is_on_cuda) return bytes == 0 ? empty_cuda_storage() : read_cuda_storage(input, bytes);
+    if (is_on_cuda) return read_cuda_storage(input, bytes);
   if (is_on_cuda)
     throw UsageError("receiving a tensor: it is on CUDA, which this build is without: build it with RETINUE_CUDA=ON");
   if (bytes == 0) return c10::Storage(c10::Storage::use_byte_size_t(), 0, allocate_shared(nullptr, 0));
-  SharedBlock block;
-  input(block);
-  if (bytes > block.bytes()) refuse(kReachesOutside);
-  return received_storage(block, bytes);
+  BlockHandle handle;  // Not a SharedBlock: what this process has already is not held once more.
+  input.read(&handle, sizeof handle);
+  if (bytes > handle.bytes) refuse(kReachesOutside);
+  return received_storage(handle, bytes);
 }
 
 Place read_place(ValueInput& input, at::ScalarType type) {
@@ -292,6 +293,8 @@ at::Tensor read_as(ValueInput& input, Role role) {
     if (flags.conjugate) tensor._set_conj(true);
     if (flags.negative) tensor._set_neg(true);
     if (flags.requires_grad) tensor.requires_grad_(true);
+  } catch (const c10::AcceleratorError&) {
+    throw;  // Of an earlier kernel: the message is not at fault.
   } catch (const c10::Error& error) {
     refuse(error.what_without_backtrace());
   }

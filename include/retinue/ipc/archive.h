@@ -64,6 +64,15 @@ Encoded encode_value(const Value& value, Purpose purpose = Purpose::kValue) {
   return std::move(output).take();
 }
 
+/// A value that is sent by `channel` as soon as it is encoded.
+template <class Value, class Channel>
+Encoded encode_message(const Value& value, Channel& channel) {
+  MustTravel<Value>();
+  ValueOutput output([&channel] { channel.announce(); });
+  output(value);
+  return std::move(output).take();
+}
+
 /// Errors: cereal::Exception where the archive ends too early; UsageError where it refers to a block that is gone.
 template <class Value>
 void decode_value(std::string_view archive, Value& value) {

@@ -71,6 +71,8 @@ class MessageChannel {
   /// Waits for the first, and takes what else is there; returns how many. Not for joinable queues.
   std::size_t take_words(std::span<std::uint64_t> words, Time timeout);
 
+  /// Whoever waits for a message is told that one will be there in some 100 us.
+  void announce();
   /// A message, and the blocks that it refers to. False: not in time.
   bool put(std::span<const std::byte> message, const std::vector<SharedBlock>& references, Time timeout);
   /// False: not in time. finish() or keep() must follow.

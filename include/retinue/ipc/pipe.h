@@ -43,7 +43,7 @@ class Connection {
     if constexpr (detail::kIsPlain<T> || detail::kIsPlainRow<T> || detail::kIsWord<T>) {
       return end().send(detail::plain_bytes(value), {}, timeout);
     } else {
-      const detail::Encoded encoded = detail::encode_value(value, detail::Purpose::kMessage);
+      const detail::Encoded encoded = detail::encode_message(value, end());
       return end().send(detail::plain_bytes(encoded.bytes), encoded.references, timeout);
     }
   }

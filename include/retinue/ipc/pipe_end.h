@@ -49,6 +49,8 @@ class PipeEnd {
   bool can_receive() const noexcept { return in_ != nullptr; }
   bool can_send() const noexcept { return out_ != nullptr; }
 
+  /// As MessageChannel's.
+  void announce();
   /// A message, and the blocks that it refers to. False: not in time.
   bool send(std::span<const std::byte> message, const std::vector<SharedBlock>& references, Time timeout);
   /// Hands the next message to `reader`. False: not in time.

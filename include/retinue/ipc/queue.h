@@ -52,7 +52,7 @@ class Queue {
     } else if constexpr (detail::kIsPlain<T> || detail::kIsPlainRow<T>) {
       return channel.put(detail::plain_bytes(value), {}, timeout);
     } else {
-      const detail::Encoded encoded = detail::encode_value(value, detail::Purpose::kMessage);
+      const detail::Encoded encoded = detail::encode_message(value, channel);
       return channel.put(detail::plain_bytes(encoded.bytes), encoded.references, timeout);
     }
   }

@@ -31,6 +31,8 @@ class SimpleChannel {
 
   const SharedBlock& block() const noexcept;
 
+  /// Whoever waits for a message is told that one will be there in some 100 us.
+  void announce();
   /// A message, and the blocks that it refers to.
   void put(std::span<const std::byte> message, const std::vector<SharedBlock>& references);
   /// Hands the next message to `reader`, in this process's own memory or in a block that it holds meanwhile. Zero only

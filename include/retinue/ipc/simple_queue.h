@@ -46,7 +46,7 @@ class SimpleQueue {
     if constexpr (detail::kIsPlain<T> || detail::kIsPlainRow<T> || detail::kIsWord<T>) {
       channel().put(detail::plain_bytes(value), {});
     } else {
-      const detail::Encoded encoded = detail::encode_value(value, detail::Purpose::kMessage);
+      const detail::Encoded encoded = detail::encode_message(value, channel());
       channel().put(detail::plain_bytes(encoded.bytes), encoded.references);
     }
   }

@@ -3,6 +3,7 @@
 #include <cereal/cereal.hpp>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,15 +27,25 @@ struct Encoded {
 /// What a value is archived for.
 enum class Purpose : std::uint8_t {
   kValue,
-  kMessage,   ///< It is sent at once, and its receiver need not wait until what it left behind is freed.
+  kMessage,   ///< It is sent at once; see encode_message(). Its receiver need not wait until what it left behind is
+              ///< freed.
   kReturned,  ///< It is read when its sender has ended.
 };
 
 class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmptyClassElision> {
  public:
   explicit ValueOutput(Purpose purpose = Purpose::kValue) : OutputArchive(this), purpose_(purpose) {}
+  /// For a message. `announce` is told when it will be there in some 100 us.
+  explicit ValueOutput(std::function<void()> announce)
+      : OutputArchive(this), purpose_(Purpose::kMessage), announce_(std::move(announce)) {
+    encoded_.bytes.reserve(kUsualMessage);
+  }
 
   Purpose purpose() const { return purpose_; }
+  /// To be called before work of that length.
+  void announce() const {
+    if (announce_) announce_();
+  }
 
   void write(const void* data, std::size_t bytes) {
     if (bytes != 0) encoded_.bytes.append(static_cast<const char*>(data), bytes);
@@ -49,8 +60,11 @@ class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmpty
   Encoded take() && { return std::move(encoded_); }
 
  private:
+  static constexpr std::size_t kUsualMessage = 200;  ///< Bytes, for which it allocates once.
+
   Encoded encoded_;
   Purpose purpose_;
+  std::function<void()> announce_;
   std::size_t may_be_left_behind_ = std::size_t{256} << 20;  ///< More would be missing elsewhere.
 };
 
