@@ -37,6 +37,10 @@ Holds* find_held(std::vector<Holds>& all, const BlockTable& table, const BlockHa
   return is_held ? &holds : nullptr;
 }
 
+bool is_not_dead(const ProcessSlot& slot) {
+  return slot.state.load(std::memory_order_acquire) != ProcessState::kDead;
+}
+
 }  // namespace
 
 void JobMemory::set_own_slot(std::uint32_t process_slot) {
@@ -223,6 +227,15 @@ void JobMemory::let_go_of_carried(const BlockHandle& handle) {
 }
 
 bool JobMemory::is_held(const BlockHandle& handle) const {
+  return has_owner_that(handle, [](const ProcessSlot& slot) { return is_not_dead(slot); });
+}
+
+bool JobMemory::may_be_used(const BlockHandle& handle) const {
+  return has_owner_that(handle, [](const ProcessSlot& slot) { return is_not_dead(slot) || slot.abandoned_in != 0; });
+}
+
+template <class Condition>
+bool JobMemory::has_owner_that(const BlockHandle& handle, Condition condition) const {
   const LockedBlocks blocks(*this);
   const BlockDescriptor* const block = blocks.find(handle);
   if (block == nullptr) return false;
@@ -230,7 +243,7 @@ bool JobMemory::is_held(const BlockHandle& handle) const {
   for (std::uint32_t word = 0; word < kOwnerWords; ++word) {
     for (std::uint64_t bits = block->owners[word].load(std::memory_order_relaxed); bits != 0; bits &= bits - 1) {
       const std::uint32_t slot = word * 64 + static_cast<std::uint32_t>(__builtin_ctzll(bits));
-      if (process_slot(*this, slot).state.load(std::memory_order_acquire) != ProcessState::kDead) return true;
+      if (condition(process_slot(*this, slot))) return true;
     }
   }
   return false;

@@ -19,17 +19,16 @@ inline constexpr bool kSendsCuda = true;
 inline constexpr bool kSendsCuda = false;
 #endif
 
-/// Lends the storage. What the current stream was given so far is done before a receiver's stream goes on.
-/// Errors: UsageError in a returned value, which is read when its memory is gone, and for memory that LibTorch's
-/// allocator did not allocate; c10::Error of the driver.
+/// Lends the storage. What the current stream was given so far is done before a receiver's stream goes on. Of one of 0
+/// bytes its device travels alone.
+/// Errors: UsageError for this process's own memory in a returned value, which is read when that is gone, and for
+/// memory that LibTorch's allocator did not allocate; c10::Error of the driver.
 void write_cuda_storage(detail::ValueOutput& output, const c10::Storage& storage);
 
 /// The storage in this process: the owner's own, the one that is mapped already, or a new one of at least `bytes`
-/// bytes. Errors: UsageError where the owner has ended, and where its device is not visible to this process.
+/// bytes. Errors: UsageError where the owner has ended, where its device is not visible to this process, or CUDA not to
+/// be had.
 c10::Storage read_cuda_storage(detail::ValueInput& input, std::size_t bytes);
-
-/// Of 0 bytes, on this thread's device.
-c10::Storage empty_cuda_storage();
 
 /// Lets go of what was lent and has come back. Returns whether there was any.
 bool collect_cuda_storages();

@@ -16,6 +16,7 @@
 #include "os/file_descriptor.h"
 #include "os/memory.h"
 #include "retinue/base/error.h"
+#include "support/fork_shared.h"
 #include "support/job_test.h"
 #include "support/memory_map.h"
 
@@ -137,15 +138,23 @@ TEST_F(JobMemoryTest, WhatADeadProcessHeldComesBack) {
 TEST_F(JobMemoryTest, WhatAnAbandonedProcessHeldStaysUntilItHasEnded) {
   const std::uint32_t context = retinue::reserve_context(*memory_, 1);
   const std::uint32_t slot = retinue::context_record(*memory_, context).slots[0];
-  in_child(slot, [&] { memory_->allocate(100'000); });
+  const retinue::test::ForkShared<BlockHandle> held;
+  in_child(slot, [&] { *held = memory_->allocate(100'000); });
+  retinue::process_slot(*memory_, slot).state.store(retinue::ProcessState::kDead);
+  EXPECT_FALSE(memory_->is_held(*held));
+  EXPECT_FALSE(memory_->may_be_used(*held));
   retinue::process_slot(*memory_, slot).abandoned_in = 'D';
+  EXPECT_FALSE(memory_->is_held(*held));
+  EXPECT_TRUE(memory_->may_be_used(*held));
   EXPECT_FALSE(retinue::free_abandoned_slot(*memory_, slot)) << "its report may still be read";
   retinue::free_context(*memory_, context);
   EXPECT_GT(memory_->allocated_bytes(), 0u);
   const std::uint32_t other = retinue::reserve_process_slots(*memory_, 1)[0];
   EXPECT_NE(other, slot);
   retinue::free_process_slot(*memory_, other);
+  EXPECT_TRUE(memory_->may_be_used(*held));
   EXPECT_TRUE(retinue::free_abandoned_slot(*memory_, slot));
+  EXPECT_FALSE(memory_->may_be_used(*held));
   EXPECT_EQ(memory_->allocated_bytes(), 0u);
   EXPECT_EQ(retinue::reserve_process_slots(*memory_, 1)[0], slot);
   retinue::free_process_slot(*memory_, slot);

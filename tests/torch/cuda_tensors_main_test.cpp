@@ -1,4 +1,5 @@
 // CUDA tensors as arguments and messages: lent by the process that allocated them.
+#include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <torch/torch.h>
 
@@ -28,6 +29,7 @@ constexpr bool kSendsCuda = false;
 #endif
 
 std::int64_t allocated() {
+  at::globalContext().lazyInitDevice(at::kCUDA);  // Which has no statistics before.
   const auto stats = at::accelerator::getDeviceStats(0);
   return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current;
 }
@@ -141,6 +143,32 @@ TEST_F(CudaTensor, IsLetGoWhenItsReceiversHaveLetGoOrDied) {
     retinue::cuda_ipc_collect();
     return allocated() == before;
   })) << allocated() - before;
+}
+
+Tensor give_back_what_was_lent(int, const Tensor& lent) {
+  return lent.add_(1);
+}
+
+TEST_F(CudaTensor, ComesBackAsAResultWhereItIsItsReadersOwn) {
+  const Tensor lent = torch::zeros({10}, cuda_);
+  auto context = retinue::spawn<give_back_what_was_lent>({.join = false}, lent);
+  const auto result = context.wait();
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result.value<Tensor>(0).data_ptr(), lent.data_ptr());
+  EXPECT_EQ(lent.sum().item<float>(), 10);
+}
+
+void take_empty(int, const Tensor& empty) {
+  TORCH_CHECK(empty.is_cuda() && empty.numel() == 0);
+}
+
+TEST_F(CudaTensor, OfNoElementsKeepsItsDevice) {
+  const auto last = static_cast<c10::DeviceIndex>(torch::cuda::device_count() - 1);
+  const Tensor empty = torch::empty({0}, at::TensorOptions(at::Device(at::kCUDA, last)));
+  retinue::spawn<take_empty>({}, empty);
+  Queue<Tensor> queue({.capacity = 1});
+  queue.put(empty);
+  EXPECT_EQ(queue.get().device().index(), last);
 }
 
 Tensor make_one(int) {

@@ -99,6 +99,8 @@ class JobMemory {
   void let_go_of_carried(const BlockHandle& block);
   /// Whether a process that lives, or another block, owns `block`.
   bool is_held(const BlockHandle& block) const;
+  /// The same, or a process that was abandoned, since the kernel could not end it: it may still be at it.
+  bool may_be_used(const BlockHandle& block) const;
 
   /// Makes `holder` an owner of `block` in place of one hold of the calling process: freed at the latest with it.
   void hand_over(const BlockHandle& block, const BlockHandle& holder);
@@ -133,6 +135,9 @@ class JobMemory {
   };
   std::uint32_t& holds_of(std::uint32_t index, std::uint32_t generation);
   void check_process(const char* operation) const;
+  /// Another block, or a process of which `condition` holds.
+  template <class Condition>
+  bool has_owner_that(const BlockHandle& block, Condition condition) const;
 
   int memfd_;
   std::byte* base_;

@@ -18,26 +18,22 @@ namespace {
 /// A lease as it lies in its block; the handle follows.
 struct LeaseHeader {
   std::int32_t owner;
-  std::array<char, 16> device;
+  DeviceUuid device;
   std::uint64_t offset;
   std::uint64_t bytes;
   std::uint64_t handle_bytes;
 };
 
-std::array<char, 16> uuid_of(c10::DeviceIndex device) {
-  cudaDeviceProp properties{};
-  C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
-  std::array<char, 16> uuid{};
-  static_assert(sizeof uuid == sizeof properties.uuid.bytes);
-  std::memcpy(uuid.data(), properties.uuid.bytes, sizeof uuid);
-  return uuid;
-}
-
 /// By device index.
-const std::vector<std::array<char, 16>>& all_uuids() {
+const std::vector<DeviceUuid>& all_uuids() {
   static const auto all = [] {
-    std::vector<std::array<char, 16>> uuids;
-    for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); ++device) uuids.push_back(uuid_of(device));
+    std::vector<DeviceUuid> uuids;
+    for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); ++device) {
+      cudaDeviceProp properties{};
+      C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
+      static_assert(sizeof(DeviceUuid) == sizeof properties.uuid.bytes);
+      std::memcpy(uuids.emplace_back().data(), properties.uuid.bytes, sizeof(DeviceUuid));
+    }
     return uuids;
   }();
   return all;
@@ -45,12 +41,15 @@ const std::vector<std::array<char, 16>>& all_uuids() {
 
 }  // namespace
 
-c10::DeviceIndex device_of(const Lease& lease) {
+DeviceUuid uuid_of(c10::DeviceIndex device) {
+  return all_uuids().at(static_cast<std::size_t>(device));
+}
+
+c10::DeviceIndex device_with(const DeviceUuid& uuid) {
   const auto& uuids = all_uuids();
   for (std::size_t device = 0; device < uuids.size(); ++device)
-    if (uuids[device] == lease.device) return static_cast<c10::DeviceIndex>(device);
-  throw UsageError(c10::str("receiving a tensor: the GPU that process ", lease.owner,
-                            " sent it from is not one of the ", uuids.size(),
+    if (uuids[device] == uuid) return static_cast<c10::DeviceIndex>(device);
+  throw UsageError(c10::str("receiving a tensor: the GPU that it was sent from is not one of the ", uuids.size(),
                             " that this process sees: give both the same CUDA_VISIBLE_DEVICES"));
 }
 
@@ -75,7 +74,7 @@ SharedBlock make_lease(const c10::Storage& storage) {
   }
   const LeaseHeader header{
       .owner = getpid(),
-      .device = all_uuids().at(static_cast<std::size_t>(storage.device().index())),
+      .device = uuid_of(storage.device().index()),
       .offset = static_cast<std::uint64_t>(shared.offset),
       .bytes = storage.nbytes(),
       .handle_bytes = shared.handle.size(),

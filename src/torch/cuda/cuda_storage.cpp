@@ -1,5 +1,6 @@
 #include "torch/cuda_storage.h"
 
+#include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -8,7 +9,8 @@
 #include <c10/util/Registry.h>
 #include <c10/util/StringUtil.h>
 #include <cuda_runtime_api.h>
-#include <signal.h>
+#include <poll.h>
+#include <sys/pidfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -45,6 +47,8 @@ struct Borrowed {
   SharedBlock lease;
   std::shared_ptr<void> mapped;
   c10::DeviceIndex device;
+  std::mutex opening = {};
+  std::unique_ptr<CUDAEvent> ready = nullptr;  ///< The owner's, which a lease has one of; opened when first waited for.
 };
 
 /// Of LibTorch's mappings: it takes the last one's end and a new one's begin, at the same time, for an error.
@@ -55,23 +59,27 @@ std::mutex& mapping() {
 
 /// What the current stream was given is done before the owner may use the memory again.
 void give_back(void* context) {
-  const std::unique_ptr<Borrowed> borrowed(static_cast<Borrowed*>(context));
+  std::unique_ptr<Borrowed> borrowed(static_cast<Borrowed*>(context));
   try {
     const c10::cuda::CUDAGuard guard(borrowed->device);
-    c10::cuda::getCurrentCUDAStream().synchronize();
-    const std::lock_guard lock(mapping());
-    borrowed->mapped.reset();
+    // Not by CUDAStream, which where it warns of synchronisation may throw before it has synchronised.
+    if (cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream()) == cudaSuccess) {
+      const std::lock_guard lock(mapping());
+      borrowed->mapped.reset();
+      return;
+    }
+    static_cast<void>(cudaGetLastError());
   } catch (const c10::Error&) {
-    // The driver is shut down, as the process ends, or broken by a failed kernel, and with it all work is over. To
-    // unmap would fail as well, where it must not throw.
-    static_cast<void>(new std::shared_ptr<void>(std::move(borrowed->mapped)));
   }
+  // The driver is shut down, as the process ends, or broken by a failed kernel, or the stream is captured: work may go
+  // on, and to unmap may fail where it must not throw. This process's end gives it back.
+  static_cast<void>(borrowed.release());
 }
 
 /// Null for a storage of this process's own.
-const Borrowed* borrowed_of(const c10::Storage& storage) {
+Borrowed* borrowed_of(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.data_ptr();
-  return data.get_deleter() == &give_back ? static_cast<const Borrowed*>(data.get_context()) : nullptr;
+  return data.get_deleter() == &give_back ? static_cast<Borrowed*>(data.get_context()) : nullptr;
 }
 
 void let_go_at_exit();
@@ -107,7 +115,7 @@ class LentStorages {
     for (auto each = lent_.begin(); each != lent_.end();) {
       const bool is_meant = !device || each->second.storage.device().index() == *device;
       const auto memory = each->second.memory.lock();
-      if (!is_meant || (memory && memory->is_held(each->second.lease))) {
+      if (!is_meant || (memory && memory->may_be_used(each->second.lease))) {
         ++each;
       } else {
         returned.push_back(std::move(each->second));
@@ -131,6 +139,7 @@ class LentStorages {
     std::weak_ptr<JobMemory> memory;
     BlockHandle lease;
     c10::Storage storage;
+    const void* data;  ///< Whose lease it is: a storage may be given other memory.
     std::unique_ptr<CUDAEvent> ready;
   };
 
@@ -147,7 +156,7 @@ class LentStorages {
     lease = make_lease(storage);
     const std::lock_guard lock(mutex_);
     lent_.insert_or_assign(storage.unsafeGetStorageImpl(),
-                           Lent{lease.memory(), lease.handle(), storage,
+                           Lent{lease.memory(), lease.handle(), storage, storage.data(),
                                 lent_.size() < kMostEvents ? std::make_unique<CUDAEvent>(kEventFlags) : nullptr});
     return lease;
   }
@@ -158,7 +167,7 @@ class LentStorages {
     const auto lent = lent_.find(storage.unsafeGetStorageImpl());
     if (lent == lent_.end()) return {};
     const auto memory = lent->second.memory.lock();
-    if (memory != JobMemory::current()) return {};
+    if (memory != JobMemory::current() || lent->second.data != storage.data()) return {};
     try {
       return SharedBlock::hold(memory, lent->second.lease);
     } catch (const UsageError&) {
@@ -169,18 +178,22 @@ class LentStorages {
   /// Whoever waits for the event from now on waits for all that the current stream has to do.
   std::optional<cudaIpcEventHandle_t> mark(const c10::Storage& storage) {
     const auto stream = c10::cuda::getCurrentCUDAStream();
-    std::unique_lock lock(mutex_);
-    CUDAEvent* const ready = lent_.at(storage.unsafeGetStorageImpl()).ready.get();
-    if (ready == nullptr) {
-      lock.unlock();  // The stream may wait for what another thread must do first.
-      stream.synchronize();
-      return std::nullopt;
+    {
+      const std::lock_guard lock(mutex_);
+      std::unique_ptr<CUDAEvent>& ready = lent_.at(storage.unsafeGetStorageImpl()).ready;
+      if (ready != nullptr) try {
+          ready->block(stream);  // A message that is on its way still waits for what it was recorded behind.
+          ready->record(stream);
+          cudaIpcEventHandle_t handle{};
+          ready->ipc_handle(&handle);
+          return handle;
+        } catch (const c10::AcceleratorError&) {
+          ready.reset();  // Where processes can't share events, or no more of them.
+          static_cast<void>(cudaGetLastError());
+        }
     }
-    ready->block(stream);  // A message that is on its way still waits for what it was recorded behind.
-    ready->record(stream);
-    cudaIpcEventHandle_t handle{};
-    ready->ipc_handle(&handle);
-    return handle;
+    stream.synchronize();  // Without the mutex: the stream may wait for what another thread must do first.
+    return std::nullopt;
   }
 
   std::mutex lending_;  ///< One lease for one storage. Taken before the allocator's lock, and that before the next one.
@@ -221,8 +234,22 @@ class CollectCallback : public c10::FreeMemoryCallback {
   }
 };
 
+/// Also where nobody has waited for it yet.
 bool has_ended(pid_t process) {
-  return kill(process, 0) != 0 && errno == ESRCH;
+  const int pidfd = pidfd_open(process, 0);
+  if (pidfd < 0) return errno == ESRCH;
+  pollfd ended{.fd = pidfd, .events = POLLIN, .revents = 0};
+  const bool has_ended = poll(&ended, 1, 0) > 0;
+  close(pidfd);
+  return has_ended;
+}
+
+/// What an error of the driver is, where it may come of the owner's end.
+std::string reason(const Lease& lease, const c10::Error& error) {
+  return c10::str(has_ended(lease.owner) ? "; that process has ended, and its memory with it: let a sender live until "
+                                           "its receivers have let go, or send tensor.cpu()"
+                                         : "",
+                  ": ", error.what_without_backtrace());
 }
 
 c10::Storage map(const SharedBlock& block, const Lease& lease, c10::DeviceIndex device) {
@@ -231,11 +258,8 @@ c10::Storage map(const SharedBlock& block, const Lease& lease, c10::DeviceIndex 
     const std::lock_guard lock(mapping());
     mapped = c10::cuda::CUDACachingAllocator::getIpcDevPtr(lease.handle);
   } catch (const c10::Error& error) {
-    throw UsageError(c10::str("receiving a tensor: mapping CUDA memory of process ", lease.owner, " failed",
-                              has_ended(lease.owner) ? "; that process has ended, and its memory with it: let a sender "
-                                                       "live until its receivers have let go, or send tensor.cpu()"
-                                                     : "",
-                              ": ", error.what_without_backtrace()));
+    throw UsageError(
+        c10::str("receiving a tensor: mapping CUDA memory of process ", lease.owner, " failed", reason(lease, error)));
   }
   void* const data = static_cast<char*>(mapped.get()) + lease.offset;
   auto* const context = new Borrowed{block, std::move(mapped), device};
@@ -245,36 +269,68 @@ c10::Storage map(const SharedBlock& block, const Lease& lease, c10::DeviceIndex 
 }
 
 /// Lets this thread's current stream wait for the owner's.
-void await(const Lease& lease, c10::DeviceIndex device, const cudaIpcEventHandle_t& ready) {
+void await(Borrowed& borrowed, const Lease& lease, const cudaIpcEventHandle_t& ready) {
   try {
-    CUDAEvent(device, &ready).block(c10::cuda::getCurrentCUDAStream());
-  } catch (const c10::Error&) {
-    if (!has_ended(lease.owner)) throw;  // With a process its work ends.
+    const std::lock_guard lock(borrowed.opening);
+    if (borrowed.ready == nullptr) borrowed.ready = std::make_unique<CUDAEvent>(borrowed.device, &ready);
+    borrowed.ready->block(c10::cuda::getCurrentCUDAStream());
+  } catch (const c10::Error& error) {
+    // An owner that ended may have done half of it.
+    throw UsageError(c10::str("receiving a tensor: waiting for the work of process ", lease.owner, " on it failed",
+                              reason(lease, error)));
+  }
+}
+
+/// Until the memory is as the current stream, and the owner, leave it.
+void await_all_work(Borrowed& borrowed) {
+  const std::lock_guard lock(borrowed.opening);
+  if (borrowed.ready != nullptr) borrowed.ready->synchronize();  // Another stream may be the one that waits for it.
+  c10::cuda::getCurrentCUDAStream().synchronize();
+}
+
+/// A process that has not used CUDA yet has neither an allocator nor devices.
+void begin_to_use_cuda() {
+  try {
+    at::globalContext().lazyInitDevice(c10::kCUDA);
+  } catch (const c10::Error& error) {
+    throw UsageError(
+        c10::str("receiving a tensor: it is on CUDA, which this process cannot use: ", error.what_without_backtrace()));
   }
 }
 
 }  // namespace
 
 void write_cuda_storage(detail::ValueOutput& output, const c10::Storage& storage) {
+  const c10::cuda::CUDAGuard guard(storage.device().index());
+  if (storage.nbytes() == 0) {
+    const DeviceUuid uuid = uuid_of(storage.device().index());
+    return output.write(&uuid, sizeof uuid);
+  }
+  storage.unsafeGetStorageImpl()->set_resizable(false);  // Others would not see it grow.
+  if (Borrowed* const borrowed = borrowed_of(storage)) {
+    // An event of this process could be gone before the message is read.
+    await_all_work(*borrowed);
+    output(borrowed->lease, false);
+    return;
+  }
   if (output.purpose() == detail::Purpose::kReturned)
     throw UsageError(
         c10::str("returning a tensor: it is on ", storage.device().str(),
                  ", and its memory ends with this process: return tensor.cpu(), or send it through a queue "
                  "and end when its receiver is done with it"));
-  const c10::cuda::CUDAGuard guard(storage.device().index());
-  storage.unsafeGetStorageImpl()->set_resizable(false);  // Others would not see it grow.
-  if (const Borrowed* const borrowed = borrowed_of(storage)) {
-    // An event of this process could be gone before the message is read.
-    c10::cuda::getCurrentCUDAStream().synchronize();
-    output(borrowed->lease, false);
-    return;
-  }
   const auto [lease, ready] = LentStorages::get().lend(storage);
   output(lease, ready.has_value());
   if (ready) output.write(&*ready, sizeof *ready);
 }
 
 c10::Storage read_cuda_storage(detail::ValueInput& input, std::size_t bytes) {
+  begin_to_use_cuda();
+  if (bytes == 0) {
+    DeviceUuid uuid{};
+    input.read(&uuid, sizeof uuid);
+    const c10::Device device(c10::kCUDA, device_with(uuid));
+    return c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device));
+  }
   SharedBlock block;
   bool has_event = false;
   input(block, has_event);
@@ -283,20 +339,16 @@ c10::Storage read_cuda_storage(detail::ValueInput& input, std::size_t bytes) {
   const Lease lease = lease_in(block);
   if (bytes > lease.bytes)
     throw UsageError("receiving a tensor: it would reach outside its storage: the message was not written by Retinue");
-  const c10::DeviceIndex device = device_of(lease);
+  const c10::DeviceIndex device = device_with(lease.device);
   const c10::cuda::CUDAGuard guard(device);
   c10::Storage storage = known_storage(block, bytes, [&] { return map(block, lease, device); });
-  if (borrowed_of(storage) == nullptr) {
+  Borrowed* const borrowed = borrowed_of(storage);
+  if (borrowed == nullptr) {
     LentStorages::get().await(storage);
   } else if (has_event) {
-    await(lease, device, ready);
+    await(*borrowed, lease, ready);
   }
   return storage;
-}
-
-c10::Storage empty_cuda_storage() {
-  const c10::Device device(c10::kCUDA, c10::cuda::current_device());
-  return c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device));
 }
 
 bool collect_cuda_storages() {
