@@ -61,7 +61,7 @@ void reduce_staged(Session& session, const Call& call) {
 }
 
 /// As one large buffer: each member reduces its slice of all, from all to all.
-void reduce_direct(Session& session, const Call& call) {
+Steps reduce_direct(Session& session, const Call& call) {
   PointerLists& lists = session.scratch();
   const Slice slice = slice_of(call.part_bytes(), session.size(), session.rank());
   session.enter();
@@ -77,7 +77,7 @@ void reduce_direct(Session& session, const Call& call) {
   });
   for (int i = 0; i < session.size(); ++i) session.check_giver(i);
   session.post(1);
-  session.await_release();
+  co_await Released(session, {0, session.size()});
 }
 
 }  // namespace
@@ -106,9 +106,10 @@ void run_alone_coalesced(const Call& call) {
   }
 }
 
-void reduce_coalesced(Session& session, const Call& call, Path path) {
+Steps reduce_coalesced(Session& session, const Call& call, Path path) {
+  if (path == Path::kDirect) return reduce_direct(session, call);
   if (path == Path::kStaged) reduce_staged(session, call);
-  if (path == Path::kDirect) reduce_direct(session, call);
+  return {};
 }
 
 }  // namespace retinue

@@ -44,32 +44,32 @@ class Exchange {
         takes_from_others_(call.takes && !(pattern_.only_root_gives && rank_ == root_)),
         is_gather_(call.shape.kind == CollectiveKind::kGather) {}
 
-  void run(Path path) {
-    if (uneven_ && takes_from_others_) check_sizes();
-    if (is_gather_ && gives_to_others_ && session_.gives_at_once(call_, rank_)) return;
-    if (is_gather_) take(0, kNoLimit, &Exchange::at_once);
-    keeps_own_part_ = pattern_.result == Pattern::Result::kParts && call_.gives && call_.takes;
-    switch (path) {
-      case Path::kNothing:
-        return keep_own_part();
-      case Path::kInline:
-        if (is_reduction(call_.shape.kind) && !pattern_.part_per_taker && call_.what.function == nullptr)
-          return reduce_lines();
-        keep_own_part();
-        return take(0, largest_, &Exchange::inlined);
-      case Path::kStaged:
-        keep_own_part();
-        return take(0, largest_, &Exchange::staged);
-      case Path::kDirect:
-        return run_direct();
-      case Path::kChunked:
-        return run_chunked();
-    }
+  static Steps run(Session& session, Exchange exchange, Path path) {
+    if (exchange.run_at_once(path)) return {};
+    return path == Path::kDirect ? run_direct(session, std::move(exchange)) : run_chunked(session, std::move(exchange));
   }
 
  private:
   /// Where a giver's part for this member is, from the current round's first byte on.
   using Source = const std::byte* (Exchange::*)(int giver) const;
+
+  /// What needs no further wait. Returns whether that was all.
+  bool run_at_once(Path path) {
+    if (uneven_ && takes_from_others_) check_sizes();
+    if (is_gather_ && gives_to_others_ && session_.gives_at_once(call_, rank_)) return true;
+    if (is_gather_) take(0, kNoLimit, &Exchange::at_once);
+    keeps_own_part_ = pattern_.result == Pattern::Result::kParts && call_.gives && call_.takes;
+    if (path == Path::kDirect || path == Path::kChunked) return false;
+    if (path == Path::kInline && is_reduction(call_.shape.kind) && !pattern_.part_per_taker &&
+        call_.what.function == nullptr) {
+      reduce_lines();
+      return true;
+    }
+    keep_own_part();
+    if (path == Path::kInline) take(0, largest_, &Exchange::inlined);
+    if (path == Path::kStaged) take(0, largest_, &Exchange::staged);
+    return true;
+  }
 
   bool gives_to_me(int giver) const { return giver != rank_ && (!pattern_.only_root_gives || giver == root_); }
 
@@ -219,26 +219,24 @@ class Exchange {
     }
   }
 
-  void run_direct() {
-    if (takes_from_others_) {
-      session_.enter();
-      take(0, largest_, &Exchange::in_place);
-      for (int giver = 0; giver < size_; ++giver)
-        if (gives_later(giver)) session_.check_giver(giver);
-    }
-    session_.post(1);
-    keep_own_part();  // While the others may still be busy with theirs.
-    if (!gives_to_others_) return;
-    if (pattern_.only_root_takes) return session_.await_release_by(root_);
-    session_.await_release();
+  void take_in_place() {
+    session_.enter();
+    take(0, largest_, &Exchange::in_place);
+    for (int giver = 0; giver < size_; ++giver)
+      if (gives_later(giver)) session_.check_giver(giver);
   }
 
-  /// In rounds: a giver fills chunk k % kChunkBuffers and posts k + 1; who only takes posts k + 1 when it has emptied
-  /// the chunks of round k. A chunk is filled again three rounds later, when nobody reads it any more: a member that
-  /// gives and takes posts k + 1 after it took round k - 2, and fills round k + 1 after all posted k + 1; one that only
-  /// gives waits for the takers. It doesn't wait at the end: the next collective begins when all have published their
-  /// lines, which they do after their last copy.
-  void run_chunked() {
+  static Steps run_direct(Session& session, Exchange exchange) {
+    if (exchange.takes_from_others_) exchange.take_in_place();
+    session.post(1);
+    exchange.keep_own_part();  // While the others may still be busy with theirs.
+    if (exchange.gives_to_others_) co_await Released(session, exchange.takers());
+  }
+
+  /// Who takes what this member gives.
+  RankRange takers() const { return pattern_.only_root_takes ? RankRange{root_, root_ + 1} : RankRange{0, size_}; }
+
+  void prepare_rounds() {
     plan_rounds();
     rounds_ = (largest_ + unit_ - 1) / unit_ * pieces_;
     if (rounds_ >= std::size_t{1} << kStepBits)  // On all members alike, so the group stays in step.
@@ -249,31 +247,35 @@ class Exchange {
       fill(0);
     else
       keep_own_part();
-    for (round_ = 0; round_ < rounds_; ++round_) {
-      if (takes_from_others_) await_givers(round_ + 1);
-      if (gives_to_others_ && round_ + 1 < rounds_) {
-        if (!takes_from_others_ && round_ + 1 >= kChunkBuffers) await_takers(round_ + 2 - kChunkBuffers);
-        fill(round_ + 1);
-      }
-      if (!takes_from_others_) continue;
-      const Slice next = piece(round_);
-      if (pieces_ > 1)
-        collect(next);
-      else
-        take(next.begin, next.bytes, &Exchange::in_chunk);
-      if (!gives_to_others_) session_.post(round_ + 1);
-    }
   }
 
-  void await_givers(std::uint64_t step) {
-    if (pattern_.only_root_gives) return session_.await_one(step, root_);
-    if (!is_gather_) return session_.await_others(step);
-    for (int giver = 0; giver < size_; ++giver)
-      if (gives_later(giver)) session_.await_one(step, giver);
+  void take_round() {
+    const Slice next = piece(round_);
+    if (pieces_ > 1)
+      collect(next);
+    else
+      take(next.begin, next.bytes, &Exchange::in_chunk);
+    if (!gives_to_others_) session_.post(round_ + 1);
   }
-  void await_takers(std::uint64_t step) {
-    if (pattern_.only_root_takes) return session_.await_one(step, root_);
-    session_.await_others(step);
+
+  /// In rounds: a giver fills chunk k % kChunkBuffers and posts k + 1; who only takes posts k + 1 when it has emptied
+  /// the chunks of round k. A chunk is filled again three rounds later, when nobody reads it any more: a member that
+  /// gives and takes posts k + 1 after it took round k - 2, and fills round k + 1 after all posted k + 1; one that only
+  /// gives waits for the takers. It doesn't wait at the end: the next collective begins when all have published their
+  /// lines, which they do after their last copy.
+  static Steps run_chunked(Session& session, Exchange exchange) {
+    exchange.prepare_rounds();
+    const bool takes = exchange.takes_from_others_;
+    for (std::size_t& round = exchange.round_; round < exchange.rounds_; ++round) {
+      for (int giver = 0; takes && giver < exchange.size_; ++giver)
+        if (exchange.gives_later(giver)) co_await posted_by(session, giver, round + 1);
+      if (exchange.gives_to_others_ && round + 1 < exchange.rounds_) {
+        if (!takes && round + 1 >= kChunkBuffers)
+          co_await Posted(session, exchange.takers(), round + 2 - kChunkBuffers);
+        exchange.fill(round + 1);
+      }
+      if (takes) exchange.take_round();
+    }
   }
 
   Session& session_;
@@ -307,8 +309,8 @@ void run_alone(const Call& call) {
   kernels().get(call.shape.dtype, call.shape.op)({&input, 1, &call.what.factor}, {&output, 1}, call.count);
 }
 
-void exchange(Session& session, const Call& call, Path path, const Arrival& arrival) {
-  Exchange(session, call, arrival).run(path);
+Steps exchange(Session& session, const Call& call, Path path, const Arrival& arrival) {
+  return Exchange::run(session, Exchange(session, call, arrival), path);
 }
 
 }  // namespace retinue

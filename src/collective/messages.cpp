@@ -17,7 +17,8 @@ std::string SendOperation::describe() const {
                      site.file, site.line);
 }
 
-Messages::Messages(Session& session) : session_(session), peers_(static_cast<std::size_t>(session.size())) {}
+Messages::Messages(Session& session, EndedOperations& ended)
+    : session_(session), peers_(static_cast<std::size_t>(session.size())), ended_(ended) {}
 
 void Messages::prepare_send(int rank) {
   Peer& to = peer(rank);
@@ -146,8 +147,7 @@ void Messages::stream(int rank) {
 void Messages::end(Operation& operation, std::exception_ptr error) {
   --running_;
   operation.complete(std::move(error));
-  // Nobody holds one that ends because it is dropped: nobody is called back.
-  if (auto held = operation.weak_from_this().lock(); held && held->has_callbacks()) ended_.push_back(std::move(held));
+  ended_.note(operation);
 }
 
 void Messages::fail_all(const std::exception_ptr& error) {
@@ -166,11 +166,6 @@ void Messages::fail_all(const std::exception_ptr& error) {
   }
   for (ReceiveOperation* operation : posted_) end(*operation, error);
   posted_.clear();
-}
-
-void Messages::call_back() {
-  if (ended_.empty()) return;
-  for (const auto& operation : std::exchange(ended_, {})) operation->call_back();
 }
 
 bool Messages::withdraw(Operation& operation) {

@@ -71,7 +71,7 @@ class ReceiveOperation final : public Operation {
 /// Threads: one at a time.
 class Messages final : public Background {
  public:
-  explicit Messages(Session& session);
+  Messages(Session& session, EndedOperations& ended);
 
   /// Makes what sends to this rank need: before the first of them. Errors: SharedMemoryExhausted.
   void prepare_send(int rank);
@@ -91,8 +91,6 @@ class Messages final : public Background {
   /// Forgets a receive to which nothing has come; false where it is none, or too late.
   bool withdraw(Operation& operation);
 
-  /// Calls back for what ended meanwhile. To be called where this member is in the middle of nothing.
-  void call_back();
   /// What this member waits for, if anything: its messages are taken out of their lanes whatever lies before them.
   void set_awaited(const Awaited* awaited) { awaited_ = awaited; }
 
@@ -151,9 +149,9 @@ class Messages final : public Background {
 
   Session& session_;
   std::vector<Peer> peers_;
-  std::list<ReceiveOperation*> posted_;            ///< In the order in which they were begun.
-  std::list<Arrived> early_;                       ///< Before their receives, in the order in which they came.
-  std::vector<std::shared_ptr<Operation>> ended_;  ///< Those with callbacks.
+  std::list<ReceiveOperation*> posted_;  ///< In the order in which they were begun.
+  std::list<Arrived> early_;             ///< Before their receives, in the order in which they came.
+  EndedOperations& ended_;
   const Awaited* awaited_ = nullptr;
   int first_ = 0;  ///< Where to look first: behind the rank that was served last.
   std::size_t running_ = 0;

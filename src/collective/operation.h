@@ -68,7 +68,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
       for (const auto& callback : std::exchange(callbacks_, {})) callback();
   }
 
-  Received received;
+  Received received;                    ///< Of a receive.
   std::chrono::nanoseconds timeout{};   ///< Of one that is waited for with others, and
   std::optional<JobDeadline> deadline;  ///< when it is over.
 
@@ -78,6 +78,23 @@ class Operation : public std::enable_shared_from_this<Operation> {
   bool done_ = false;
   std::exception_ptr error_;
   std::vector<std::function<void()>> callbacks_;
+};
+
+/// Operations that ended and have somebody to call back, until nobody is in the middle of anything.
+class EndedOperations {
+ public:
+  void note(Operation& operation) {
+    // Nobody holds one that ends because it is dropped: nobody is called back.
+    if (auto held = operation.weak_from_this().lock(); held && held->has_callbacks())
+      operations_.push_back(std::move(held));
+  }
+  void call_back() {
+    if (operations_.empty()) return;
+    for (const auto& operation : std::exchange(operations_, {})) operation->call_back();
+  }
+
+ private:
+  std::vector<std::shared_ptr<Operation>> operations_;
 };
 
 }  // namespace retinue

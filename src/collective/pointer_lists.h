@@ -7,7 +7,8 @@
 
 namespace retinue {
 
-/// Room for one of each per member and for a chunk, so that no call allocates but the first that needs the chunk.
+/// Room for one of each per member, for a chunk and for a call's state, so that no call allocates but the first that
+/// needs such a thing.
 struct PointerLists {
   explicit PointerLists(int size)
       : sources(static_cast<std::size_t>(size)),
@@ -26,6 +27,12 @@ struct PointerLists {
     return rounds_.data() + k % 2 * kChunkBytes;
   }
 
+  /// Room for what a call keeps while it waits, which one call at a time does.
+  void* frame(std::size_t bytes) {
+    if (frame_.size() < bytes) frame_.resize(bytes);
+    return frame_.data();
+  }
+
   std::vector<const void*> sources;
   std::vector<void*> destinations;
   std::vector<double> factors;
@@ -34,6 +41,7 @@ struct PointerLists {
  private:
   std::vector<std::byte> chunk_;
   std::vector<std::byte> rounds_;
+  std::vector<std::byte> frame_;
 };
 
 }  // namespace retinue

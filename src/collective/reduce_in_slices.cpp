@@ -14,7 +14,7 @@ Slice slice_for(const Call& call, std::size_t bytes, int ranks, int rank) {
 
 /// Each member loads its slice from all buffers and stores the result to all takers': every byte is read once and
 /// written once.
-void reduce_direct(Session& session, const Call& call) {
+Steps reduce_direct(Session& session, const Call& call) {
   PointerLists& lists = session.scratch();
   const Slice slice = slice_for(call, call.part_bytes(), session.size(), session.rank());
   for (int i = 0; i < session.size(); ++i) {
@@ -32,7 +32,7 @@ void reduce_direct(Session& session, const Call& call) {
   reduce_arrays(session, call, session.size(), {lists.destinations.data(), takers}, slice.bytes);
   for (int i = 0; i < session.size(); ++i) session.check_giver(i);
   session.post(1);
-  session.await_release();
+  co_await Released(session, {0, session.size()});
 }
 
 /// What is left between two ranks' slices in a chunk, which begin at cache lines there: slices of a function's elements
@@ -66,14 +66,14 @@ class ChunkedReduction {
         room_(round_room(call, session.size())),
         rounds_((bytes_ + room_ - 1) / room_) {}
 
-  void run() {
-    copy_in(0);
-    for (std::size_t k = 0; k < rounds_; ++k) {
-      session_.await(copied_in(k));
-      reduce(k);
-      if (k + 1 < rounds_) copy_in(k + 1);
-      session_.await(reduced(k));
-      if (takes()) copy_out(k);
+  static Steps run(Session& session, ChunkedReduction reduction) {
+    reduction.copy_in(0);
+    for (std::size_t k = 0; k < reduction.rounds_; ++k) {
+      co_await all_posted(session, copied_in(k));
+      reduction.reduce(k);
+      if (k + 1 < reduction.rounds_) reduction.copy_in(k + 1);
+      co_await all_posted(session, reduced(k));
+      if (reduction.takes()) reduction.copy_out(k);
     }
   }
 
@@ -164,9 +164,9 @@ bool has_slices(const Call& call, int ranks, Path path) {
   return path == Path::kChunked && !has_one_giver && round_room(call, ranks) > 0;
 }
 
-void reduce_in_slices(Session& session, const Call& call, Path path) {
+Steps reduce_in_slices(Session& session, const Call& call, Path path) {
   if (path == Path::kDirect) return reduce_direct(session, call);
-  ChunkedReduction(session, call).run();
+  return ChunkedReduction::run(session, ChunkedReduction(session, call));
 }
 
 }  // namespace retinue

@@ -9,7 +9,7 @@ namespace retinue {
 
 /// A copy, because a callback may drop the request that is asked.
 std::shared_ptr<Operation> Request::checked() const {
-  if (!operation_) throw UsageError("a Request that was made by default stands for no message");
+  if (!operation_) throw UsageError("a Request that was made by default stands for nothing that was begun");
   return operation_;
 }
 

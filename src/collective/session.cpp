@@ -8,6 +8,7 @@
 
 #include "collective/kernels.h"
 #include "collective/lane.h"
+#include "collective/report.h"
 #include "ipc/process_table.h"
 #include "retinue/base/error.h"
 
@@ -102,6 +103,11 @@ ReduceSources Session::reduce_sources(int count, ReduceOp op) {
   return {.arrays = scratch_.sources.data(), .count = count, .factors = scratch_.factors.data()};
 }
 
+void Session::set_paths(const PathTable& paths, TableSource source) {
+  paths_ = paths;
+  paths_source_ = source;
+}
+
 void Session::check_usable() {
   if (failure_) std::rethrow_exception(failure_);
   if (is_poisoned()) fail_poisoned();
@@ -157,11 +163,25 @@ std::uint8_t Session::stage_parts(const Call& call) {
   return static_cast<std::uint8_t>(kListed | (in_job ? kInJobMemory : 0) | (stages ? kStaged : 0));
 }
 
+std::uint64_t Session::call_before(std::uint64_t sequence) const {
+  return agreed_ + kLines <= sequence ? sequence - kLines / 2 : 0;
+}
+
+bool Session::can_publish(const Call& call) {
+  const std::size_t bytes = call.given_bytes(size());
+  const bool may_stage_much = !call.inputs.empty() || call.shape.kind == CollectiveKind::kAllReduceCoalesced ||
+                              (bytes > kSmallStageBytes && bytes <= kStageBytes);
+  const std::uint64_t needed = may_stage_much ? sequence_ : call_before(sequence_ + 1);
+  if (needed <= agreed_) return true;
+  awaited_ = {line_sequences(needed, {0, size()}), needed, 0};
+  return awaited_.arrived();
+}
+
 void Session::publish(const Call& call) {
   check_usable();
   ++sequence_;
   is_in_call_ = true;
-  if (agreed_ + kLines <= sequence_) await_agreement(sequence_ - kLines / 2);
+  if (const std::uint64_t needed = call_before(sequence_); needed > agreed_) await_agreement(needed);
   const std::size_t slot = sequence_ % kLines;
   Line& line = own_.lines[slot];
   const std::uint8_t place = stage_data(call);
@@ -193,16 +213,31 @@ void Session::publish(const Call& call) {
   waiter_.posted();
 }
 
-WordSet Session::progress_words(int first, int last) const {
-  return {.base = reinterpret_cast<const std::byte*>(&board_.member(0).progress), .first = first, .last = last};
+WordSet Session::progress_words(RankRange ranks) const {
+  return {
+      .base = reinterpret_cast<const std::byte*>(&board_.member(0).progress), .first = ranks.first, .last = ranks.last};
 }
 
-void Session::await(std::uint64_t step, int first, int last) {
-  const WordSet words = progress_words(first, last);
+bool Session::has_posted(RankRange ranks, std::uint64_t step) {
+  const WordSet words = progress_words(ranks);
   const std::uint64_t target = sequence_ << kStepBits | step;
+  if (puts_aside_) {
+    awaited_ = {words, target, ranks.first};
+    return awaited_.arrived();
+  }
   const Waiter::Outcome outcome = waiter_.wait(words, target);
   if (outcome != Waiter::Outcome::kArrived) fail(outcome, words, target);
   RETINUE_CRASH_POINT();
+  return true;
+}
+
+bool Session::all_have_come() {
+  awaited_ = {line_sequences(sequence_, {0, size()}), sequence_, 0};
+  return awaited_.arrived();
+}
+
+void Session::fail_begun(Waiter::Outcome outcome) {
+  fail(outcome, awaited_, Reporter(group_, board_, sequence_), waiter_.timeout());
 }
 
 void Session::enter() {
@@ -213,9 +248,8 @@ void Session::enter() {
   RETINUE_CRASH_POINT();
 }
 
-void Session::await_release(int first, int last) {
-  await(1, first, last);
-  if (has_failed_member()) fail_poisoned();  // Who failed inside posted all the same.
+void Session::check_release() {
+  if (has_failed_member()) fail_poisoned();
 }
 
 }  // namespace retinue

@@ -37,10 +37,10 @@ class Session {
   /// Publishes the line of the next call. Waits only where it would write over what others, far behind, still read.
   void publish(const Call& call);
 
-  /// Whether all members published their lines, after at most `budget` of spinning.
-  bool spin_for_arrival(std::chrono::nanoseconds budget) const {
-    return Waiter::spin(line_sequences(sequence_, {0, size()}), sequence_, budget);
-  }
+  /// Whether publish() would wait for nobody.
+  bool can_publish(const Call& call);
+  /// Whether all members published the line of this call.
+  bool all_have_come();
 
   /// Waits for these members' lines and checks that they agree with this one's.
   Arrival await_arrival(const Call& call, RankRange ranks);
@@ -62,22 +62,23 @@ class Session {
     RETINUE_CRASH_POINT();
     waiter_.posted();
   }
-  /// Waits until all members posted `step`.
-  void await(std::uint64_t step) { await(step, 0, size()); }
-  void await_one(std::uint64_t step, int rank) { await(step, rank, rank + 1); }
-  void await_others(std::uint64_t step) {
-    if (rank() > 0) await(step, 0, rank());
-    if (rank() + 1 < size()) await(step, rank() + 1, size());
-  }
+  /// Waits until these members posted `step`; where Steps are put aside, looks, and keeps in mind what is awaited.
+  bool has_posted(RankRange ranks, std::uint64_t step);
   /// To be called before this member touches the others' buffers, until it posts the call's first step. Fails where one
   /// of them failed in this call: its buffer may be its caller's again.
   void enter();
   /// The same after it, before it posts, for data of `giver`. It may have been killed, and its memory be another's now;
   /// and it waits for this member, but not for ever.
   void check_giver(int giver);
-  /// After enter(): waits until all members posted the first step, after which they touch no other's buffer.
-  void await_release() { await_release(0, size()); }
-  void await_release_by(int rank) { await_release(rank, rank + 1); }
+  /// After enter() and a wait for those who may have been at this member's buffers. Fails where one of them failed:
+  /// they posted all the same.
+  void check_release();
+  /// Whether what put them aside has come.
+  bool can_go_on() { return awaited_.arrived(); }
+  /// Whether a call that was begun and is this member's newest waits for that rank.
+  bool awaits(int rank) const { return awaited_.is_late(rank); }
+  /// Such a call can't be waited for any longer. Throws why.
+  [[noreturn]] void fail_begun(Waiter::Outcome outcome);
   void note_opening() { board_.header().opening_calls.store(sequence_, std::memory_order_relaxed); }
   /// This member's part in the call is over, and all went well.
   void end_call() { is_in_call_ = false; }
@@ -100,10 +101,7 @@ class Session {
   /// Where collectives of this group change their path: the same on all members, who change it at the same calls.
   const PathTable& paths() const { return paths_; }
   TableSource paths_source() const { return paths_source_; }
-  void set_paths(const PathTable& paths, TableSource source) {
-    paths_ = paths;
-    paths_source_ = source;
-  }
+  void set_paths(const PathTable& paths, TableSource source);
   /// Of this call, if it is an all_reduce_coalesced.
   const BufferList& buffers() const { return buffers_; }
   Waiter& waiter() noexcept { return waiter_; }
@@ -139,18 +137,19 @@ class Session {
   void abandon();
 
  private:
-  void await(std::uint64_t step, int first, int last);
-  void await_release(int first, int last);
+  friend class PutAside;
   bool is_poisoned() const { return board_.header().poison.state.load(std::memory_order_seq_cst) != Poison::kNone; }
   /// Whether a member failed in this call or before: its buffers may be its caller's again.
   bool has_failed_member() const;
   WordSet line_sequences(std::uint64_t sequence, RankRange ranks) const;
+  /// Which call all must have published before this member publishes `sequence`; 0: that is so already.
+  std::uint64_t call_before(std::uint64_t sequence) const;
   /// Waits until all members have published `sequence`, and so are done with what was before it; checks all up to it.
   void await_agreement(std::uint64_t sequence);
   /// Of calls that all have published: fails where they differ, as far as nobody else has looked.
   void check_calls_until(std::uint64_t sequence);
   bool same_functions(RankRange ranks) const;
-  WordSet progress_words(int first, int last) const;
+  WordSet progress_words(RankRange ranks) const;
   /// Where this member may stage so much for its call.
   std::byte* own_stage(std::size_t bytes);
   /// Copies the data into staging if they belong there; says where they are.
@@ -191,6 +190,8 @@ class Session {
   std::uint64_t sequence_ = 0;
   std::uint64_t agreed_ = 0;  ///< All members have published this call, and those before it were the same on all.
   bool is_in_call_ = false;
+  bool puts_aside_ = false;
+  AwaitedWords awaited_{{nullptr, 0, 0}, 0, 0};  ///< By the newest call, if it was begun.
   SiteWriter sites_[kLines];
   NameWriter names_[kLines];
   std::exception_ptr failure_;

@@ -68,7 +68,7 @@ void Session::check_buffers() {
   *sizes++ = buffers.size();
   for (std::size_t i = 0; i < std::min(buffers.size(), kMostSizes); ++i) *sizes++ = buffers[i].size();
   post(1);
-  await(1);
+  has_posted({0, size()}, 1);
   break_group_once(FailureKind::kMismatch,
                    Reporter(group_, board_, sequence_).different_buffers(difference(board_, 0, other)), {});
   leave();

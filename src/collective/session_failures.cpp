@@ -47,7 +47,7 @@ void Session::await_nobody_inside() {
   if (own_.progress.load(std::memory_order_relaxed) == inside) post(1);
   const auto elements = static_cast<std::int64_t>(line(rank()).count.load(std::memory_order_relaxed));
   waiter_.wait_until_none_is_at(
-      progress_words(0, size()), inside,
+      progress_words({0, size()}), inside,
       JobDeadline::after(group_.memory->header(), kReleaseTime + elements * kReleaseTimeOfElement));
 }
 

@@ -112,20 +112,6 @@ void Waiter::count_cpus() {
   eager_spins_ = crowded_ || spin_budget_ == 0ns ? 0 : kEagerSpins;
 }
 
-bool Waiter::spin(const WordSet& words, std::uint64_t target, std::chrono::nanoseconds budget) {
-  int late = words.first;
-  if (words.advance(target, late)) return true;
-  if (budget <= 0ns) return false;
-  const auto end = Clock::now() + budget;
-  do {
-    for (int i = 0; i < 16; ++i) {
-      cpu_relax();
-      if (words.advance(target, late)) return true;
-    }
-  } while (Clock::now() < end);
-  return false;
-}
-
 void Waiter::wait_until_none_is_at(const WordSet& words, std::uint64_t value, JobDeadline deadline) const {
   for (int rank = words.first; rank < words.last; ++rank)
     while (words.word(rank).load(std::memory_order_seq_cst) == value && !is_lost(rank) && !deadline.passed())

@@ -113,9 +113,6 @@ class Waiter {
   /// Blocking: until no member that isn't lost has the word `value`, poison or not.
   void wait_until_none_is_at(const WordSet& words, std::uint64_t value, JobDeadline deadline) const;
 
-  /// Spins at most `budget` and looks at nothing but the words.
-  static bool spin(const WordSet& words, std::uint64_t target, std::chrono::nanoseconds budget);
-
   /// To be called after a word was stored with memory_order_seq_cst: wakes those who parked for this member.
   void posted() {
     if (header_.parked.load(std::memory_order_seq_cst) != 0) ring_parked();

@@ -7,8 +7,8 @@
 namespace retinue {
 namespace {
 
-/// How long a caller of an asynchronous operation looks whether the others are there already.
-constexpr std::chrono::microseconds kEagerSpin{20};
+/// How long a caller of an asynchronous operation waits, since the others are often there already.
+constexpr std::chrono::microseconds kEagerWait{20};
 
 void call_now(Communicator& communicator, const QueuedCall& call) {
   communicator.set_timeout(call.timeout);
@@ -16,7 +16,7 @@ void call_now(Communicator& communicator, const QueuedCall& call) {
   communicator.run(call.call, call.site);
 }
 
-PendingCollective begin(Communicator& communicator, const QueuedCall& call) {
+Request begin(Communicator& communicator, const QueuedCall& call) {
   communicator.set_timeout(call.timeout);
   return communicator.start(call.call, call.site);
 }
@@ -44,7 +44,7 @@ void OperationQueue::close() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    while (!operations_.empty() && !operations_.back().pending) {
+    while (!operations_.empty() && !operations_.back().begun) {
       dropped.push_front(std::move(operations_.back()));
       operations_.pop_back();
     }
@@ -84,7 +84,7 @@ void OperationQueue::give_back(const std::exception_ptr& error) {
 void OperationQueue::run(const QueuedCall& call) {
   if (!try_take()) {
     auto work = c10::make_intrusive<ShmWork>(-1, c10d::OpType::UNKNOWN, std::vector<at::Tensor>{}, 0);
-    push({.call = call, .work = work, .after = nullptr, .pending = std::nullopt});
+    push({.call = call, .work = work, .after = nullptr, .begun = std::nullopt});
     help_until_done(*work);
     work->wait();
     return;
@@ -99,12 +99,12 @@ void OperationQueue::run(const QueuedCall& call) {
 }
 
 void OperationQueue::start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> work, std::function<void()> after) {
-  Operation operation{.call = call, .work = std::move(work), .after = std::move(after), .pending = std::nullopt};
+  Operation operation{.call = call, .work = std::move(work), .after = std::move(after), .begun = std::nullopt};
   if (!try_take()) return push(std::move(operation));
   std::exception_ptr error;
   try {
-    operation.pending.emplace(begin(communicator_, operation.call));
-    if (!operation.pending->ready(kEagerSpin)) return push(std::move(operation));
+    operation.begun.emplace(begin(communicator_, operation.call));
+    if (!operation.begun->wait_for(kEagerWait)) return push(std::move(operation));
   } catch (...) {
     error = std::current_exception();
   }
@@ -114,13 +114,13 @@ void OperationQueue::start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> w
 /// Ends an operation on this thread, which has the communicator, and gives that back.
 void OperationQueue::end(Operation& operation, std::exception_ptr error) {
   try {
-    if (!error && operation.pending) operation.pending->finish();
-    if (!error && !operation.pending) call_now(communicator_, operation.call);
+    if (!error && operation.begun) operation.begun->wait();
+    if (!error && !operation.begun) call_now(communicator_, operation.call);
     if (!error && operation.after) operation.after();
   } catch (...) {
     error = std::current_exception();
   }
-  operation.pending.reset();
+  operation.begun.reset();
   operation.after = nullptr;
   // Before those who wait go on: their next call shall find the communicator free.
   give_back(error);
@@ -130,8 +130,8 @@ void OperationQueue::end(Operation& operation, std::exception_ptr error) {
 void OperationQueue::push(Operation operation) {
   {
     const std::lock_guard lock(mutex_);
-    // One that was started is ahead of all that came while it was tried here.
-    if (operation.pending)
+    // One that was begun is ahead of all that came while it was tried here.
+    if (operation.begun)
       operations_.push_front(std::move(operation));
     else
       operations_.push_back(std::move(operation));
@@ -142,9 +142,9 @@ void OperationQueue::push(Operation operation) {
 
 /// Waits for the first operation to be one that can be made here, and makes it; nothing where none is left to come.
 void OperationQueue::run_front(std::unique_lock<std::mutex>& lock) {
-  // A started operation at the head brings the communicator along.
+  // An operation that was begun, at the head, brings the communicator along.
   wake_.wait(lock,
-             [this] { return operations_.empty() ? stopping_ : !taken_ || operations_.front().pending.has_value(); });
+             [this] { return operations_.empty() ? stopping_ : !taken_ || operations_.front().begun.has_value(); });
   if (operations_.empty()) return;
   Operation operation = std::move(operations_.front());
   operations_.pop_front();

@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "retinue/collective/communicator.h"
-#include "retinue/collective/pending.h"
 #include "torch/shm_work.h"
 
 namespace retinue {
@@ -55,7 +54,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
     QueuedCall call;
     c10::intrusive_ptr<ShmWork> work;
     std::function<void()> after;
-    std::optional<PendingCollective> pending;  ///< Set when the caller has started it.
+    std::optional<Request> begun;  ///< By the caller.
   };
 
   bool try_take();

@@ -8,7 +8,6 @@
 
 #include "collective/reduction_check.h"
 #include "retinue/collective/communicator.h"
-#include "retinue/collective/pending.h"
 #include "support/ranks.h"
 #include "support/usage_error.h"
 
@@ -136,10 +135,9 @@ TEST(Coalesced, MayBeBegunWithAListThatIsGoneAtItsEnd) {
     std::vector<int> a(3, 1);
     std::vector<int> b(50'000, 2);
     std::vector<Bytes> buffers{std::as_writable_bytes(std::span(a)), std::as_writable_bytes(std::span(b))};
-    PendingCollective pending =
-        group.start(CollectiveCall::all_reduce_coalesced(buffers, Dtype::kInt32, ReduceOp::kSum));
+    const Request begun = group.start(CollectiveCall::all_reduce_coalesced(buffers, Dtype::kInt32, ReduceOp::kSum));
     buffers.assign(2, Bytes());
-    pending.finish();
+    begun.wait();
     EXPECT_EQ(a, std::vector<int>(3, 2));
     EXPECT_EQ(b, std::vector<int>(50'000, 4));
   });

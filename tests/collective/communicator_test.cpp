@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "retinue/collective/pending.h"
 #include "support/ranks.h"
 
 namespace retinue::test {
@@ -92,71 +91,6 @@ TEST(Communicator, RefusesGroupsThatCannotBe) {
     JobGroup nowhere = group;
     nowhere.memory = nullptr;
     EXPECT_THROW(Communicator{nowhere}, UsageError);
-  });
-}
-
-TEST(PendingCollective, EndsWhereTheBlockingCallWould) {
-  run_ranks(2, [](const JobGroup& group) {
-    Communicator communicator(group);
-    for (const std::size_t count : {1, 1000, 100000}) {
-      std::vector<float> data(count, 1.0f);
-      PendingCollective pending =
-          communicator.start(CollectiveCall::all_reduce(data.data(), count, Dtype::kFloat32, ReduceOp::kAvg));
-      EXPECT_THROW(communicator.barrier(), UsageError);
-      std::thread helper([moved = std::move(pending)]() mutable {
-        while (!moved.ready(std::chrono::microseconds(20))) {
-        }
-        moved.finish();
-        EXPECT_THROW(moved.finish(), UsageError);
-      });
-      helper.join();
-      EXPECT_EQ(data, std::vector<float>(count, 1.0f));
-    }
-    communicator.start(CollectiveCall::barrier()).finish();
-    int x = group.rank + 5;
-    communicator.start(CollectiveCall::broadcast(&x, sizeof x, 1)).finish();
-    EXPECT_EQ(x, 6);
-    int all[2];
-    x = group.rank;
-    communicator.start(CollectiveCall::all_gather(&x, all, sizeof x)).finish();
-    EXPECT_EQ(all[0], 0);
-    EXPECT_EQ(all[1], 1);
-  });
-}
-
-TEST(PendingCollective, IsNotReadyBeforeAllHaveBegun) {
-  run_ranks(2, [](const JobGroup& group) {
-    Communicator first(group);
-    Communicator second(group);
-    if (group.rank == 0) {
-      PendingCollective pending = first.start(CollectiveCall::barrier());
-      EXPECT_FALSE(pending.ready(std::chrono::microseconds(100)));
-      second.barrier();
-      pending.finish();
-    } else {
-      second.barrier();
-      first.barrier();
-    }
-  });
-}
-
-TEST(PendingCollective, LeftUnfinishedMakesTheNextCallFail) {
-  run_ranks(1, [](const JobGroup& group) {
-    Communicator communicator(group);
-    { const PendingCollective pending = communicator.start(CollectiveCall::barrier()); }
-    EXPECT_THROW(communicator.barrier(), UsageError);
-  });
-  run_ranks(2, [](const JobGroup& group) {
-    Communicator communicator(group);
-    Communicator other(group);
-    if (group.rank == 0) {
-      { const PendingCollective pending = communicator.start(CollectiveCall::barrier()); }
-      other.barrier();
-      EXPECT_THROW(communicator.barrier(), UsageError);
-    } else {
-      other.barrier();
-      EXPECT_THROW(communicator.barrier(), CollectiveMismatch);
-    }
   });
 }
 

@@ -10,7 +10,6 @@
 
 #include "collective/reduction_check.h"
 #include "retinue/collective/communicator.h"
-#include "retinue/collective/pending.h"
 #include "retinue/ipc/job_memory.h"
 #include "support/ranks.h"
 #include "support/usage_error.h"
@@ -222,7 +221,7 @@ TEST(CustomReduction, OfPartsOfDifferentSizesAndWithoutWaiting) {
       for (std::size_t i = 0, begin = 0; i < 4; begin += i++ * much)
         inputs.push_back(std::as_bytes(std::span(given).subspan(begin, i * much)));
       std::vector<Blob<12>> taken(own);
-      group.start(CollectiveCall::reduce_scatter(inputs, taken.data(), taken.size(), function)).finish();
+      group.start(CollectiveCall::reduce_scatter(inputs, taken.data(), taken.size(), function)).wait();
       const auto begin = static_cast<std::size_t>(inputs[static_cast<std::size_t>(group.rank())].data() -
                                                   reinterpret_cast<const std::byte*>(given.data())) /
                          sizeof(Blob<12>);

@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <optional>
 #include <thread>
 #include <vector>
 
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
-#include "retinue/collective/pending.h"
 #include "retinue/ipc/job_memory.h"
 #include "support/fork_shared.h"
 #include "support/ranks.h"
@@ -57,19 +55,19 @@ TEST_F(FailedGiver, ThatDroppedItsCallIsNotReadAfterwards) {
     *changed_ = false;
     run_ranks(3, [&](const JobGroup& group) {
       Communicator communicator(group);
+      Communicator all_have_begun(group);
       const std::span<float> data = job_buffer(group, 4 * kCount, 1);
       const CollectiveCall call = make_calls(data)[i];
-      std::optional<PendingCollective> pending(communicator.start(call));
-      while (!pending->ready(1ms)) {
-      }
+      Request begun = communicator.start(call);
+      all_have_begun.barrier();
       if (group.rank == 0) {
-        pending.reset();
+        begun = Request();
         std::fill(data.begin(), data.end(), 1000.f);
         *changed_ = true;
       } else {
         await_change();
         if (call.kind == CollectiveKind::kGather && group.rank == 2) return;  // It only gives, and rank 1 may be gone.
-        EXPECT_THROW(pending->finish(), CollectiveMismatch) << name_of(call.kind);
+        EXPECT_THROW(begun.wait(), CollectiveMismatch) << name_of(call.kind);
         EXPECT_EQ(std::count(data.begin(), data.end(), 1000.f), 0) << name_of(call.kind);
       }
     });
@@ -81,19 +79,19 @@ TEST_F(FailedGiver, WaitsForThoseWhoReadItsDataBeforeItLeaves) {
   for (int round = 0; round < (is_sanitized() ? 3 : 20); ++round)
     run_ranks(3, [&](const JobGroup& group) {
       Communicator communicator(group);
+      Communicator all_have_begun(group);
       const std::span<float> data = job_buffer(group, kMany, static_cast<float>(group.rank));
       const CollectiveCall call = CollectiveCall::broadcast(data.data(), data.size_bytes(), 0);
-      std::optional<PendingCollective> pending(communicator.start(call));
-      while (!pending->ready(1ms)) {
-      }
+      Request begun = communicator.start(call);
+      all_have_begun.barrier();
       if (group.rank == 0) {
         usleep(static_cast<unsigned>(round) * 200);  // So that the others are anywhere.
-        pending.reset();
+        begun = Request();
         std::fill(data.begin(), data.end(), 1000.f);
         return;
       }
       try {
-        pending->finish();
+        begun.wait();
         EXPECT_EQ(static_cast<std::size_t>(std::count(data.begin(), data.end(), 0.f)), kMany);
       } catch (const CollectiveMismatch&) {
         EXPECT_EQ(std::count(data.begin(), data.end(), 1000.f), 0);
@@ -115,12 +113,11 @@ TEST_F(FailedGiver, WaitsForThemAlsoWhereAMessageFailed) {
       }
       std::vector<float> more(1 << 20);
       Request message = communicator.isend(std::span(more), 1);
-      PendingCollective pending = communicator.start(call);
-      while (!pending.ready(1ms)) {
-      }
+      const Request begun = communicator.start(call);
+      usleep(1000);  // In which the other comes, most often.
       usleep(static_cast<unsigned>(round) * 200);
       message = Request();  // Which breaks the group.
-      EXPECT_THROW(pending.finish(), CollectiveMismatch);
+      EXPECT_THROW(begun.wait(), CollectiveMismatch);
       std::fill(data.begin(), data.end(), 1000.f);
       usleep(5000);
       EXPECT_EQ(static_cast<std::size_t>(std::count(data.begin(), data.end(), 1000.f)), kMany);

@@ -5,16 +5,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <numeric>
-#include <optional>
 #include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "collective/exchange_model.h"
-#include "retinue/collective/pending.h"
 #include "retinue/collective/request.h"
 
 namespace retinue::test {
@@ -43,7 +42,7 @@ class GroupMix {
 
   void run(int steps) {
     for (int i = 0; i < steps; ++i) step();
-    for (Group& group : groups_) finish_pending(group);
+    for (Group& group : groups_) settle(group);
     settle_messages();
   }
 
@@ -51,14 +50,14 @@ class GroupMix {
   Communicator& world() { return *groups_.front().communicator; }
 
  private:
-  struct Pending {
+  struct Begun {
     std::vector<std::int64_t> data;
     std::int64_t expected;
-    std::optional<PendingCollective> call;
+    Request call;
   };
   struct Group {
     std::unique_ptr<Communicator> communicator;  ///< Null where this rank is no member.
-    std::unique_ptr<Pending> pending;
+    std::deque<Begun> begun = {};                ///< In the order in which they were; all end in it.
   };
   struct Message {
     unsigned number;
@@ -88,11 +87,13 @@ class GroupMix {
     if (what == 0) return settle_messages();
     if (group.communicator == nullptr) return;
     if (what < 5) return begin_message(*group.communicator, random);
-    finish_pending(group);
     if (what < 7) {
       begin_collective(group, random);
     } else if (what == 7) {
+      settle(group);
+    } else if (what == 8) {
       group.communicator->barrier();
+      for (const Begun& begun : group.begun) ASSERT_TRUE(begun.call.done());
     } else {
       exchange(*group.communicator, random);
     }
@@ -115,21 +116,22 @@ class GroupMix {
 
   static void begin_collective(Group& group, std::mt19937& random) {
     const std::int64_t size = group.communicator->size();
-    const std::size_t count = random() % 2 == 0 ? 1 : random() % 3000;
+    const std::size_t count = random() % 2 == 0 ? 1 : random() % (random() % 4 == 0 ? 60000 : 3000);
     const std::int64_t value = random();
-    group.pending = std::make_unique<Pending>();
-    Pending& pending = *group.pending;
-    pending.data.assign(count, value + group.communicator->rank());
-    pending.expected = value * size + size * (size - 1) / 2;
-    pending.call.emplace(group.communicator->start(
-        CollectiveCall::all_reduce(pending.data.data(), count, Dtype::kInt64, ReduceOp::kSum)));
+    Begun& begun = group.begun.emplace_back();
+    begun.data.assign(count, value + group.communicator->rank());
+    begun.expected = value * size + size * (size - 1) / 2;
+    begun.call =
+        group.communicator->start(CollectiveCall::all_reduce(begun.data.data(), count, Dtype::kInt64, ReduceOp::kSum));
+    if (random() % 2 == 0) static_cast<void>(begun.call.done());
   }
 
-  static void finish_pending(Group& group) {
-    if (group.pending == nullptr) return;
-    group.pending->call->finish();
-    for (const std::int64_t element : group.pending->data) ASSERT_EQ(element, group.pending->expected);
-    group.pending.reset();
+  static void settle(Group& group) {
+    for (const Begun& begun : group.begun) {
+      begun.call.wait();
+      for (const std::int64_t element : begun.data) ASSERT_EQ(element, begun.expected);
+    }
+    group.begun.clear();
   }
 
   static std::byte byte_of(unsigned number, std::size_t i) {

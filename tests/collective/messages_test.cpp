@@ -227,7 +227,8 @@ TEST(Messages, WithBadArgumentsAreUsageErrors) {
     const P2POp batch[] = {P2POp::isend(std::as_bytes(data), 1 - group.rank), P2POp::isend({}, 9)};
     EXPECT_EQ(usage_error_of([&] { (void)communicator.batch_isend_irecv(batch); }),
               "send: rank 9 is outside of the group's [0, 2)");
-    EXPECT_EQ(usage_error_of([] { Request().wait(); }), "a Request that was made by default stands for no message");
+    EXPECT_EQ(usage_error_of([] { Request().wait(); }),
+              "a Request that was made by default stands for nothing that was begun");
     communicator.barrier();  // Nothing was sent and nothing is broken.
   });
 }

@@ -15,7 +15,7 @@
 
 #include "collective/call.h"
 #include "collective/meeting.h"
-#include "collective/message_engine.h"
+#include "collective/message_calls.h"
 #include "collective/session.h"
 #include "os/cpu_relax.h"
 #include "os/cpus.h"
@@ -46,7 +46,8 @@ class ParkingMember {
  public:
   ParkingMember(const JobGroup& group, Meeting meeting)
       : session_(group, {.timeout = kForever, .waiting = Waiting::kPolite}),
-        messages_(session_),
+        engine_(session_),
+        messages_(session_, engine_),
         meeting_(meeting),
         own_(static_cast<unsigned>(group.rank)) {
     session_.waiter().set_look_up(kForever);
@@ -66,7 +67,7 @@ class ParkingMember {
         ++step_;
         if (makes_all_wait(meeting_.posts())) await_parked_others();
         session_.post(step_);
-        session_.await(step_);
+        session_.has_posted({0, session_.size()}, step_);
       }
     }
   }
@@ -106,7 +107,8 @@ class ParkingMember {
   }
 
   Session session_;
-  MessageEngine messages_;
+  OperationEngine engine_;
+  MessageCalls messages_;
   Meeting meeting_;
   std::mt19937 common_{1};
   std::mt19937 own_;

@@ -18,14 +18,15 @@ TEST(ParkingOfOne, LosesNoInterruption) {
   run_ranks(1, [](const JobGroup& group) {
     Session session(group, {.timeout = kForever, .waiting = Waiting::kPolite});
     session.waiter().set_look_up(kForever);
-    MessageEngine messages(session);
+    OperationEngine engine(session);
+    MessageCalls messages(session, engine);
     Meeting::Place places[2] = {};
     std::thread interrupter([&] {
       Meeting meeting(places, 1, 2, kPosts);
       std::mt19937 random(1);
       while (meeting.meet()) {
         pause_a_moment(random);
-        messages.interrupt();
+        engine.interrupt();
       }
     });
     Meeting meeting(places, 0, 2, kPosts);

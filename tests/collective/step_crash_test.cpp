@@ -12,6 +12,7 @@
 #include "collective/session_failures.cpp"  // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -172,16 +173,39 @@ void scans(Communicator& group, std::size_t count, float* data, float* more) {
   }
 }
 
+/// Begun together; once waited for, once asked.
+void begun(Communicator& group, std::size_t count, float* data, float* more) {
+  for (int call = 0; call < kCalls; ++call) {
+    fill(group, data, 2 * count, call);
+    const Request sum = group.start(CollectiveCall::all_reduce(data, count, Dtype::kFloat32, ReduceOp::kSum));
+    const Request all = group.start(CollectiveCall::all_gather(data + count, more, count * sizeof(float)));
+    while (call == 1 && !all.done()) sched_yield();
+    all.wait();
+    sum.wait();
+    check(data, count, [&](std::size_t i) { return sum_of_all(i, call); });
+    for (int rank = 0; rank < kRanks; ++rank)
+      check(more + static_cast<std::size_t>(rank) * count, count,
+            [&](std::size_t i) { return value(rank, count + i, call); });
+  }
+}
+
 struct NamedScene {
   const char* name;
   Scene run;
 };
 
-constexpr NamedScene kScenes[] = {
-    {"barrier", barriers},     {"all_reduce", all_reduces}, {"reduce", reduces},
-    {"broadcast", broadcasts}, {"all_gather", all_gathers}, {"all_to_all", all_to_alls},
-    {"gather", gathers},       {"scatter", scatters},       {"reduce_scatter", reduce_scatters},
-    {"scan", scans},           {"message", messages}};
+constexpr NamedScene kScenes[] = {{"barrier", barriers},
+                                  {"all_reduce", all_reduces},
+                                  {"reduce", reduces},
+                                  {"broadcast", broadcasts},
+                                  {"all_gather", all_gathers},
+                                  {"all_to_all", all_to_alls},
+                                  {"gather", gathers},
+                                  {"scatter", scatters},
+                                  {"reduce_scatter", reduce_scatters},
+                                  {"scan", scans},
+                                  {"begun", begun},
+                                  {"message", messages}};
 /// Inline, staged, and beyond: direct or chunked, announced or in pieces.
 constexpr std::size_t kCounts[] = {2, 1000, 100'000};
 

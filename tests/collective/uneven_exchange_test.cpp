@@ -6,7 +6,6 @@
 #include <random>
 
 #include "collective/exchange_model.h"
-#include "retinue/collective/pending.h"
 #include "support/ranks.h"
 
 namespace retinue::test {
@@ -195,7 +194,7 @@ TEST(UnevenExchangeOfTwo, MeetsTheEvenOneWhereTheSizesFit) {
   });
 }
 
-TEST(UnevenExchangeOfTwo, KeepsTheListsOfACallThatIsPending) {
+TEST(UnevenExchangeOfTwo, KeepsTheListsOfACallThatWasBegun) {
   run_ranks(2, [](const JobGroup& group) {
     Communicator communicator(group);
     const std::vector<std::byte> input(100, static_cast<std::byte>(group.rank + 1));
@@ -205,7 +204,7 @@ TEST(UnevenExchangeOfTwo, KeepsTheListsOfACallThatIsPending) {
       const std::vector<Bytes> outputs{Bytes(output).first(40), Bytes(output).last(40)};
       return communicator.start(CollectiveCall::all_to_all(inputs, outputs));
     };
-    begin().finish();
+    begin().wait();
     EXPECT_EQ(output[39], std::byte{1});
     EXPECT_EQ(output[199], std::byte{2});
   });

@@ -19,8 +19,6 @@
 
 namespace retinue {
 
-class PendingCollective;
-
 /// Lets the ranks of one host step together through job memory.
 ///
 /// All members make the same calls in the same order. A member that calls something else gets CollectiveMismatch, and
@@ -62,8 +60,9 @@ class Communicator : public TypedCollectives<Communicator> {
 
   /// Makes a call that is given as data.
   void run(const CollectiveCall& call, CallSite site = {});
-  /// Begins it and doesn't wait for the others to begin it: see retinue/collective/pending.h.
-  PendingCollective start(const CollectiveCall& call, CallSite site = {});
+  /// Begins it and waits for nobody. What is begun on a communicator goes on in the order in which it was; later calls
+  /// of all kinds are behind it, and blocking ones wait for it first.
+  Request start(const CollectiveCall& call, CallSite site = {});
 
   /// Blocking: until the data may be changed, which for much data is when the receiver takes them.
   /// Cost: of up to 16 KiB (4 in large groups) two copies through memory that stays in the cache, and no wait while
@@ -151,7 +150,6 @@ class Communicator : public TypedCollectives<Communicator> {
   }
 
  private:
-  friend class PendingCollective;
   friend std::string explain_paths(const Communicator& group);
   class Impl;
 

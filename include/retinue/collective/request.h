@@ -14,19 +14,20 @@ namespace retinue {
 
 class Operation;
 
-/// A message that was begun and may not have ended yet. It goes on while this member waits in, or asks, any call or
-/// request of its communicator; there is no helper thread.
+/// A collective or message that was begun and may not have ended yet. It goes on while this member waits in, or asks,
+/// any call or request of its communicator; there is no helper thread.
 ///
-/// Its buffer and the communicator must stay in place, and nobody may read what it writes or write what it reads, until
-/// it is done. Dropping the last copy of a receive to which no message has come forgets it; dropping any other that
-/// isn't done breaks the group, and the others get CollectiveMismatch. Copies are the same request. Threads: as the
-/// communicator, one at a time.
+/// Its buffers and the communicator must stay in place, and nobody may read what it writes or write what it reads,
+/// until it is done. Dropping the last copy of a receive to which no message has come forgets it; dropping any other
+/// that isn't done breaks the group, and the others get CollectiveMismatch. Copies are the same request.
+/// Threads: as the communicator, one at a time, but not always the same.
 class [[nodiscard]] Request {
  public:
   Request() = default;
   explicit Request(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
 
-  /// Whether it has ended, well or not. Doesn't wait for other members.
+  /// Whether it has ended, well or not. Doesn't wait for other members, but does what can be done by now, which for a
+  /// collective of much data is to copy or reduce them.
   bool done() const;
 
   /// Blocking: until it has ended, at most the communicator's timeout. Errors: those of the blocking call.
@@ -47,7 +48,7 @@ class [[nodiscard]] Request {
   /// requests that finds it so.
   void then(std::function<void()> callback) const;
 
-  /// Of a receive that ended well.
+  /// Of a receive that ended well; else as it was made.
   Received received() const;
 
  private:

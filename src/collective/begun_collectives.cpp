@@ -1,0 +1,88 @@
+#include "collective/begun_collectives.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace retinue {
+
+CollectiveCall CollectiveOperation::with_own_lists(CollectiveCall what, std::vector<ConstBytes>& inputs,
+                                                   std::vector<Bytes>& outputs) {
+  inputs.assign(what.inputs.begin(), what.inputs.end());
+  outputs.assign(what.outputs.begin(), what.outputs.end());
+  what.inputs = inputs;
+  what.outputs = outputs;
+  return what;
+}
+
+CollectiveOperation::CollectiveOperation(Engine& engine, const Session& session, const CollectiveCall& what,
+                                         CallSite site)
+    : Operation(engine),
+      session_(session),
+      what_(with_own_lists(what, inputs_, outputs_)),
+      call_(checked_call(what_, session.rank(), session.size(), site)) {}
+
+std::string CollectiveOperation::describe() const {
+  return fmt::format("waits in {}, begun at {}:{}", name_of(call_.shape.kind), call_.site.file, call_.site.line);
+}
+
+bool BegunCollectives::has(const Operation& operation) const {
+  return std::find(operations_.begin(), operations_.end(), &operation) != operations_.end();
+}
+
+void BegunCollectives::start(CollectiveOperation& operation) {
+  operation.start();
+  operations_.push_back(&operation);
+  if (operations_.size() > 1 || !session_.can_publish(operation.call())) return;
+  try {
+    session_.publish(operation.call());
+    stage_ = Stage::kPublished;
+  } catch (...) {
+    end_first(std::current_exception());
+  }
+}
+
+void BegunCollectives::advance() {
+  while (!operations_.empty()) {
+    try {
+      if (!go_on(operations_.front()->call())) return;
+      session_.end_call();
+      end_first(nullptr);
+    } catch (...) {
+      end_first(std::current_exception());
+      if (session_.failure()) fail_all(session_.failure());
+    }
+  }
+}
+
+bool BegunCollectives::go_on(const Call& call) {
+  if (stage_ == Stage::kQueued) {
+    if (!session_.can_publish(call)) return false;
+    session_.publish(call);
+    stage_ = Stage::kPublished;
+  }
+  if (stage_ == Stage::kPublished) {
+    if (!session_.all_have_come()) return false;
+    steps_ = take_path(session_, call, session_.await_arrival(call));
+    stage_ = Stage::kOnItsPath;
+  }
+  if (!session_.can_go_on()) return false;
+  const PutAside put_aside(session_);
+  return steps_.go_on();
+}
+
+void BegunCollectives::end_first(std::exception_ptr error) {
+  CollectiveOperation& first = *operations_.front();
+  operations_.pop_front();
+  stage_ = Stage::kQueued;
+  steps_ = Steps();
+  first.complete(std::move(error));
+  ended_.note(first);
+}
+
+void BegunCollectives::fail_all(const std::exception_ptr& error) {
+  while (!operations_.empty()) end_first(error);
+}
+
+}  // namespace retinue

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <deque>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "collective/operation.h"
+#include "collective/paths.h"
+#include "collective/session.h"
+
+namespace retinue {
+
+/// A collective that was begun. `what`, and lists of parts in it, may be gone when it goes on: it has copies.
+class CollectiveOperation final : public Operation {
+ public:
+  /// Errors: UsageError for what no group could do.
+  CollectiveOperation(Engine& engine, const Session& session, const CollectiveCall& what, CallSite site);
+
+  bool is_late(int rank) const override { return session_.awaits(rank); }
+  std::string describe() const override;
+  const Call& call() const { return call_; }
+
+ private:
+  static CollectiveCall with_own_lists(CollectiveCall what, std::vector<ConstBytes>& inputs,
+                                       std::vector<Bytes>& outputs);
+
+  const Session& session_;
+  std::vector<ConstBytes> inputs_;
+  std::vector<Bytes> outputs_;
+  CollectiveCall what_;
+  Call call_;
+};
+
+/// Collectives that were begun, in the order in which they were: the first is under way, its successor begins when it
+/// has ended. There is no helper thread: advance() does what can be done without waiting.
+///
+/// Threads: one at a time.
+class BegunCollectives {
+ public:
+  BegunCollectives(Session& session, EndedOperations& ended) : session_(session), ended_(ended) {}
+
+  bool empty() const { return operations_.empty(); }
+  bool has(const Operation& operation) const;
+  /// The one that was begun last.
+  CollectiveOperation& last() { return *operations_.back(); }
+
+  /// This member's line is published at once, where none is before it and publishing needs no wait.
+  void start(CollectiveOperation& operation);
+  void advance();
+  /// Ends all with `error`.
+  void fail_all(const std::exception_ptr& error);
+
+ private:
+  enum class Stage { kQueued, kPublished, kOnItsPath };
+
+  /// Returns whether it has ended.
+  bool go_on(const Call& call);
+  void end_first(std::exception_ptr error);
+
+  Session& session_;
+  EndedOperations& ended_;
+  std::deque<CollectiveOperation*> operations_;
+  Stage stage_ = Stage::kQueued;  ///< Of the first.
+  Steps steps_;
+};
+
+}  // namespace retinue

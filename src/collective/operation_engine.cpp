@@ -1,0 +1,176 @@
+#include "collective/operation_engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+
+/// The end of one of several operations, or an interruption.
+class OperationEngine::AnyDone final : public Awaited {
+ public:
+  AnyDone(OperationEngine& engine, std::span<Operation* const> operations,
+          const std::atomic<bool>* interruption = nullptr)
+      : engine_(engine), operations_(operations), interruption_(interruption) {}
+
+  bool arrived() override {
+    engine_.move_on();
+    if (interruption_ != nullptr && interruption_->load(std::memory_order_seq_cst)) return true;
+    return any([](const Operation& operation) { return operation.done(); });
+  }
+  bool is_late(int rank) const override {
+    return any([rank](const Operation& operation) { return operation.is_late(rank); });
+  }
+  bool is_in_vain_without(int rank) const override {
+    return any([rank](const Operation& operation) { return operation.is_in_vain_without(rank); });
+  }
+
+ private:
+  template <typename Condition>
+  bool any(Condition condition) const {
+    return std::any_of(operations_.begin(), operations_.end(),
+                       [&](const Operation* operation) { return condition(*operation); });
+  }
+
+  OperationEngine& engine_;
+  std::span<Operation* const> operations_;
+  const std::atomic<bool>* interruption_;
+};
+
+namespace {
+
+/// Asking a request looks for what could be in vain only now and then, because that costs more.
+constexpr unsigned kAdvancesPerLook = 64;
+
+}  // namespace
+
+OperationEngine::~OperationEngine() {
+  if (!collectives_.empty()) session_.abandon();
+  fail_all(std::make_exception_ptr(Closed("the communicator was destroyed before this ended")));
+}
+
+Request OperationEngine::start(const CollectiveCall& what, CallSite site) {
+  auto operation = std::make_shared<CollectiveOperation>(*this, session_, what, site);
+  session_.check_usable();
+  collectives_.start(*operation);
+  if (session_.failure()) fail_all(session_.failure());
+  return begun(std::move(operation));
+}
+
+Request OperationEngine::begun(std::shared_ptr<Operation> operation) {
+  if (!operation->done()) {
+    operation->timeout = session_.waiter().timeout();
+    operation->deadline = JobDeadline::after(session_.memory().header(), operation->timeout);
+  }
+  return Request(std::move(operation));
+}
+
+void OperationEngine::move_on() {
+  messages_.advance();
+  collectives_.advance();
+  if (session_.failure()) fail_all(session_.failure());
+}
+
+void OperationEngine::fail_all(const std::exception_ptr& error) {
+  messages_.fail_all(error);
+  collectives_.fail_all(error);
+}
+
+void OperationEngine::advance(Operation& operation) {
+  move_on();
+  if (!operation.done() && ++advances_ % kAdvancesPerLook == 0) wait_until_done(operation, std::chrono::nanoseconds(0));
+  call_back();
+}
+
+bool OperationEngine::wait(Operation& operation, std::chrono::nanoseconds time) {
+  const bool done = wait_until_done(operation, time);
+  call_back();
+  return done;
+}
+
+std::optional<std::size_t> OperationEngine::wait_any(std::span<Operation* const> operations,
+                                                     std::chrono::nanoseconds time) {
+  AnyDone awaited(*this, operations, &interrupted_);
+  const JobHeader& header = session_.memory().header();
+  JobDeadline deadline = JobDeadline::after(header, time);
+  for (const Operation* operation : operations)
+    if (operation->deadline && operation->deadline->is_before(deadline)) deadline = *operation->deadline;
+  if (session_.failure()) fail_all(session_.failure());
+  messages_.set_awaited(&awaited);
+  const Waiter::Outcome outcome = session_.waiter().wait(awaited, deadline);
+  messages_.set_awaited(nullptr);
+  if (outcome != Waiter::Outcome::kArrived) fail_one_of(operations, outcome);
+  interrupted_.store(false, std::memory_order_seq_cst);
+  const auto done = std::find_if(operations.begin(), operations.end(), [](const auto* each) { return each->done(); });
+  call_back();
+  if (done == operations.end()) return std::nullopt;
+  return static_cast<std::size_t>(done - operations.begin());
+}
+
+void OperationEngine::after_collective() {
+  if (session_.failure()) fail_all(session_.failure());
+  call_back();
+}
+
+void OperationEngine::interrupt() {
+  // Who is about to park has noted the bell before it looks for this.
+  interrupted_.store(true, std::memory_order_seq_cst);
+  session_.waiter().ring_own();
+}
+
+void OperationEngine::drop(Operation& operation) noexcept {
+  if (messages_.withdraw(operation)) return;
+  if (collectives_.has(operation))
+    session_.abandon();
+  else
+    session_.fail_message(fmt::format("rank {} dropped a message that it had begun and not finished", session_.rank()));
+  fail_all(session_.failure());
+}
+
+void OperationEngine::finish(Operation& operation) {
+  wait(operation, std::chrono::nanoseconds::max());
+  if (operation.error()) std::rethrow_exception(operation.error());
+}
+
+bool OperationEngine::wait_until_done(Operation& operation, std::chrono::nanoseconds time) {
+  if (!operation.done() && session_.failure()) fail_all(session_.failure());
+  if (operation.done()) return true;
+  Operation* const operations[] = {&operation};
+  AnyDone awaited(*this, operations);
+  const auto timeout = session_.waiter().timeout();
+  if (time > std::chrono::nanoseconds(0)) messages_.set_awaited(&awaited);
+  const Waiter::Outcome outcome =
+      session_.waiter().wait(awaited, JobDeadline::after(session_.memory().header(), std::min(time, timeout)));
+  messages_.set_awaited(nullptr);
+  if (outcome == Waiter::Outcome::kArrived) return true;
+  if (outcome == Waiter::Outcome::kTimedOut && time < timeout) return false;
+  fail_waiting(outcome, operation, timeout);
+  return true;
+}
+
+void OperationEngine::fail_one_of(std::span<Operation* const> operations, Waiter::Outcome outcome) {
+  const auto has_failed = [&](const Operation* operation) {
+    if (outcome == Waiter::Outcome::kTimedOut) return operation->deadline && operation->deadline->passed();
+    if (outcome == Waiter::Outcome::kPoisoned) return true;
+    for (int rank = 0; rank < session_.size(); ++rank)
+      if (operation->is_in_vain_without(rank) && session_.waiter().is_lost(rank)) return true;
+    return false;
+  };
+  const auto failed = std::find_if(operations.begin(), operations.end(), has_failed);
+  if (failed != operations.end()) fail_waiting(outcome, **failed, (*failed)->timeout);
+}
+
+void OperationEngine::fail_waiting(Waiter::Outcome outcome, Operation& operation, std::chrono::nanoseconds timeout) {
+  Operation* const operations[] = {&operation};
+  try {
+    if (collectives_.has(operation)) session_.fail_begun(outcome);
+    session_.fail_waiting(outcome, AnyDone(*this, operations), operation.describe(), timeout);
+  } catch (...) {
+    fail_all(std::current_exception());
+  }
+}
+
+}  // namespace retinue

@@ -1,0 +1,333 @@
+// Collectives that were begun and are waited for later, or only asked.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "retinue/base/error.h"
+#include "retinue/collective/communicator.h"
+#include "support/ranks.h"
+
+namespace retinue::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+void wait_by_asking(const Request& request) {
+  while (!request.done()) std::this_thread::yield();
+}
+
+CollectiveCall sum_of(std::vector<std::int64_t>& data) {
+  return CollectiveCall::all_reduce(data.data(), data.size(), Dtype::kInt64, ReduceOp::kSum);
+}
+
+/// Of `count` words in job memory, for the life of the job.
+std::span<std::int64_t> job_words(const JobGroup& group, std::size_t count) {
+  return {group.memory->at<std::int64_t>(group.memory->allocate(count * sizeof(std::int64_t)).offset), count};
+}
+
+TEST(BegunCollective, EndsWhereTheBlockingCallWould) {
+  run_ranks(3, [](const JobGroup& group) {
+    Communicator communicator(group);
+    for (const std::size_t count : {1, 1000, 100'000}) {
+      std::vector<std::int64_t> data(count, group.rank);
+      const Request begun = communicator.start(sum_of(data));
+      std::thread([&begun] { begun.wait(); }).join();
+      EXPECT_EQ(data, std::vector<std::int64_t>(count, 3));
+      EXPECT_TRUE(begun.done());
+      EXPECT_EQ(begun.exception(), nullptr);
+      begun.wait();
+    }
+  });
+}
+
+/// By every path of every kind, with nobody who waits: each member only asks.
+TEST(BegunCollective, IsMadeByAskingAlone) {
+  run_ranks(3, [](const JobGroup& group) {
+    Communicator communicator(group);
+    constexpr std::size_t kMost = 100'000;
+    const std::span<std::int64_t> job_input = job_words(group, 3 * kMost);
+    const std::span<std::int64_t> job_output = job_words(group, 3 * kMost);
+    std::vector<std::int64_t> own_input(3 * kMost);
+    std::vector<std::int64_t> own_output(3 * kMost);
+    for (const bool in_job : {false, true})
+      for (const std::size_t count : {std::size_t{1}, std::size_t{300}, kMost}) {
+        const std::span<std::int64_t> input = in_job ? job_input : std::span(own_input);
+        const std::span<std::int64_t> output = in_job ? job_output : std::span(own_output);
+        const std::size_t bytes = count * sizeof(std::int64_t);
+        std::iota(input.begin(), input.end(), group.rank * 1000);
+        const auto given = [&](int rank, std::size_t i) { return rank * 1000 + static_cast<std::int64_t>(i); };
+        const auto expect = [&](const char* what, std::size_t begin, auto wanted) {
+          std::size_t wrong = 0;
+          for (std::size_t i = 0; i < count; ++i) wrong += output[begin + i] != wanted(i);
+          EXPECT_EQ(wrong, 0u) << what << " of " << count << (in_job ? " in job memory" : " in private memory");
+        };
+        const auto sum = [&](std::size_t i) { return 3000 + 3 * static_cast<std::int64_t>(i); };
+
+        wait_by_asking(communicator.start(
+            CollectiveCall::reduce(input.data(), output.data(), count, Dtype::kInt64, ReduceOp::kSum, 1)));
+        if (group.rank == 1) expect("reduce", 0, sum);
+        wait_by_asking(communicator.start(
+            CollectiveCall::scan(input.data(), output.data(), count, Dtype::kInt64, ReduceOp::kMax)));
+        expect("scan", 0, [&](std::size_t i) { return given(group.rank, i); });
+        wait_by_asking(communicator.start(CollectiveCall::all_gather(input.data(), output.data(), bytes)));
+        for (int rank = 0; rank < 3; ++rank)
+          expect("all_gather", static_cast<std::size_t>(rank) * count, [&](std::size_t i) { return given(rank, i); });
+        wait_by_asking(communicator.start(CollectiveCall::all_to_all(input.data(), output.data(), bytes)));
+        const std::size_t own = static_cast<std::size_t>(group.rank) * count;
+        for (int rank = 0; rank < 3; ++rank)
+          expect("all_to_all", static_cast<std::size_t>(rank) * count,
+                 [&](std::size_t i) { return given(rank, own + i); });
+        wait_by_asking(communicator.start(
+            CollectiveCall::reduce_scatter(input.data(), output.data(), count, Dtype::kInt64, ReduceOp::kSum)));
+        expect("reduce_scatter", 0, [&](std::size_t i) { return sum(own + i); });
+        wait_by_asking(communicator.start(CollectiveCall::gather(input.data(), output.data(), bytes, 2)));
+        for (int rank = 0; rank < 3 && group.rank == 2; ++rank)
+          expect("gather", static_cast<std::size_t>(rank) * count, [&](std::size_t i) { return given(rank, i); });
+        wait_by_asking(communicator.start(CollectiveCall::scatter(input.data(), output.data(), bytes, 2)));
+        expect("scatter", 0, [&](std::size_t i) { return given(2, own + i); });
+        std::copy_n(input.data(), count, output.data());
+        wait_by_asking(communicator.start(CollectiveCall::broadcast(output.data(), bytes, 0)));
+        expect("broadcast", 0, [&](std::size_t i) { return given(0, i); });
+        std::copy_n(input.data(), count, output.data());
+        wait_by_asking(
+            communicator.start(CollectiveCall::all_reduce(output.data(), count, Dtype::kInt64, ReduceOp::kSum)));
+        expect("all_reduce", 0, sum);
+        std::copy_n(input.data(), count, output.data());
+        const Bytes parts[] = {std::as_writable_bytes(output.first(count / 3)),
+                               std::as_writable_bytes(output.subspan(count / 3, count - count / 3))};
+        wait_by_asking(communicator.start(CollectiveCall::all_reduce_coalesced(parts, Dtype::kInt64, ReduceOp::kSum)));
+        expect("all_reduce_coalesced", 0, sum);
+        communicator.barrier();
+      }
+  });
+}
+
+TEST(BegunCollective, AskingWaitsForNobody) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    Communicator other(group);
+    std::vector<std::int64_t> data(200'000, 1);  // In rounds, in each of which both wait for the other.
+    if (group.rank == 0) {
+      const Request begun = communicator.start(sum_of(data));
+      for (int i = 0; i < 500; ++i) EXPECT_FALSE(begun.done());
+      EXPECT_FALSE(begun.wait_for(5ms));  // Which breaks nothing.
+      other.barrier();
+      // The other is somewhere in its call, and waits: it can't go on by more than some rounds without this one.
+      wait_by_asking(begun);
+    } else {
+      other.barrier();
+      communicator.run(sum_of(data));
+    }
+    EXPECT_EQ(data, std::vector<std::int64_t>(200'000, 2));
+  });
+}
+
+TEST(BegunCollective, ManyGoOnInTheirOrderAndBlockingOnesAreBehindThem) {
+  run_ranks(3, [](const JobGroup& group) {
+    Communicator communicator(group);
+    constexpr int kCalls = 40;  // More than a member has lines.
+    std::vector<std::vector<std::int64_t>> data;
+    std::vector<Request> requests;
+    std::vector<int> order;
+    data.reserve(kCalls);
+    for (int i = 0; i < kCalls; ++i) {
+      data.emplace_back(i % 3 == 0 ? 1 : i * 500, i);
+      requests.push_back(communicator.start(sum_of(data.back())));
+      requests.back().then([&order, i] { order.push_back(i); });
+      if (group.rank == 1 && i == 20) requests[3].wait();
+    }
+    if (group.rank == 2) {
+      EXPECT_TRUE(Request::wait_any(std::span(requests).last(1)).has_value());
+    } else {
+      communicator.barrier();
+    }
+    for (int i = 0; i < kCalls; ++i) {
+      EXPECT_TRUE(requests[static_cast<std::size_t>(i)].done());
+      EXPECT_EQ(data[static_cast<std::size_t>(i)].back(), 3 * i);
+    }
+    std::vector<int> wanted(kCalls);
+    std::iota(wanted.begin(), wanted.end(), 0);
+    EXPECT_EQ(order, wanted);
+    if (group.rank == 2) communicator.barrier();
+  });
+}
+
+TEST(BegunCollective, GoesOnWhileItsMemberWaitsForMessages) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    std::vector<std::int64_t> data(300'000, group.rank);
+    int value = 0;
+    const Request begun = communicator.start(sum_of(data));
+    if (group.rank == 0) {
+      communicator.recv(std::span(&value, 1), 1);  // Which comes when the collective has ended there.
+      EXPECT_EQ(value, 7);
+    } else {
+      begun.wait();
+      value = 7;
+      communicator.send(std::span(&value, 1), 0);
+    }
+    begun.wait();
+    EXPECT_EQ(data.back(), 1);
+  });
+}
+
+/// Who left a broadcast early has no line to spare for what stages much: that is published when the others follow.
+TEST(BegunCollective, MayFollowCallsThatOthersAreStillIn) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    Communicator other(group);
+    std::vector<std::int64_t> data(4000, 1);
+    std::int64_t word = group.rank;
+    if (group.rank == 1) other.barrier();
+    for (int i = 0; i < 10; ++i) communicator.broadcast(std::span(&word, 1), 0);
+    const Request begun = communicator.start(sum_of(data));
+    EXPECT_FALSE(group.rank == 0 && begun.done());
+    if (group.rank == 0) other.barrier();
+    begun.wait();
+    EXPECT_EQ(word, 0);
+    EXPECT_EQ(data, std::vector<std::int64_t>(4000, 2));
+  });
+}
+
+TEST(BegunCollective, CallsBackWhoMayMakeCalls) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    std::vector<std::int64_t> data(1000, 1);
+    std::int64_t after = 0;
+    const Request begun = communicator.start(sum_of(data));
+    begun.then([&] {
+      after = data[0];
+      communicator.all_reduce(std::span(&after, 1));
+    });
+    begun.wait();
+    EXPECT_EQ(after, 4);
+  });
+}
+
+std::string mismatch_of(const Request& request) {
+  try {
+    request.wait();
+  } catch (const CollectiveMismatch& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(BegunCollective, ThatMeetsAnotherIsAMismatchForAllBehindIt) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    std::vector<std::int64_t> data(10, 1);
+    const Request first = communicator.start(group.rank == 0 ? CollectiveCall::barrier() : sum_of(data));
+    const Request second = communicator.start(CollectiveCall::barrier());
+    const std::string text = mismatch_of(first);
+    EXPECT_NE(text.find("all_reduce"), std::string::npos) << text;
+    EXPECT_NE(text.find("begun_collectives_test.cpp"), std::string::npos) << text;
+    EXPECT_EQ(mismatch_of(second), text);
+    EXPECT_NE(first.exception(), nullptr);
+    EXPECT_THROW(static_cast<void>(communicator.start(CollectiveCall::barrier())), CollectiveMismatch);
+  });
+}
+
+TEST(BegunCollective, OfALostPeerEndsForWhoWaitsAndForWhoAsks) {
+  run_ranks(3,
+            [](const JobGroup& group) {
+              Communicator communicator(group);
+              std::vector<std::int64_t> data(200'000, 1);
+              communicator.barrier();
+              if (group.rank == 2) {
+                std::this_thread::sleep_for(10ms);
+                std::raise(SIGKILL);
+              }
+              const Request begun = communicator.start(sum_of(data));
+              const Request behind = communicator.start(CollectiveCall::barrier());
+              try {
+                if (group.rank == 0) wait_by_asking(behind);
+                behind.wait();
+                ADD_FAILURE() << "nobody was missed";
+              } catch (const PeerLost& error) {
+                EXPECT_EQ(error.ranks(), std::vector<int>{2});
+              }
+              EXPECT_THROW(begun.wait(), PeerLost);
+            },
+            {.killed = {2}});
+}
+
+TEST(BegunCollective, TimesOut) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group, {.timeout = 30s});
+    Communicator other(group);
+    if (group.rank == 0) {
+      communicator.set_timeout(20ms);
+      const Request begun = communicator.start(CollectiveCall::barrier());
+      EXPECT_THROW(begun.wait(), TimeoutError);
+      EXPECT_TRUE(begun.done());
+      other.barrier();
+    } else {
+      other.barrier();
+      EXPECT_THROW(communicator.barrier(), TimeoutError);
+    }
+  });
+}
+
+TEST(BegunCollective, ThatIsDroppedIsAnErrorOnAllRanks) {
+  run_ranks(1, [](const JobGroup& group) {
+    Communicator communicator(group);
+    { const Request dropped = communicator.start(CollectiveCall::barrier()); }
+    EXPECT_THROW(communicator.barrier(), UsageError);
+  });
+  for (const bool drops_the_first : {true, false})
+    run_ranks(2, [&](const JobGroup& group) {
+      Communicator communicator(group);
+      Communicator other(group);
+      if (group.rank == 0) {
+        Request first = communicator.start(CollectiveCall::barrier());
+        Request second = communicator.start(CollectiveCall::barrier());
+        { const Request copy = first; }  // Nothing is dropped.
+        (drops_the_first ? first : second) = Request();
+        other.barrier();
+        EXPECT_THROW(communicator.barrier(), UsageError);
+        EXPECT_THROW((drops_the_first ? second : first).wait(), UsageError);
+      } else {
+        other.barrier();
+        EXPECT_THROW(communicator.barrier(), CollectiveMismatch);
+      }
+    });
+}
+
+TEST(BegunCollective, OutlivesItsCommunicatorAsClosed) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator other(group);
+    auto communicator = std::make_unique<Communicator>(group);
+    other.barrier();
+    if (group.rank == 0) {
+      const Request begun = communicator->start(CollectiveCall::barrier());
+      communicator.reset();
+      EXPECT_TRUE(begun.done());
+      EXPECT_THROW(begun.wait(), Closed);
+      other.barrier();
+    } else {
+      other.barrier();
+      EXPECT_THROW(communicator->barrier(), CollectiveMismatch);
+    }
+  });
+}
+
+TEST(BegunCollective, IsRefusedBeforeItBegins) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    int value = 0;
+    EXPECT_THROW(static_cast<void>(communicator.start(CollectiveCall::broadcast(&value, sizeof value, 2))), UsageError);
+    communicator.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace retinue::test
