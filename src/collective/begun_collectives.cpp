@@ -32,8 +32,8 @@ bool BegunCollectives::has(const Operation& operation) const {
 }
 
 void BegunCollectives::start(CollectiveOperation& operation) {
-  operation.start();
   operations_.push_back(&operation);
+  operation.start();
   if (operations_.size() > 1 || !session_.can_publish(operation.call())) return;
   try {
     session_.publish(operation.call());
@@ -47,9 +47,9 @@ void BegunCollectives::advance() {
   while (!operations_.empty()) {
     try {
       if (!go_on(operations_.front()->call())) return;
-      session_.end_call();
       end_first(nullptr);
     } catch (...) {
+      session_.fail_by_surprise();
       end_first(std::current_exception());
       if (session_.failure()) fail_all(session_.failure());
     }
@@ -62,14 +62,13 @@ bool BegunCollectives::go_on(const Call& call) {
     session_.publish(call);
     stage_ = Stage::kPublished;
   }
+  const PutAside put_aside(session_);
   if (stage_ == Stage::kPublished) {
     if (!session_.all_have_come()) return false;
     steps_ = take_path(session_, call, session_.await_arrival(call));
     stage_ = Stage::kOnItsPath;
   }
-  if (!session_.can_go_on()) return false;
-  const PutAside put_aside(session_);
-  return steps_.go_on();
+  return session_.can_go_on() && steps_.go_on();
 }
 
 void BegunCollectives::end_first(std::exception_ptr error) {
@@ -77,11 +76,13 @@ void BegunCollectives::end_first(std::exception_ptr error) {
   operations_.pop_front();
   stage_ = Stage::kQueued;
   steps_ = Steps();
+  if (!session_.failure()) session_.end_call();
   first.complete(std::move(error));
   ended_.note(first);
 }
 
 void BegunCollectives::fail_all(const std::exception_ptr& error) {
+  if (stage_ != Stage::kQueued) session_.await_nobody_inside();  // Their buffers are their caller's again.
   while (!operations_.empty()) end_first(error);
 }
 

@@ -41,8 +41,11 @@ class BegunCollectives {
   BegunCollectives(Session& session, EndedOperations& ended) : session_(session), ended_(ended) {}
 
   bool empty() const { return operations_.empty(); }
+  /// Whether the first is under way, and not about to be.
+  bool is_under_way() const { return stage_ != Stage::kQueued; }
   bool has(const Operation& operation) const;
-  /// The one that was begun last.
+  /// The one that was begun first, of those that have not ended, and the one that was begun last.
+  CollectiveOperation& first() { return *operations_.front(); }
   CollectiveOperation& last() { return *operations_.back(); }
 
   /// This member's line is published at once, where none is before it and publishing needs no wait.

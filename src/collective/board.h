@@ -32,6 +32,9 @@ struct alignas(128) Member {
   std::atomic<std::uint32_t> parked_for;
   std::atomic<std::int32_t> pid;  ///< 0: never joined.
   std::uint32_t process_slot;
+  std::int32_t cache_domain;  ///< Set before the opening, as the next one; -1: not known.
+  std::int32_t memory_node;
+  std::atomic<std::uint64_t> relay;  ///< Offset of a leader's slots, see Relay; 0 until it has made them.
 
   alignas(128) std::atomic<std::uint32_t> bell;  ///< Futex on which the member parks; anybody bumps it.
 };
@@ -104,13 +107,17 @@ class Board {
                   static_cast<std::size_t>(sender)];
   }
 
+  /// A member's staging buffers and chunks.
+  static constexpr std::size_t kDataBytes = 2 * kStageBytes + kLines * kSmallStageBytes + kChunkBuffers * kChunkBytes;
+  std::byte* data_of(int rank) const { return data_ + static_cast<std::size_t>(rank) * kDataBytes; }
+
   /// Where `rank` stages before it publishes `sequence`.
-  std::byte* stage(int rank, std::uint64_t sequence) const { return member_data(rank) + (sequence & 1) * kStageBytes; }
+  std::byte* stage(int rank, std::uint64_t sequence) const { return data_of(rank) + (sequence & 1) * kStageBytes; }
   std::byte* small_stage(int rank, std::uint64_t sequence) const {
-    return member_data(rank) + 2 * kStageBytes + sequence % kLines * kSmallStageBytes;
+    return data_of(rank) + 2 * kStageBytes + sequence % kLines * kSmallStageBytes;
   }
   std::byte* chunk(int rank, std::uint64_t index) const {
-    return member_data(rank) + 2 * kStageBytes + kLines * kSmallStageBytes + index % kChunkBuffers * kChunkBytes;
+    return data_of(rank) + 2 * kStageBytes + kLines * kSmallStageBytes + index % kChunkBuffers * kChunkBytes;
   }
 
   /// The member's line of `sequence`, if it is there and stayed while it was copied. Its place in the source may
@@ -120,10 +127,6 @@ class Board {
   SeenCall newest_call(int rank) const;
 
  private:
-  static constexpr std::size_t kDataBytes = 2 * kStageBytes + kLines * kSmallStageBytes + kChunkBuffers * kChunkBytes;
-
-  std::byte* member_data(int rank) const { return data_ + static_cast<std::size_t>(rank) * kDataBytes; }
-
   std::byte* base_ = nullptr;
   Member* members_ = nullptr;
   std::atomic<std::uint64_t>* lanes_ = nullptr;

@@ -35,6 +35,7 @@ class Communicator::Impl {
       const Arrival arrival = arrive(call);
       if (!all_taken) take_path(session_, call, arrival).go_on();
     } catch (...) {
+      session_.fail_by_surprise();
       engine_.after_collective();  // Messages under way learn of a failure.
       throw;
     }
@@ -80,7 +81,7 @@ const JobGroup& Communicator::group() const noexcept {
   return impl_->session().group();
 }
 void Communicator::set_timeout(std::chrono::nanoseconds timeout) {
-  impl_->session().set_timeout(timeout);
+  impl_->session().waiter().set_timeout(timeout);
 }
 
 void Communicator::interrupt() noexcept {

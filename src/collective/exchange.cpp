@@ -108,7 +108,14 @@ class Exchange {
   bool gives_later(int giver) const {
     return gives_to_me(giver) && !(is_gather_ && session_.gives_at_once(call_, giver));
   }
-  const std::byte* in_chunk(int giver) const { return session_.board().chunk(giver, round_) + index() * room_; }
+  /// Where a round's piece of a giver's part for a taker is: in the giver's chunk, or, where they may be at different
+  /// memory nodes and no other taker reads it, in the taker's, who then reads what is near.
+  std::byte* place_in_chunk(std::size_t round, int giver, int taker) const {
+    const bool at_taker = pattern_.part_per_taker && session_.places().span_nodes();
+    const int part = !pattern_.part_per_taker ? 0 : at_taker ? giver : taker;
+    return session_.board().chunk(at_taker ? taker : giver, round) + static_cast<std::size_t>(part) * room_;
+  }
+  const std::byte* in_chunk(int giver) const { return place_in_chunk(round_, giver, rank_); }
 
   void keep_own_part(std::size_t begin = 0, std::size_t limit = kNoLimit) const {
     if (keeps_own_part_) retinue::keep_own_part(call_, rank_, begin, limit);
@@ -182,13 +189,12 @@ class Exchange {
 
   void fill(std::size_t round) {
     const auto [begin, bytes] = piece(round);
-    std::byte* chunk = session_.board().chunk(rank_, round);
     const int parts = pattern_.part_per_taker ? size_ : 1;
     for (int i = 0; i < parts; ++i) {
       if (pattern_.part_per_taker && i == rank_) continue;
       const ConstBytes part = call_.input_part(i);
       if (begin < part.size())
-        session_.fill_shared(chunk + static_cast<std::size_t>(i) * room_, part.data() + begin,
+        session_.fill_shared(place_in_chunk(round, rank_, i), part.data() + begin,
                              std::min(bytes, part.size() - begin));
     }
     session_.post(round + 1);

@@ -98,15 +98,17 @@ class SiteWriter {
 /// published s + 1, which each did after finishing s: nobody who still takes part in s can find its slot overwritten
 /// (Session::await_agreement). Who only looks (diagnosis, another process) reads `head` last, whose tag tells whether
 /// the slot was being written again meanwhile.
-struct alignas(128) Line {
+struct alignas(64) LineData {
   std::atomic<std::uint64_t> sequence;
   std::atomic<std::uint64_t> head;  ///< kind, dtype, op, place, root (16 bits), tag from the lowest byte up.
   std::atomic<std::uint64_t> count;
   std::atomic<std::uint64_t> offset;  ///< Of the input in job memory, with kInJobMemory.
   std::array<std::atomic<std::uint64_t>, kInlineBytes / 8> inline_data;
+};
+struct alignas(128) Line : LineData {
   SiteWords site;  ///< On a cache line of its own: nobody reads it before something went wrong.
 };
-static_assert(sizeof(Line) == 128);
+static_assert(sizeof(LineData) == 64 && sizeof(Line) == 128);
 
 constexpr std::uint64_t kPlaceMask = std::uint64_t{0xff} << 24;
 

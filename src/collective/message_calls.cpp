@@ -86,15 +86,16 @@ Request MessageCalls::start(const P2POp& message, CallSite site) {
 
 void MessageCalls::prepare(const P2POp& message) {
   check(message);
-  session_.check_usable();
+  engine_.check_usable();
   session_.waiter().note_cpu();
   if (message.kind == P2POp::Kind::kSend) messages_.prepare_send(message.peer);
 }
 
 Request MessageCalls::start_prepared(const P2POp& message, CallSite site) {
   if (message.kind == P2POp::Kind::kSend)
-    return engine_.start(std::make_shared<SendOperation>(engine_, message.data, message.peer, message.tag, site));
-  return engine_.start(
+    return engine_.start_prepared(
+        std::make_shared<SendOperation>(engine_, message.data, message.peer, message.tag, site));
+  return engine_.start_prepared(
       std::make_shared<ReceiveOperation>(engine_, session_, message.buffer, message.peer, message.tag, site));
 }
 

@@ -89,8 +89,8 @@ class EndedOperations {
       operations_.push_back(std::move(held));
   }
   void call_back() {
-    if (operations_.empty()) return;
-    for (const auto& operation : std::exchange(operations_, {})) operation->call_back();
+    while (!operations_.empty())
+      for (const auto& operation : std::exchange(operations_, {})) operation->call_back();
   }
 
  private:

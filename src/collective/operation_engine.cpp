@@ -22,10 +22,12 @@ class OperationEngine::AnyDone final : public Awaited {
     return any([](const Operation& operation) { return operation.done(); });
   }
   bool is_late(int rank) const override {
-    return any([rank](const Operation& operation) { return operation.is_late(rank); });
+    return engine_.collectives_await(rank) ||
+           any([rank](const Operation& operation) { return operation.is_late(rank); });
   }
   bool is_in_vain_without(int rank) const override {
-    return any([rank](const Operation& operation) { return operation.is_in_vain_without(rank); });
+    return engine_.collectives_await(rank) ||
+           any([rank](const Operation& operation) { return operation.is_in_vain_without(rank); });
   }
 
  private:
@@ -54,10 +56,26 @@ OperationEngine::~OperationEngine() {
 
 Request OperationEngine::start(const CollectiveCall& what, CallSite site) {
   auto operation = std::make_shared<CollectiveOperation>(*this, session_, what, site);
-  session_.check_usable();
+  check_usable();
   collectives_.start(*operation);
   if (session_.failure()) fail_all(session_.failure());
+  call_back();
   return begun(std::move(operation));
+}
+
+void OperationEngine::check_usable() {
+  try {
+    session_.check_usable();
+  } catch (...) {
+    fail_all(session_.failure());
+    throw;
+  }
+}
+
+bool OperationEngine::collectives_await_a_lost_member() const {
+  for (int rank = 0; rank < session_.size(); ++rank)
+    if (collectives_await(rank) && session_.waiter().is_lost(rank)) return true;
+  return false;
 }
 
 Request OperationEngine::begun(std::shared_ptr<Operation> operation) {
@@ -154,7 +172,7 @@ bool OperationEngine::wait_until_done(Operation& operation, std::chrono::nanosec
 void OperationEngine::fail_one_of(std::span<Operation* const> operations, Waiter::Outcome outcome) {
   const auto has_failed = [&](const Operation* operation) {
     if (outcome == Waiter::Outcome::kTimedOut) return operation->deadline && operation->deadline->passed();
-    if (outcome == Waiter::Outcome::kPoisoned) return true;
+    if (outcome == Waiter::Outcome::kPoisoned || collectives_await_a_lost_member()) return true;
     for (int rank = 0; rank < session_.size(); ++rank)
       if (operation->is_in_vain_without(rank) && session_.waiter().is_lost(rank)) return true;
     return false;
@@ -166,7 +184,11 @@ void OperationEngine::fail_one_of(std::span<Operation* const> operations, Waiter
 void OperationEngine::fail_waiting(Waiter::Outcome outcome, Operation& operation, std::chrono::nanoseconds timeout) {
   Operation* const operations[] = {&operation};
   try {
-    if (collectives_.has(operation)) session_.fail_begun(outcome);
+    const bool is_by_collective = outcome == Waiter::Outcome::kLost && collectives_await_a_lost_member();
+    if (is_by_collective || collectives_.has(operation)) {
+      if (collectives_.is_under_way()) session_.fail_begun(outcome, timeout);
+      session_.fail_waiting(outcome, AnyDone(*this, operations), collectives_.first().describe(), timeout);
+    }
     session_.fail_waiting(outcome, AnyDone(*this, operations), operation.describe(), timeout);
   } catch (...) {
     fail_all(std::current_exception());

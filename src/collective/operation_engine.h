@@ -28,10 +28,12 @@ class OperationEngine final : public Engine {
   ~OperationEngine();
 
   Messages& messages() { return messages_; }
+  /// Errors: those that broke the group, with which all ends that was begun.
+  void check_usable();
   Request start(const CollectiveCall& what, CallSite site);
-  /// A message that was prepared.
+  /// A message that can be begun.
   template <typename Begun>
-  Request start(std::shared_ptr<Begun> operation) {
+  Request start_prepared(std::shared_ptr<Begun> operation) {
     messages_.start(*operation);
     return begun(std::move(operation));
   }
@@ -40,9 +42,9 @@ class OperationEngine final : public Engine {
   void finish(Operation& operation);
   /// Blocking: until it has ended, well or not, at most `time`. Returns whether it has.
   bool wait_until_done(Operation& operation, std::chrono::nanoseconds time);
-  /// Blocking: until all collectives that were begun have ended, well or not.
+  /// Blocking: until all collectives that were begun have ended, well or not, those of callbacks among them.
   void finish_collectives() {
-    if (!collectives_.empty()) wait(collectives_.last(), std::chrono::nanoseconds::max());
+    while (!collectives_.empty()) wait(collectives_.last(), std::chrono::nanoseconds::max());
   }
   /// To be called after a collective: ends all messages if it broke the group, and calls back for those that ended.
   void after_collective();
@@ -64,6 +66,9 @@ class OperationEngine final : public Engine {
   /// After a wait that didn't end well: if it was in vain, or too long, for one of them, all fail.
   void fail_one_of(std::span<Operation* const> operations, Waiter::Outcome outcome);
   void fail_waiting(Waiter::Outcome outcome, Operation& operation, std::chrono::nanoseconds timeout);
+  /// Whether what a begun collective waits for depends on this member.
+  bool collectives_await(int rank) const { return !collectives_.empty() && session_.awaits(rank); }
+  bool collectives_await_a_lost_member() const;
 
   Session& session_;
   EndedOperations ended_;

@@ -52,6 +52,11 @@ class Probe {
     table.staged_one_way = border(&PathTable::staged_one_way, built_in.staged_one_way, 4096, 1, own_.data(), copy);
     table.staged_reads = border(&PathTable::staged_reads, built_in.staged_reads, 8192, ranks, own_.data(), sum);
     table.stored_plainly = border(&PathTable::stored_plainly, built_in.stored_plainly, 8192, 1, own_.data(), copy_all);
+    if (session_.places().span_caches()) {
+      BorderSample sample = compare(sum(own_.data(), sizeof(float)), own_.data(), sizeof(float), &PathTable::one_level);
+      sample.bytes = ranks;
+      table.one_level = border_of({&sample, 1}, built_in.one_level);
+    }
     run_(CollectiveCall::broadcast(&table, sizeof table, 0));
     return table;
   }
@@ -94,7 +99,7 @@ class Probe {
 
   void measure(const CollectiveCall& call, std::byte* data, std::size_t bytes, const PathTable& table,
                std::vector<double>& times) {
-    session_.set_paths(table, TableSource::kToMeasure);
+    session_.set_paths({table, TableSource::kToMeasure});
     for (int i = -kWarmups; i < kCalls; ++i) {
       std::memset(data, 1, bytes);  // As its owner would have written it.
       run_(CollectiveCall::barrier());
@@ -118,9 +123,9 @@ void measure_paths(Session& session, const std::function<void(const CollectiveCa
   if (session.paths_source() != TableSource::kToMeasure || session.size() < 2) return;
   bool all_spin = session.waiter().spins();
   run(CollectiveCall::all_reduce(&all_spin, 1, Dtype::kBool, ReduceOp::kLogicalAnd));
-  if (!all_spin) return session.set_paths(session.paths(), TableSource::kBuiltIn);
+  if (!all_spin) return session.set_paths({session.paths(), TableSource::kBuiltIn});
   const PathTable table = Probe(session, run).measure();
-  session.set_paths(table, TableSource::kMeasured);
+  session.set_paths({table, TableSource::kMeasured});
   if (session.rank() != 0) return;
   set_job_paths(session.group(), table, session.deadline());
   keep_path_table(table);

@@ -13,6 +13,7 @@
 #endif
 
 #include "collective/board.h"
+#include "ipc/job_layout.h"
 #include "os/file_descriptor.h"
 #include "os/kernel_files.h"
 #include "retinue/base/error.h"
@@ -23,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Changed with what the figures mean, so that no job takes another version's.
-constexpr int kTableVersion = 3;
+constexpr int kTableVersion = 4;
 
 struct Field {
   std::string_view name;
@@ -32,6 +33,7 @@ struct Field {
 };
 
 constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 40;
+constexpr std::uint64_t kMostMembers = kMaxProcesses;
 constexpr Field kFields[] = {
     {"staged_in_job", &PathTable::staged_in_job, kStageBytes},
     {"staged_in_job_one_way", &PathTable::staged_in_job_one_way, kStageBytes},
@@ -41,11 +43,12 @@ constexpr Field kFields[] = {
     {"stored_plainly", &PathTable::stored_plainly, kNoLimit},
     {"smallest_chunk", &PathTable::smallest_chunk, kChunkBytes},
     {"sent_at_once", &PathTable::sent_at_once, kNoLimit},
+    {"one_level", &PathTable::one_level, kMostMembers},
 };
 
 std::string known_fields() {
   std::string text;
-  for (const Field& field : kFields) text += fmt::format("{}{}=BYTES", text.empty() ? "" : ", ", field.name);
+  for (const Field& field : kFields) text += fmt::format("{}{}=N", text.empty() ? "" : ", ", field.name);
   return text;
 }
 
@@ -103,6 +106,7 @@ PathTable paths_of_a_crowd(const PathTable& table) {
   result.staged_one_way = table.staged;
   result.smallest_chunk = kChunkBytes;
   result.sent_at_once = std::max(table.sent_at_once, table.staged);
+  result.one_level = kMostMembers;
   return result;
 }
 
@@ -119,8 +123,8 @@ PathTable parse_path_table(std::string_view text, std::string_view whence) {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
     if (number.empty() || error != std::errc() || end != number.data() + number.size() || value > field->limit)
-      throw UsageError(fmt::format("{}: {} must be a number of bytes up to {}, not \"{}\"", whence, field->name,
-                                   field->limit, number));
+      throw UsageError(
+          fmt::format("{}: {} must be a number up to {}, not \"{}\"", whence, field->name, field->limit, number));
     table.*field->value = value;
   }
   return table;

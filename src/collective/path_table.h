@@ -8,7 +8,7 @@
 
 namespace retinue {
 
-/// Where collectives change their path. Units: bytes. The members of a group have the same.
+/// Where collectives change their path. Units: bytes, but for `one_level`. The members of a group have the same.
 struct PathTable {
   /// What a member gives out of job memory is staged up to this: beyond it the direct path's second hop costs less than
   /// staging's copy.
@@ -30,6 +30,9 @@ struct PathTable {
   /// A message up to this, and up to a quarter of a lane's room, goes through the room and needs nobody's help; what is
   /// more is announced first.
   std::uint64_t sent_at_once = std::uint64_t{16} << 10;
+
+  /// Lines of up to so many members travel from each to each, also where they don't share a cache; of more by a Relay.
+  std::uint64_t one_level = 8;
 
   friend bool operator==(const PathTable&, const PathTable&) = default;
 };

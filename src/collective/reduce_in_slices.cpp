@@ -26,7 +26,8 @@ Steps reduce_direct(Session& session, const Call& call) {
   int takers = session.size();
   if (call.pattern.only_root_takes) {
     takers = 1;
-    lists.destinations[0] = session.memory().at(session.output_offset(call.shape.root)) + slice.begin;
+    const std::uint64_t of_result = session.line(call.shape.root).inline_data[0].load(std::memory_order_relaxed);
+    lists.destinations[0] = session.memory().at(of_result) + slice.begin;
   }
   session.enter();
   reduce_arrays(session, call, session.size(), {lists.destinations.data(), takers}, slice.bytes);
@@ -39,9 +40,13 @@ Steps reduce_direct(Session& session, const Call& call) {
 /// may end anywhere.
 constexpr std::size_t kSliceGap = kCacheLine;
 
-/// The most that a chunk holds of a function's elements.
-std::size_t round_room(const Call& call, int ranks) {
-  if (call.what.function == nullptr) return kChunkBytes;
+/// The most that a chunk holds of a function's elements; of others less than a chunk's bytes only where it holds a
+/// slice of each member, of the same one's data, which are as long as the longest.
+std::size_t round_room(const Call& call, int ranks, bool spans_nodes) {
+  if (call.what.function == nullptr)
+    return spans_nodes ? kChunkBytes / static_cast<std::size_t>(ranks) / kCacheLine * kCacheLine *
+                             static_cast<std::size_t>(ranks)
+                       : kChunkBytes;
   const std::size_t gaps = (static_cast<std::size_t>(ranks) + 1) * kSliceGap;
   return gaps < kChunkBytes ? (kChunkBytes - gaps) / call.element_bytes * call.element_bytes : 0;
 }
@@ -63,7 +68,7 @@ class ChunkedReduction {
         output_(call.takes ? static_cast<std::byte*>(call.what.output) : nullptr),
         shared_result_(!call.takes || !call.pattern.only_root_takes),
         bytes_(call.part_bytes()),
-        room_(round_room(call, session.size())),
+        room_(round_room(call, session.size(), session.places().span_nodes())),
         rounds_((bytes_ + room_ - 1) / room_) {}
 
   static Steps run(Session& session, ChunkedReduction reduction) {
@@ -86,6 +91,11 @@ class ChunkedReduction {
   /// Where `of`'s slice, or its result, is in the chunk of `rank`.
   std::byte* in_chunk(std::size_t k, int rank, int of, const Slice& slice) const {
     std::size_t at = slice.begin;
+    if (call_.what.function == nullptr && session_.places().span_nodes()) {
+      // Near who reduces it, and shares out the result: in that one's chunk.
+      at = static_cast<std::size_t>(rank) * (room_ / static_cast<std::size_t>(session_.size()));
+      return session_.board().chunk(of, k) + at;
+    }
     if (call_.what.function != nullptr)
       at = (at + kCacheLine - 1) / kCacheLine * kCacheLine + static_cast<std::size_t>(of) * kSliceGap;
     return session_.board().chunk(rank, k) + at;
@@ -161,7 +171,7 @@ bool has_slices(const Call& call, int ranks, Path path) {
   if (path == Path::kDirect) return true;
   // The root reduces what one other gives as fast as it reads that: another hop per round would only cost.
   const bool has_one_giver = call.pattern.only_root_takes && ranks == 2;
-  return path == Path::kChunked && !has_one_giver && round_room(call, ranks) > 0;
+  return path == Path::kChunked && !has_one_giver && round_room(call, ranks, false) > 0;
 }
 
 Steps reduce_in_slices(Session& session, const Call& call, Path path) {

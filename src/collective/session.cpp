@@ -62,9 +62,9 @@ Session::Session(JobGroup group, const CommunicatorOptions& options)
       own_(board_.member(group_.rank)),
       waiter_(board_, group_, options),
       scratch_(board_.size()),
-      paths_(board_.header().paths),
-      paths_source_(board_.header().paths_source) {
+      paths_{board_.header().paths, board_.header().paths_source} {
   try {
+    Places::publish(own_, options);
     const CollectiveCall open = {.kind = CollectiveKind::kOpen};
     Call call(open);
     call.shape.kind = open.kind;
@@ -73,7 +73,9 @@ Session::Session(JobGroup group, const CommunicatorOptions& options)
     end_call();
     note_opening();
     waiter_.count_cpus();
-    if (waiter_.is_crowded() && paths_source_ != TableSource::kEnvironment) paths_ = paths_of_a_crowd(paths_);
+    if (waiter_.is_crowded() && paths_.source != TableSource::kEnvironment)
+      paths_.table = paths_of_a_crowd(paths_.table);
+    places_.find(group_, board_, joined_.block);
   } catch (...) {
     leave_board(group_, joined_);
     throw;
@@ -103,18 +105,13 @@ ReduceSources Session::reduce_sources(int count, ReduceOp op) {
   return {.arrays = scratch_.sources.data(), .count = count, .factors = scratch_.factors.data()};
 }
 
-void Session::set_paths(const PathTable& paths, TableSource source) {
-  paths_ = paths;
-  paths_source_ = source;
-}
-
 void Session::check_usable() {
   if (failure_) std::rethrow_exception(failure_);
   if (is_poisoned()) fail_poisoned();
 }
 
 void Session::fill_shared(std::byte* to, const void* data, std::size_t bytes) const {
-  (bytes <= paths_.stored_plainly ? copy_bytes : stream_bytes)(to, data, bytes);
+  (bytes <= paths_.table.stored_plainly ? copy_bytes : stream_bytes)(to, data, bytes);
 }
 
 std::byte* Session::own_stage(std::size_t bytes) {
@@ -136,7 +133,7 @@ std::uint8_t Session::stage_data(const Call& call) {
       call.shape.kind != CollectiveKind::kReduce || !call.takes || memory().contains(call.what.output, bytes);
   const bool in_job = !call.overwrites_itself && result_is_reached && memory().contains(call.what.input, bytes);
   const std::uint8_t place = uneven | (in_job ? kInJobMemory : kPrivateMemory);
-  if (!stages_first(paths_, call.pattern, size(), bytes, in_job)) return place;
+  if (!stages_first(paths_.table, call.pattern, size(), bytes, in_job)) return place;
   fill_shared(own_stage(bytes), call.what.input, bytes);
   return place | kStaged | (bytes <= kSmallStageBytes ? kInSmallStage : 0);
 }
@@ -150,7 +147,7 @@ std::uint8_t Session::stage_parts(const Call& call) {
     bytes += aligned(part.size());
     in_job = in_job && (part.empty() || memory().contains(part.data(), part.size()));
   }
-  const bool stages = stages_first(paths_, call.pattern, size(), table_bytes + bytes, in_job);
+  const bool stages = stages_first(paths_.table, call.pattern, size(), table_bytes + bytes, in_job);
   std::byte* stage = own_stage(kStageBytes);
   auto* entry = reinterpret_cast<PartEntry*>(stage);
   std::size_t at = table_bytes;
@@ -180,6 +177,7 @@ bool Session::can_publish(const Call& call) {
 void Session::publish(const Call& call) {
   check_usable();
   ++sequence_;
+  relayed_ = nullptr;
   is_in_call_ = true;
   if (const std::uint64_t needed = call_before(sequence_); needed > agreed_) await_agreement(needed);
   const std::size_t slot = sequence_ % kLines;
@@ -236,8 +234,8 @@ bool Session::all_have_come() {
   return awaited_.arrived();
 }
 
-void Session::fail_begun(Waiter::Outcome outcome) {
-  fail(outcome, awaited_, Reporter(group_, board_, sequence_), waiter_.timeout());
+void Session::fail_begun(Waiter::Outcome outcome, std::chrono::nanoseconds timeout) {
+  fail(outcome, awaited_, Reporter(group_, board_, sequence_), timeout);
 }
 
 void Session::enter() {
@@ -248,7 +246,7 @@ void Session::enter() {
   RETINUE_CRASH_POINT();
 }
 
-void Session::check_release() {
+void Session::check_members() {
   if (has_failed_member()) fail_poisoned();
 }
 

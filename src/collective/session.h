@@ -10,6 +10,7 @@
 #include "collective/buffer_list.h"
 #include "collective/call.h"
 #include "collective/kernels.h"
+#include "collective/places.h"
 #include "collective/pointer_lists.h"
 #include "collective/rendezvous.h"
 #include "collective/select.h"
@@ -46,9 +47,6 @@ class Session {
   Arrival await_arrival(const Call& call, RankRange ranks);
   /// The same of all, in earlier calls, too.
   Arrival await_arrival(const Call& call) { return await_arrival(call, {0, size()}); }
-  bool has_line(int rank) const { return line(rank).sequence.load(std::memory_order_acquire) >= sequence_; }
-  /// Of a line that is there: whether it is this member's too, but for where the data are.
-  bool has_same_line(int rank) const;
   /// Waits until one of them has come to this call.
   void await_any_line(const std::vector<int>& ranks, JobDeadline deadline);
   JobDeadline deadline() const { return JobDeadline::after(memory().header(), waiter_.timeout()); }
@@ -67,53 +65,51 @@ class Session {
   /// To be called before this member touches the others' buffers, until it posts the call's first step. Fails where one
   /// of them failed in this call: its buffer may be its caller's again.
   void enter();
-  /// The same after it, before it posts, for data of `giver`. It may have been killed, and its memory be another's now;
-  /// and it waits for this member, but not for ever.
+  /// The same after it, before it posts: `giver` may have been killed, and its memory be another's by now.
   void check_giver(int giver);
-  /// After enter() and a wait for those who may have been at this member's buffers. Fails where one of them failed:
-  /// they posted all the same.
-  void check_release();
   /// Whether what put them aside has come.
   bool can_go_on() { return awaited_.arrived(); }
   /// Whether a call that was begun and is this member's newest waits for that rank.
   bool awaits(int rank) const { return awaited_.is_late(rank); }
-  /// Such a call can't be waited for any longer. Throws why.
-  [[noreturn]] void fail_begun(Waiter::Outcome outcome);
+  /// Such a call can't be waited for any longer, or not longer than `timeout`. Throws why.
+  [[noreturn]] void fail_begun(Waiter::Outcome outcome, std::chrono::nanoseconds timeout);
   void note_opening() { board_.header().opening_calls.store(sequence_, std::memory_order_relaxed); }
   /// This member's part in the call is over, and all went well.
   void end_call() { is_in_call_ = false; }
 
   int rank() const noexcept { return group_.rank; }
   int size() const noexcept { return board_.size(); }
+  std::uint64_t sequence() const noexcept { return sequence_; }
   const JobGroup& group() const noexcept { return group_; }
   const JobMemory& memory() const noexcept { return *group_.memory; }
   /// Copies into staging or a chunk, for the others to read.
   void fill_shared(std::byte* to, const void* data, std::size_t bytes) const;
   const Board& board() const noexcept { return board_; }
-  const Line& line(int rank) const { return board_.member(rank).lines[sequence_ % kLines]; }
+  const Places& places() const noexcept { return places_; }
+  /// Whether members look for the lines of such a call in their leader's copies first.
+  bool relays(const Call& call) const;
+  const LineData& line(int rank) const {
+    return relayed_ != nullptr ? relayed_[rank] : board_.member(rank).lines[sequence_ % kLines];
+  }
   std::uint8_t place(int rank) const { return place_of(line(rank).head.load(std::memory_order_relaxed)); }
   const std::byte* stage(int rank) const {
     return (place(rank) & kInSmallStage) != 0 ? board_.small_stage(rank, sequence_) : board_.stage(rank, sequence_);
   }
-  /// Where the root's result of a reduce goes, in job memory; for calls whose data are there.
-  std::uint64_t output_offset(int rank) const { return line(rank).inline_data[0].load(std::memory_order_relaxed); }
   PointerLists& scratch() { return scratch_; }
   /// Where collectives of this group change their path: the same on all members, who change it at the same calls.
-  const PathTable& paths() const { return paths_; }
-  TableSource paths_source() const { return paths_source_; }
-  void set_paths(const PathTable& paths, TableSource source);
+  const PathTable& paths() const { return paths_.table; }
+  TableSource paths_source() const { return paths_.source; }
+  void set_paths(const ChosenTable& paths) { paths_ = paths; }
   /// Of this call, if it is an all_reduce_coalesced.
   const BufferList& buffers() const { return buffers_; }
   Waiter& waiter() noexcept { return waiter_; }
   const Waiter& waiter() const noexcept { return waiter_; }
-
   /// Errors: those that broke the group.
   void check_usable();
   /// The lane from this member to another: empty, and not there yet. Errors: SharedMemoryExhausted.
   Lane& make_lane(int receiver);
   /// The first `count` arrays of scratch's `sources`, with the factors of their ranks.
   ReduceSources reduce_sources(int count, ReduceOp op);
-  void set_timeout(std::chrono::nanoseconds timeout) { waiter_.set_timeout(timeout); }
 
   /// `giver` gives another number of bytes than this member takes. Who doesn't wait for it learns that in a later call.
   [[noreturn]] void fail_sizes(int giver, std::size_t given, std::size_t wanted);
@@ -121,10 +117,11 @@ class Session {
   void fail_message(const std::string& text);
   /// The function by which this member reduces threw `error`. Throws that.
   [[noreturn]] void fail_by(std::exception_ptr error);
-  /// Fails where another failed so far. To be called now and then by who takes its time at the others' buffers.
-  void check_members() {
-    if (has_failed_member()) fail_poisoned();
-  }
+  /// In a handler of what a call threw, for what others don't throw as well, as for want of memory: they are told.
+  void fail_by_surprise() noexcept;
+  /// Fails where another failed so far. To be called now and then by who takes its time at the others' buffers, and
+  /// after a wait for those who may have been at this member's: who failed posted all the same.
+  void check_members();
   /// Whether this member failed, or another told that it did.
   bool is_broken() const { return failure_ != nullptr || is_poisoned(); }
   /// After a wait for a message that didn't end well. `wait`: as "waits to send 8 bytes to rank 1".
@@ -135,6 +132,8 @@ class Session {
 
   /// Makes every later call fail, because one was begun and never finished.
   void abandon();
+  /// After a failure: until nobody who lives may be at this member's buffers of the call that it is in.
+  void await_nobody_inside();
 
  private:
   friend class PutAside;
@@ -152,6 +151,8 @@ class Session {
   WordSet progress_words(RankRange ranks) const;
   /// Where this member may stage so much for its call.
   std::byte* own_stage(std::size_t bytes);
+  /// Whether all lines of this call came so, in the time in which members that come together do.
+  bool come_by_relay(const Call& call);
   /// Copies the data into staging if they belong there; says where they are.
   std::uint8_t stage_data(const Call& call);
   std::uint8_t stage_parts(const Call& call);
@@ -164,10 +165,8 @@ class Session {
                          std::chrono::nanoseconds timeout);
   [[noreturn]] void fail_mismatch(std::uint64_t sequence);
   [[noreturn]] void fail_poisoned();
-  /// Throws why the group failed; before that it waits until no living member may touch this one's buffers, because the
-  /// caller may free them then. A member that is stopped for long is not waited for.
+  /// Throws why the group failed, once nobody is at this member's buffers: the caller may free them then.
   [[noreturn]] void leave();
-  void await_nobody_inside();
   /// First of all that a failing member does.
   void note_failed_call();
   /// Makes this and every later call fail, here and, unless somebody has told them of a failure before, on the others.
@@ -184,8 +183,9 @@ class Session {
   Member& own_;
   Waiter waiter_;
   PointerLists scratch_;
-  PathTable paths_;
-  TableSource paths_source_;
+  Places places_;
+  const LineData* relayed_ = nullptr;  ///< The lines of this call, where they came by a relay.
+  ChosenTable paths_;
   BufferList buffers_;
   std::uint64_t sequence_ = 0;
   std::uint64_t agreed_ = 0;  ///< All members have published this call, and those before it were the same on all.

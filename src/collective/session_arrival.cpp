@@ -15,7 +15,7 @@ WordSet Session::line_sequences(std::uint64_t sequence, RankRange ranks) const {
 }
 
 bool Session::same_functions(RankRange ranks) const {
-  const Line& own = line(rank());
+  const LineData& own = line(rank());
   for (int i = ranks.first; i < ranks.last; ++i)
     for (std::size_t k = kFunctionWord; k < kFunctionWord + 3; ++k)
       if (line(i).inline_data[k].load(std::memory_order_relaxed) != own.inline_data[k].load(std::memory_order_relaxed))
@@ -29,25 +29,32 @@ bool Session::gives_at_once(const Call& call, int giver) const {
   return (place(giver) & kUneven) == 0 && count * call.element_bytes <= line_room(call.shape.op);
 }
 
-bool Session::has_same_line(int rank) const {
-  const Line& own = line(this->rank());
-  const Line& other = line(rank);
-  const std::uint64_t differences =
-      own.head.load(std::memory_order_relaxed) ^ other.head.load(std::memory_order_relaxed);
-  constexpr std::uint64_t kMattering = ~kPlaceMask | std::uint64_t{kUneven | kStaged} << 24;
-  return (differences & kMattering) == 0 &&
-         own.count.load(std::memory_order_relaxed) == other.count.load(std::memory_order_relaxed);
+bool Session::relays(const Call& call) const {
+  // All members wait for all: a leader that didn't would not copy their lines.
+  const Pattern& pattern = call.pattern;
+  return places_.span_caches() && static_cast<std::uint64_t>(size()) > paths_.table.one_level &&
+         !pattern.only_root_gives && !pattern.only_root_takes && pattern.result != Pattern::Result::kPrefix;
+}
+
+bool Session::come_by_relay(const Call& call) {
+  if (!relays(call)) return false;
+  Relay& relay = *places_.relay();
+  relay.begin(sequence_);
+  waiter_.look_eagerly([&] { return (relayed_ = relay.advance()) != nullptr; });
+  return relayed_ != nullptr;
 }
 
 Arrival Session::await_arrival(const Call& call, RankRange ranks) {
   if (failure_) leave();  // By a message since this call was begun.
-  const WordSet words = line_sequences(sequence_, ranks);
-  const Waiter::Outcome outcome = waiter_.wait(words, sequence_);
-  if (outcome != Waiter::Outcome::kArrived) fail(outcome, words, sequence_);
-  RETINUE_CRASH_POINT();
   const bool all = ranks.last - ranks.first == size();
+  if (!all || !come_by_relay(call)) {
+    const WordSet words = line_sequences(sequence_, ranks);
+    const Waiter::Outcome outcome = waiter_.wait(words, sequence_);
+    if (outcome != Waiter::Outcome::kArrived) fail(outcome, words, sequence_);
+  }
+  RETINUE_CRASH_POINT();
   if (all && agreed_ + 1 < sequence_) check_calls_until(sequence_ - 1);
-  const Line& own = line(rank());
+  const LineData& own = line(rank());
   const std::uint64_t own_head = own.head.load(std::memory_order_relaxed);
   const std::uint64_t own_count = own.count.load(std::memory_order_relaxed);
   const int root = static_cast<int>(call.shape.root);
@@ -58,7 +65,7 @@ Arrival Session::await_arrival(const Call& call, RankRange ranks) {
   std::uint64_t any = own_head;
   std::uint64_t largest = 0;
   for (int i = ranks.first; i < ranks.last; ++i) {
-    const Line& other = line(i);
+    const LineData& other = line(i);
     const std::uint64_t head = other.head.load(std::memory_order_relaxed);
     const std::uint64_t count = other.count.load(std::memory_order_relaxed);
     differences |= (head ^ own_head) & ~kPlaceMask;

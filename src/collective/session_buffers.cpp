@@ -43,7 +43,7 @@ std::uint8_t Session::stage_buffers(const Call& call) {
   const auto buffers = buffers_.buffers();
   const bool in_job = buffers.size() <= kMostListedBuffers && std::all_of(buffers.begin(), buffers.end(), is_in_job);
   const std::uint8_t place = in_job ? kInJobMemory | kListed : kPrivateMemory;
-  if (stages_first(paths_, call.pattern, size(), bytes, in_job)) {
+  if (stages_first(paths_.table, call.pattern, size(), bytes, in_job)) {
     buffers_.gather(own_stage(bytes), 0, bytes);
     return place | kStaged | (bytes <= kSmallStageBytes ? kInSmallStage : 0);
   }
@@ -62,6 +62,13 @@ void Session::check_buffers() {
   int other = 1;
   while (other < size() && !differs_from(0, other)) ++other;
   if (other >= size()) return;
+  if (puts_aside_) {  // Who may not wait for the others' sizes.
+    break_group_once(FailureKind::kMismatch,
+                     Reporter(group_, board_, sequence_)
+                         .different_buffers(fmt::format("the buffers of ranks 0 and {} are of different sizes", other)),
+                     {});
+    leave();
+  }
   // All members see this, so all come here. Nobody has used a chunk in this call.
   const auto buffers = buffers_.buffers();
   std::uint64_t* sizes = sizes_of(board_, rank());

@@ -23,9 +23,12 @@ constexpr auto kReleaseTimeOfElement = std::chrono::nanoseconds(10);
 void Session::abandon() {
   const std::string text =
       fmt::format("group \"{}\": an asynchronous collective was begun and never finished", group_.name);
-  note_failed_call();
-  tell(FailureKind::kMismatch, fmt::format("{} by rank {}", text, rank()), {});
-  failure_ = std::make_exception_ptr(UsageError(text));
+  if (!failure_ && is_poisoned()) set_failure_from_poison();
+  if (!failure_) {
+    note_failed_call();
+    tell(FailureKind::kMismatch, fmt::format("{} by rank {}", text, rank()), {});
+    failure_ = std::make_exception_ptr(UsageError(text));
+  }
   await_nobody_inside();
 }
 
@@ -106,6 +109,21 @@ void Session::fail_by(std::exception_ptr error) {
   tell(FailureKind::kPeerLost, text, {rank()});
   failure_ = std::move(error);
   leave();
+}
+
+void Session::fail_by_surprise() noexcept {
+  if (failure_) return;
+  try {
+    throw;
+  } catch (const UsageError&) {
+    // As on all members, who stay in step.
+  } catch (...) {
+    try {
+      fail_by(std::current_exception());
+    } catch (...) {
+      // Which is `failure_` now.
+    }
+  }
 }
 
 void Session::check_giver(int giver) {

@@ -89,7 +89,7 @@ class [[nodiscard]] Released : public Posted {
  public:
   Released(Session& session, RankRange ranks) : Posted(session, ranks, 1) {}
 
-  void await_resume() const { session_.check_release(); }
+  void await_resume() const { session_.check_members(); }
 };
 
 inline Posted all_posted(Session& session, std::uint64_t step) {

@@ -11,8 +11,24 @@ namespace {
 
 bool may_find_all_staged(const Session& session, const Call& call) {
   if (session.size() < 3 || !call.pattern.takes_parts() || !call.takes || call.what.uneven) return false;
-  if (call.overwrites_itself) return false;  // Where some give in another way, the input is needed once more.
+  if (session.relays(call) || call.overwrites_itself)
+    return false;  // Where some give in another way, the input is needed once more.
   return (session.place(session.rank()) & kStaged) != 0 && call.given_bytes(session.size()) > line_room(call.shape.op);
+}
+
+bool has_line(const Session& session, int rank) {
+  return session.line(rank).sequence.load(std::memory_order_acquire) >= session.sequence();
+}
+
+/// Of a line that is there: whether it is this member's too, but for where the data are.
+bool has_same_line(const Session& session, int rank) {
+  const LineData& own = session.line(session.rank());
+  const LineData& other = session.line(rank);
+  const std::uint64_t differences =
+      own.head.load(std::memory_order_relaxed) ^ other.head.load(std::memory_order_relaxed);
+  constexpr std::uint64_t kMattering = ~kPlaceMask | std::uint64_t{kUneven | kStaged} << 24;
+  return (differences & kMattering) == 0 &&
+         own.count.load(std::memory_order_relaxed) == other.count.load(std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -34,8 +50,8 @@ bool take_as_they_come(Session& session, const Call& call) {
   while (!pending.empty()) {
     session.await_any_line(pending, deadline);
     std::erase_if(pending, [&](int giver) {
-      if (!session.has_line(giver)) return false;
-      if (session.has_same_line(giver))
+      if (!has_line(session, giver)) return false;
+      if (has_same_line(session, giver))
         copy_bytes(call.output_part(giver).data(), session.stage(giver) + at, part);
       else
         all = false;  // What is wrong with it, if anything, is told when all have come.

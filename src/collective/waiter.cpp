@@ -47,7 +47,6 @@ constexpr int kMostDoublings = 7;
 constexpr int kYieldsToSeat = 64;
 /// Where a yield was long, the CPU is shared with others that the kernel makes room for; or it lets nobody move.
 constexpr int kYieldsToSeatLater = 10000;
-constexpr int kEagerSpins = 48;
 constexpr int kSpinsPerLook = 64;
 /// Parked members look up from time to time: a process may die before it holds its life lock, and then rings no bell.
 constexpr auto kLookUp = 50ms;

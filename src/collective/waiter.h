@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -108,6 +110,17 @@ class Waiter {
     return wait_long(awaited, deadline);
   }
 
+  /// As often as it spins before anything else. Where ranks share CPUs, it yields in between.
+  template <typename Look>
+  void look_eagerly(Look look) const {
+    for (int spins = 0; spins <= kEagerSpins && !look(); ++spins) {
+      if (crowded_)
+        sched_yield();
+      else if (spins >= kHotSpins)
+        cpu_relax();
+    }
+  }
+
   void set_background(Background* background) { background_ = background; }
 
   /// Blocking: until no member that isn't lost has the word `value`, poison or not.
@@ -145,6 +158,7 @@ class Waiter {
  private:
   /// Who is about to come is seen sooner without pauses; who is not, disturbs it less by them.
   static constexpr int kHotSpins = 16;
+  static constexpr int kEagerSpins = 48;
 
   Outcome wait_long(const WordSet& words, std::uint64_t target, int late);
   Outcome wait_long(Awaited& awaited, JobDeadline deadline);

@@ -75,7 +75,7 @@ RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt,
   // Only now, since a look at the clock takes as long as many messages.
   const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
   for (;;) {
-    while (result == RingResult::kWait && waiter.spin_for_announced()) result = attempt();
+    while (result == RingResult::kWait && !deadline.passed() && waiter.spin_for_announced()) result = attempt();
     if (result != RingResult::kWait) break;
     waiter.prepare();
     ring.see_solo_users(bell);

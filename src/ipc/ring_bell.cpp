@@ -19,6 +19,7 @@ constexpr std::uint32_t kFewestPauses = 8;
 constexpr std::uint32_t kMostPauses = 32;
 constexpr std::uint32_t kStreamPauses = 64;  // Some 1 us, and 100 words.
 constexpr std::uint64_t kExpectedNs = 200'000;
+constexpr std::uint32_t kMostSpinsForAnnounced = 32768;  // Others may take what was announced, time and again.
 
 std::uint32_t this_cpu() {
   return static_cast<std::uint32_t>(sched_getcpu()) + 1;
@@ -78,7 +79,12 @@ bool RingWaiter::spin(std::atomic<std::uint32_t>& budget, RingPace pace) {
 
 bool RingWaiter::spin_for_announced() {
   const std::uint64_t until = bell_.expected_until_ns.load(std::memory_order_relaxed);
-  if (until == 0 || bell_.cpu.load(std::memory_order_relaxed) == this_cpu() || monotonic_ns() >= until) return false;
+  if (until == 0 || spun_for_announced_ >= kMostSpinsForAnnounced) return false;
+  if (bell_.cpu.load(std::memory_order_relaxed) == this_cpu()) return false;
+  // What is further ahead was written over.
+  const std::uint64_t now = monotonic_ns();
+  if (now >= until || until - now > kExpectedNs) return false;
+  spun_for_announced_ += kMostPauses;
   for (std::uint32_t i = 0; i < kMostPauses; ++i) cpu_relax();
   return true;
 }
@@ -96,6 +102,7 @@ void RingWaiter::prepare() {
 bool RingWaiter::sleep(const JobDeadline& deadline) {
   futex_wait(bell_.rung, seen_, deadline.left(kRingLookUp));
   has_slept_ = true;
+  spun_for_announced_ = 0;
   return bell_.rung.load(std::memory_order_relaxed) != seen_;
 }
 

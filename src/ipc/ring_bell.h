@@ -64,7 +64,7 @@ class RingWaiter {
   /// What was waited for came while spinning: it pays.
   static void note_success(std::atomic<std::uint32_t>& budget);
 
-  /// The same, whatever was learned, while a ring is announced.
+  /// The same, whatever was learned, while a ring is announced; for a time between two sleeps.
   bool spin_for_announced();
 
   /// Announces that this thread is about to sleep: look once more after it.
@@ -77,6 +77,7 @@ class RingWaiter {
   RingBell& bell_;
   std::uint32_t seen_ = 0;
   std::uint32_t spun_ = 0;
+  std::uint32_t spun_for_announced_ = 0;  ///< Since it slept.
   bool has_slept_ = false;
 };
 

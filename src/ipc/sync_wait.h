@@ -24,7 +24,7 @@ bool wait_at_bell(const JobMemory& memory, RingBell& bell, std::atomic<std::uint
     return true;
   }
   for (;;) {
-    while (waiter.spin_for_announced())
+    while (!deadline.passed() && waiter.spin_for_announced())
       if (attempt()) return true;
     waiter.prepare();
     if (attempt()) return true;

@@ -69,18 +69,18 @@ std::optional<int> node_in(const std::string& cpu_folder) {
   return std::nullopt;
 }
 
-/// The last cache is the one of the highest level.
-std::optional<int> last_cache_in(const std::string& cpu_folder) {
-  std::optional<int> cache;
+/// The hardware threads that share its last cache, which is the one of the highest level.
+std::vector<int> last_cache_in(const std::string& cpu_folder) {
+  std::vector<int> cache;
   int highest = -1;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(cpu_folder + "/cache", error)) {
     const std::string folder = entry.path();
     const int level = number_of(first_line_of(folder + "/level").value_or("")).value_or(-1);
-    const std::vector<int> sharing = parse_cpu_list(first_line_of(folder + "/shared_cpu_list").value_or(""));
+    std::vector<int> sharing = parse_cpu_list(first_line_of(folder + "/shared_cpu_list").value_or(""));
     if (level <= highest || sharing.empty() || first_line_of(folder + "/type") == "Instruction") continue;
     highest = level;
-    cache = sharing.front();
+    cache = std::move(sharing);
   }
   return cache;
 }
@@ -127,8 +127,23 @@ void read_nodes_and_caches(std::vector<Cpu>& topology, const std::string& folder
   for (Cpu& cpu : topology) {
     const std::string own = fmt::format("{}/cpu{}", folder, cpu.number);
     cpu.node = node_in(own).value_or(cpu.node);
-    cpu.cache = last_cache_in(own).value_or(cpu.cache);
+    if (const auto cache = last_cache_in(own); !cache.empty()) cpu.cache = cache.front();
   }
+}
+
+CommonPlace common_place(const std::vector<int>& cpus, const std::string& folder) {
+  const auto folder_of = [&](int cpu) { return fmt::format("{}/cpu{}", folder, cpu); };
+  if (cpus.empty()) return {};
+  CommonPlace place{.cache = std::nullopt, .node = node_in(folder_of(cpus.front()))};
+  const std::vector<int> sharing = last_cache_in(folder_of(cpus.front()));
+  const auto shares = [&](int cpu) { return std::find(sharing.begin(), sharing.end(), cpu) != sharing.end(); };
+  // Who shares a cache shares the node.
+  if (!sharing.empty() && std::all_of(cpus.begin(), cpus.end(), shares)) {
+    place.cache = sharing.front();
+  } else if (!std::all_of(cpus.begin(), cpus.end(), [&](int cpu) { return node_in(folder_of(cpu)) == place.node; })) {
+    place.node = std::nullopt;
+  }
+  return place;
 }
 
 int usable_cpus(int allowed, std::optional<double> cgroup_limit) {

@@ -43,6 +43,14 @@ std::vector<Cpu> cpu_topology(const std::vector<int>& cpus, const std::string& f
 /// Adds each CPU's memory node and last cache, from the same folder. What it does not say stays as it is.
 void read_nodes_and_caches(std::vector<Cpu>& topology, const std::string& folder = "/sys/devices/system/cpu");
 
+/// What `cpus` have in common, as the same folder says: their last cache, by the first hardware thread that shares it,
+/// and their memory node.
+struct CommonPlace {
+  std::optional<int> cache;
+  std::optional<int> node;
+};
+CommonPlace common_place(const std::vector<int>& cpus, const std::string& folder = "/sys/devices/system/cpu");
+
 /// "0-3,8" as the kernel writes it; empty when it is no such list.
 std::vector<int> parse_cpu_list(std::string_view text);
 /// The same the other way round; `cpus` is in increasing order.

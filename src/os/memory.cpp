@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -147,6 +149,19 @@ std::uint64_t file_inode(int fd) {
   struct stat status {};
   if (fstat(fd, &status) != 0) throw SystemError("fstat of job memory", errno);
   return status.st_ino;
+}
+
+void prefer_node(std::byte* first, std::size_t bytes, int node) noexcept {
+  constexpr int kMostNodes = 1024;
+  if (node < 0 || node >= kMostNodes) return;
+  const std::size_t page = page_bytes();
+  const std::uint64_t begin = round_up(reinterpret_cast<std::uintptr_t>(first), page);
+  const std::uint64_t end = (reinterpret_cast<std::uintptr_t>(first) + bytes) / page * page;
+  if (begin >= end) return;
+  constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
+  unsigned long nodes[kMostNodes / kWordBits] = {};
+  nodes[static_cast<std::size_t>(node) / kWordBits] = 1ul << static_cast<std::size_t>(node) % kWordBits;
+  syscall(SYS_mbind, begin, end - begin, MPOL_PREFERRED, nodes, kMostNodes, MPOL_MF_MOVE);
 }
 
 void map_mark(int memfd) {

@@ -31,6 +31,10 @@ void collapse_to_huge_page(std::byte* piece);
 /// Through the mapping, not the descriptor: a program that closes all descriptors may have reused its number.
 int commit_pages(std::byte* first, std::size_t bytes);
 
+/// Has the whole pages in there come from a memory node, and go there, as far as the kernel lets them. Without effect
+/// where it doesn't.
+void prefer_node(std::byte* first, std::size_t bytes, int node) noexcept;
+
 /// Maps a page of `memfd` without any right, for ever: forks of this process can be told by it.
 void map_mark(int memfd);
 

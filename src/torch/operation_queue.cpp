@@ -7,8 +7,8 @@
 namespace retinue {
 namespace {
 
-/// How long a caller of an asynchronous operation waits, since the others are often there already.
-constexpr std::chrono::microseconds kEagerWait{20};
+/// How long a caller of an asynchronous operation looks whether the others are there already.
+constexpr std::chrono::microseconds kEagerSpin{20};
 
 void call_now(Communicator& communicator, const QueuedCall& call) {
   communicator.set_timeout(call.timeout);
@@ -104,7 +104,9 @@ void OperationQueue::start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> w
   std::exception_ptr error;
   try {
     operation.begun.emplace(begin(communicator_, operation.call));
-    if (!operation.begun->wait_for(kEagerWait)) return push(std::move(operation));
+    const auto end = std::chrono::steady_clock::now() + kEagerSpin;
+    while (!operation.begun->done())
+      if (std::chrono::steady_clock::now() > end) return push(std::move(operation));
   } catch (...) {
     error = std::current_exception();
   }

@@ -125,6 +125,7 @@ const SharedBlock& sent_block(const c10::Storage& storage) {
 
 c10::Storage received_storage(const BlockHandle& handle, std::size_t bytes) {
   const std::shared_ptr<JobMemory> memory = JobMemory::current();
+  if (handle.offset >= memory->capacity_bytes()) throw UsageError("receiving a tensor: its handle names no job memory");
   return KnownStorages::get().find_or_make(memory->at(handle.offset), handle, bytes, [&] {
     return c10::Storage(c10::Storage::use_byte_size_t(), bytes, data_of(SharedBlock::hold(memory, handle)),
                         /*allocator=*/nullptr, /*resizable=*/false);

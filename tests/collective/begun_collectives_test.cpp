@@ -212,6 +212,85 @@ TEST(BegunCollective, CallsBackWhoMayMakeCalls) {
   });
 }
 
+/// One that a callback begins, in a blocking call that waits for the first, is before that call on all ranks.
+TEST(BegunCollective, OfACallbackIsBeforeTheCallThatCalledBack) {
+  for (const std::size_t count : {1, 30'000})
+    run_ranks(2, [&](const JobGroup& group) {
+      Communicator communicator(group);
+      std::vector<std::int64_t> first(count, 1);
+      std::vector<std::int64_t> second(count, 10);
+      std::vector<std::int64_t> third(count, 100);
+      Request begun_later;
+      const Request begun = communicator.start(sum_of(first));
+      begun.then([&] { begun_later = communicator.start(sum_of(second)); });
+      if (group.rank == 0) wait_by_asking(begun);
+      communicator.run(sum_of(third));
+      EXPECT_TRUE(begun_later.done());
+      EXPECT_EQ(first.back(), 2);
+      EXPECT_EQ(second, std::vector<std::int64_t>(count, 20));
+      EXPECT_EQ(third, std::vector<std::int64_t>(count, 200));
+    });
+}
+
+TEST(BegunCollective, ThatCantEndEndsTheWaitForAMessageBehindIt) {
+  run_ranks(3, [](const JobGroup& group) {
+    Communicator communicator(group);
+    communicator.barrier();
+    if (group.rank == 2) return;
+    int value = 0;
+    const Request begun = communicator.start(CollectiveCall::barrier());
+    try {
+      communicator.recv(std::span(&value, 1), 1 - group.rank);  // Which the other would send behind the barrier.
+      ADD_FAILURE() << "received what nobody sent";
+    } catch (const PeerLost& error) {
+      EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
+    }
+    EXPECT_THROW(begun.wait(), PeerLost);
+  });
+}
+
+TEST(BegunCollective, OfListsThatDifferIsAMismatchWithoutAWait) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    Communicator other(group);
+    std::vector<std::int64_t> data(group.rank == 0 ? 10 : 20, 1);
+    const Bytes buffers[] = {std::as_writable_bytes(std::span(data))};
+    const CollectiveCall call = CollectiveCall::all_reduce_coalesced(buffers, Dtype::kInt64, ReduceOp::kSum);
+    const Request begun = communicator.start(call);
+    other.barrier();
+    if (group.rank == 0) {
+      wait_by_asking(begun);
+      EXPECT_THROW(begun.wait(), CollectiveMismatch);
+      other.barrier();
+    } else {
+      other.barrier();  // Behind the other's asking, which doesn't wait for this.
+      EXPECT_THROW(begun.wait(), CollectiveMismatch);
+    }
+  });
+}
+
+TEST(BegunCollective, EndsWithWhatBrokeTheGroupAlsoWhereItIsDropped) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    Communicator other(group);
+    if (group.rank == 1) {
+      std::int64_t value = 0;
+      other.barrier();
+      EXPECT_THROW(communicator.all_reduce(std::span(&value, 1)), CollectiveMismatch);
+      other.barrier();
+      return;
+    }
+    {
+      const Request begun = communicator.start(CollectiveCall::barrier());
+      other.barrier();
+      other.barrier();
+      EXPECT_THROW(static_cast<void>(communicator.start(CollectiveCall::barrier())), CollectiveMismatch);
+      EXPECT_TRUE(begun.done());
+    }
+    EXPECT_THROW(communicator.barrier(), CollectiveMismatch);
+  });
+}
+
 std::string mismatch_of(const Request& request) {
   try {
     request.wait();

@@ -25,8 +25,9 @@ namespace retinue::test {
 /// their groups.
 class GroupMix {
  public:
-  /// Blocking: until all ranks of `world` have made theirs with the same seed.
-  GroupMix(const JobGroup& world, unsigned seed) : world_rank_(world.rank), common_(seed) {
+  /// Blocking: until all ranks of `world` have made theirs with the same seed. `options`: of this rank in all groups.
+  GroupMix(const JobGroup& world, unsigned seed, const CommunicatorOptions& options = {})
+      : world_rank_(world.rank), common_(seed) {
     for (const std::vector<int>& ranks : choose_groups(static_cast<int>(world.process_slots.size()))) {
       const auto own = std::find(ranks.begin(), ranks.end(), world.rank);
       groups_.emplace_back();
@@ -36,7 +37,7 @@ class GroupMix {
       group.rank = static_cast<int>(own - ranks.begin());
       group.process_slots.clear();
       for (const int rank : ranks) group.process_slots.push_back(world.process_slots[static_cast<std::size_t>(rank)]);
-      groups_.back().communicator = std::make_unique<Communicator>(group);
+      groups_.back().communicator = std::make_unique<Communicator>(group, options);
     }
   }
 

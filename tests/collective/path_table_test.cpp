@@ -63,7 +63,8 @@ TEST(PathTable, IsTextAndBack) {
                            .staged_reads = 5,
                            .stored_plainly = 6,
                            .smallest_chunk = 7,
-                           .sent_at_once = 8};
+                           .sent_at_once = 8,
+                           .one_level = 9};
   EXPECT_EQ(parse_path_table(text_of(table), "here"), table);
   EXPECT_EQ(parse_path_table("staged=100", "here").staged, 100u);
 }
@@ -168,7 +169,8 @@ TEST_F(PathTableTest, HasFewerHopsForMoreMembersThanCpus) {
   const PathTable fewer_hops = {.staged_in_job_one_way = PathTable().staged,
                                 .staged_one_way = PathTable().staged,
                                 .smallest_chunk = kChunkBytes,
-                                .sent_at_once = PathTable().staged};
+                                .sent_at_once = PathTable().staged,
+                                .one_level = kMaxProcesses};
   // The first group of a job would measure them, were it no crowd.
   run_ranks(usable_cpus() + 1, [&](const JobGroup& group) {
     Communicator communicator(group);

@@ -7,6 +7,7 @@
 #include "collective/message_receives.cpp"  // NOLINT(bugprone-suspicious-include)
 #include "collective/messages.cpp"          // NOLINT(bugprone-suspicious-include)
 #include "collective/reduce_in_slices.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "collective/relay.cpp"             // NOLINT(bugprone-suspicious-include)
 #include "collective/session.cpp"           // NOLINT(bugprone-suspicious-include)
 #include "collective/session_arrival.cpp"   // NOLINT(bugprone-suspicious-include)
 #include "collective/session_failures.cpp"  // NOLINT(bugprone-suspicious-include)
@@ -213,6 +214,7 @@ struct Case {
   NamedScene scene;
   std::size_t count;
   bool in_job;
+  bool by_relay = false;  ///< The victim leads the last two ranks.
 };
 
 class StepCrash : public testing::Test {
@@ -247,7 +249,9 @@ class StepCrash : public testing::Test {
     float* data = own.data();
     if (what.in_job) data = group.memory->at<float>(group.memory->allocate(2 * bytes).offset);
     try {
-      Communicator communicator(group);
+      CommunicatorOptions options;
+      if (what.by_relay) options.cache_domain = group.rank == 0 ? 0 : 1;
+      Communicator communicator(group, options);
       what.scene.run(communicator, what.count, data, data + what.count * kRanks);
     } catch (const PeerLost& error) {
       EXPECT_TRUE(kills) << error.what();
@@ -264,17 +268,21 @@ class StepCrash : public testing::Test {
       for (const std::size_t count : kCounts)
         for (const bool in_job : {false, true}) {
           if (scene.run == barriers && (in_job || count != kCounts[0])) continue;
-          const Case what{scene, count, in_job};
-          const long all = run(what, signal, 0);
-          ASSERT_GT(all, 4);
-          const long step = std::max(1L, all / most);
-          for (long point = 1; point <= all; point += step) {
-            SCOPED_TRACE(fmt::format("{} of {} elements in {} memory, point {} of {}", scene.name, count,
-                                     in_job ? "job" : "private", point, all));
-            run(what, signal, point);
-            if (HasFailure()) return;
-          }
+          at_each_point({scene, count, in_job}, signal, most);
+          if (HasFailure()) return;
         }
+  }
+
+  static void at_each_point(const Case& what, int signal, long most) {
+    const long all = run(what, signal, 0);
+    ASSERT_GT(all, 4);
+    const long step = std::max(1L, all / most);
+    for (long point = 1; point <= all; point += step) {
+      SCOPED_TRACE(fmt::format("{} of {} elements in {} memory, point {} of {}", what.scene.name, what.count,
+                               what.in_job ? "job" : "private", point, all));
+      run(what, signal, point);
+      if (HasFailure()) return;
+    }
   }
 };
 
@@ -284,6 +292,15 @@ TEST_F(StepCrash, OfOneEndsTheOthers) {
 
 TEST_F(StepCrash, DoesNotFollowFromAStop) {
   at_each_point(SIGSTOP, is_sanitized() ? 2 : 12);
+}
+
+TEST_F(StepCrash, OfALeaderWhoRelaysEndsTheOthers) {
+  setenv("RETINUE_PATH_TABLE", "one_level=0", 1);
+  for (const NamedScene& scene : {NamedScene{"barrier", barriers}, NamedScene{"all_reduce", all_reduces}})
+    for (const std::size_t count : kCounts)
+      at_each_point({.scene = scene, .count = count, .in_job = true, .by_relay = true}, SIGKILL,
+                    is_sanitized() ? 3 : 40);
+  unsetenv("RETINUE_PATH_TABLE");
 }
 
 }  // namespace

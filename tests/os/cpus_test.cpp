@@ -5,12 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "os/cgroups.h"
 #include "retinue/base/error.h"
+#include "support/fake_cpus.h"
 
 namespace {
 
@@ -74,35 +73,40 @@ TEST(Cpus, MemoryIsBoundToANode) {
 }
 
 TEST(Cpus, TopologyComesFromTheKernelsFolder) {
-  const auto folder = std::filesystem::temp_directory_path() / ("retinue-cpus-" + std::to_string(getpid()));
-  const auto describe = [&](int cpu, const std::string& siblings, const std::string& package) {
-    const auto about = folder / ("cpu" + std::to_string(cpu)) / "topology";
-    std::filesystem::create_directories(about);
-    std::ofstream(about / "thread_siblings_list") << siblings << "\n";
-    std::ofstream(about / "physical_package_id") << package << "\n";
-  };
-  describe(0, "0,4", "0");
-  describe(4, "0,4", "0");
-  describe(5, "1,5", "1");
+  const retinue::test::FakeCpus cpus("cpus");
+  cpus.add_core(0, "0,4", 0);
+  cpus.add_core(4, "0,4", 0);
+  cpus.add_core(5, "1,5", 1);
   const std::vector<Cpu> expected = {{0, 0, 0}, {4, 0, 0}, {5, 1, 1}, {9, 9, 0}};
-  EXPECT_EQ(retinue::cpu_topology({0, 4, 5, 9}, folder), expected);
+  EXPECT_EQ(retinue::cpu_topology({0, 4, 5, 9}, cpus.folder()), expected);
 
-  const auto describe_cache = [&](int cpu, int index, const std::string& level, const std::string& type,
-                                  const std::string& shared) {
-    const auto about = folder / ("cpu" + std::to_string(cpu)) / "cache" / ("index" + std::to_string(index));
-    std::filesystem::create_directories(about);
-    std::ofstream(about / "level") << level << "\n";
-    std::ofstream(about / "type") << type << "\n";
-    std::ofstream(about / "shared_cpu_list") << shared << "\n";
-  };
-  std::filesystem::create_directories(folder / "cpu5" / "node3");
-  describe_cache(5, 0, "1", "Data", "5");
-  describe_cache(5, 3, "3", "Unified", "1,5-7");
-  describe_cache(5, 4, "4", "Instruction", "0-7");
+  cpus.add_node(5, 3);
+  cpus.add_cache(5, 0, 1, "Data", "5");
+  cpus.add_cache(5, 3, 3, "Unified", "1,5-7");
+  cpus.add_cache(5, 4, 4, "Instruction", "0-7");
   std::vector<Cpu> topology = expected;
-  retinue::read_nodes_and_caches(topology, folder);
+  retinue::read_nodes_and_caches(topology, cpus.folder());
   EXPECT_EQ(topology, std::vector<Cpu>({{0, 0, 0}, {4, 0, 0}, {5, 1, 1, 3, 1}, {9, 9, 0}}));
-  std::filesystem::remove_all(folder);
+}
+
+TEST(Cpus, HaveACacheAndANodeInCommonOrNot) {
+  const retinue::test::FourNodes machine;
+  const auto place = [&](const std::vector<int>& cpus) { return retinue::common_place(cpus, machine.folder()); };
+  EXPECT_EQ(place({9}).cache, 8);
+  EXPECT_EQ(place({9}).node, 1);
+  EXPECT_EQ(place({8, 11, 15}).cache, 8);
+  EXPECT_EQ(place({7, 8}).cache, std::nullopt);
+  EXPECT_EQ(place({7, 8}).node, std::nullopt);
+  EXPECT_EQ(place({}).cache, std::nullopt);
+  // A node of several caches.
+  machine.add_node(40, 1);
+  machine.add_cache(40, 3, 3, "Unified", "40");
+  EXPECT_EQ(place({9, 40}).cache, std::nullopt);
+  EXPECT_EQ(place({9, 40}).node, 1);
+  // What the kernel hides.
+  EXPECT_EQ(place({99}).cache, std::nullopt);
+  EXPECT_EQ(place({99}).node, std::nullopt);
+  EXPECT_EQ(place({9, 99}).node, std::nullopt);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 namespace retinue {
 
@@ -17,6 +18,11 @@ struct CommunicatorOptions {
   /// Longest wait of any call for the other members. Default: PyTorch's.
   std::chrono::nanoseconds timeout = std::chrono::minutes(30);
   Waiting waiting = Waiting::kBalanced;
+  /// The last cache (L3) and the memory node (NUMA) that this member runs at, by numbers that are the same on all who
+  /// share one. Without them: those that all CPUs have in common on which it may run, as the kernel tells; a member
+  /// that may move between several counts as at none. To be given where the kernel hides the machine.
+  std::optional<int> cache_domain = std::nullopt;
+  std::optional<int> memory_node = std::nullopt;
 };
 
 }  // namespace retinue

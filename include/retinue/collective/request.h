@@ -45,7 +45,8 @@ class [[nodiscard]] Request {
   std::exception_ptr exception() const;
 
   /// Calls `callback`, which must not throw, once when it is done: now, or in the call on the communicator or its
-  /// requests that finds it so.
+  /// requests that finds it so. It may make calls; what it begins is behind all that was begun, and before the blocking
+  /// call that it is called in, which waits for it.
   void then(std::function<void()> callback) const;
 
   /// Of a receive that ended well; else as it was made.

@@ -6,7 +6,6 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-#include <c10/util/Registry.h>
 #include <c10/util/StringUtil.h>
 #include <cuda_runtime_api.h>
 #include <poll.h>
@@ -14,33 +13,22 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
-#include <unordered_map>
 #include <utility>
-#include <vector>
 
-#include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
-#include "retinue/ipc/job_memory.h"
 #include "retinue/ipc/shared_block.h"
 #include "torch/cuda/cuda_lease.h"
+#include "torch/cuda/lent_storages.h"
 #include "torch/shared_storage.h"
 
 namespace retinue {
 namespace {
 
 using c10::cuda::CUDAEvent;
-
-/// How long a process that ends waits for those that still use its memory, which ends with it.
-constexpr std::chrono::seconds kPatienceAtExit{5};
-/// The driver has some 20,000 events for processes to share; who lends more at a time waits for its stream instead.
-constexpr std::size_t kMostEvents = 1000;
 
 /// A receiver's side of a lease.
 struct Borrowed {
@@ -81,158 +69,6 @@ Borrowed* borrowed_of(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.data_ptr();
   return data.get_deleter() == &give_back ? static_cast<Borrowed*>(data.get_context()) : nullptr;
 }
-
-void let_go_at_exit();
-
-/// What this process lends.
-class LentStorages {
- public:
-  /// Never destroyed: receivers are waited for at exit, when statics may be gone.
-  static LentStorages& get() {
-    static auto* const lent = new LentStorages;
-    return *lent;
-  }
-
-  /// The lease, and the event behind which the memory is ready; none where it is ready now.
-  std::pair<SharedBlock, std::optional<cudaIpcEventHandle_t>> lend(const c10::Storage& storage) {
-    collect();
-    const SharedBlock lease = lease_for(storage);
-    remember_storage(lease, storage);
-    return {lease, mark(storage)};
-  }
-
-  /// Lets this thread's current stream wait until what was lent is ready; for the owner, who gets it back.
-  void await(const c10::Storage& storage) {
-    const std::lock_guard lock(mutex_);
-    const auto lent = lent_.find(storage.unsafeGetStorageImpl());
-    if (lent != lent_.end() && lent->second.ready) lent->second.ready->block(c10::cuda::getCurrentCUDAStream());
-  }
-
-  /// Of one device, or of all. Threads: also called by LibTorch's allocator, which holds the lock of its device.
-  bool collect(std::optional<c10::DeviceIndex> device = std::nullopt) {
-    std::vector<Lent> returned;  // Destroyed without the mutex, since that calls the allocator.
-    const std::lock_guard lock(mutex_);
-    for (auto each = lent_.begin(); each != lent_.end();) {
-      const bool is_meant = !device || each->second.storage.device().index() == *device;
-      const auto memory = each->second.memory.lock();
-      if (!is_meant || (memory && memory->may_be_used(each->second.lease))) {
-        ++each;
-      } else {
-        returned.push_back(std::move(each->second));
-        each = lent_.erase(each);
-      }
-    }
-    return !returned.empty();
-  }
-
-  std::size_t count() {
-    const std::lock_guard lock(mutex_);
-    return lent_.size();
-  }
-  /// A process that was forked from the lender's is not.
-  bool is_of_this_process() const { return getpid() == process_; }
-
- private:
-  static constexpr unsigned kEventFlags = cudaEventDisableTiming | cudaEventInterprocess;
-
-  struct Lent {
-    std::weak_ptr<JobMemory> memory;
-    BlockHandle lease;
-    c10::Storage storage;
-    const void* data;  ///< Whose lease it is: a storage may be given other memory.
-    std::unique_ptr<CUDAEvent> ready;
-  };
-
-  LentStorages() {
-    std::atexit(&let_go_at_exit);
-    std::at_quick_exit(&let_go_at_exit);
-  }
-
-  /// The one that it has, or a new one.
-  SharedBlock lease_for(const c10::Storage& storage) {
-    const std::lock_guard lending(lending_);
-    SharedBlock lease = lease_of(storage);
-    if (lease) return lease;
-    lease = make_lease(storage);
-    const std::lock_guard lock(mutex_);
-    lent_.insert_or_assign(storage.unsafeGetStorageImpl(),
-                           Lent{lease.memory(), lease.handle(), storage, storage.data(),
-                                lent_.size() < kMostEvents ? std::make_unique<CUDAEvent>(kEventFlags) : nullptr});
-    return lease;
-  }
-
-  /// Empty where it has none, or its last holder just let go.
-  SharedBlock lease_of(const c10::Storage& storage) {
-    const std::lock_guard lock(mutex_);
-    const auto lent = lent_.find(storage.unsafeGetStorageImpl());
-    if (lent == lent_.end()) return {};
-    const auto memory = lent->second.memory.lock();
-    if (memory != JobMemory::current() || lent->second.data != storage.data()) return {};
-    try {
-      return SharedBlock::hold(memory, lent->second.lease);
-    } catch (const UsageError&) {
-      return {};
-    }
-  }
-
-  /// Whoever waits for the event from now on waits for all that the current stream has to do.
-  std::optional<cudaIpcEventHandle_t> mark(const c10::Storage& storage) {
-    const auto stream = c10::cuda::getCurrentCUDAStream();
-    {
-      const std::lock_guard lock(mutex_);
-      std::unique_ptr<CUDAEvent>& ready = lent_.at(storage.unsafeGetStorageImpl()).ready;
-      if (ready != nullptr) try {
-          ready->block(stream);  // A message that is on its way still waits for what it was recorded behind.
-          ready->record(stream);
-          cudaIpcEventHandle_t handle{};
-          ready->ipc_handle(&handle);
-          return handle;
-        } catch (const c10::AcceleratorError&) {
-          ready.reset();  // Where processes can't share events, or no more of them.
-          static_cast<void>(cudaGetLastError());
-        }
-    }
-    stream.synchronize();  // Without the mutex: the stream may wait for what another thread must do first.
-    return std::nullopt;
-  }
-
-  std::mutex lending_;  ///< One lease for one storage. Taken before the allocator's lock, and that before the next one.
-  std::mutex mutex_;
-  std::unordered_map<const c10::StorageImpl*, Lent> lent_;
-  const pid_t process_ = getpid();
-};
-
-/// What others have mapped would be pulled from under them.
-void let_go_at_exit() {
-  LentStorages& lent = LentStorages::get();
-  if (!lent.is_of_this_process()) return;
-  const Deadline deadline = Deadline::after(kPatienceAtExit);
-  for (;;) {
-    try {
-      lent.collect();
-    } catch (const Error&) {
-      return;
-    }
-    if (lent.count() == 0) return;
-    if (deadline.passed()) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // A lease that comes back rings no bell.
-  }
-  TORCH_WARN("process ", getpid(), " ends while ", lent.count(),
-             " CUDA storages that it sent are in use or on their way: their memory ends with it. Let it live until its "
-             "receivers have let go, or send tensor.cpu()");
-}
-
-/// LibTorch calls it where it would have to ask the driver for more memory.
-class CollectCallback : public c10::FreeMemoryCallback {
- public:
-  bool Execute() override {
-    try {
-      return LentStorages::get().collect(c10::cuda::current_device());  // Others have locks of their own.
-    } catch (const Error&) {
-      return false;  // Who holds the block table stands still: memory may come from elsewhere.
-    }
-  }
-};
 
 /// Also where nobody has waited for it yet.
 bool has_ended(pid_t process) {
@@ -356,7 +192,3 @@ bool collect_cuda_storages() {
 }
 
 }  // namespace retinue
-
-namespace c10 {
-REGISTER_FREE_MEMORY_CALLBACK("retinue_collect", retinue::CollectCallback)
-}  // namespace c10
