@@ -46,7 +46,7 @@ void BegunCollectives::start(CollectiveOperation& operation) {
 void BegunCollectives::advance() {
   while (!operations_.empty()) {
     try {
-      if (!go_on(operations_.front()->call())) return;
+      if (!go_on(*operations_.front())) return;
       end_first(nullptr);
     } catch (...) {
       session_.fail_by_surprise();
@@ -56,7 +56,8 @@ void BegunCollectives::advance() {
   }
 }
 
-bool BegunCollectives::go_on(const Call& call) {
+bool BegunCollectives::go_on(CollectiveOperation& operation) {
+  const Call& call = operation.call();
   if (stage_ == Stage::kQueued) {
     if (!session_.can_publish(call)) return false;
     session_.publish(call);
@@ -67,6 +68,7 @@ bool BegunCollectives::go_on(const Call& call) {
     if (!session_.all_have_come()) return false;
     steps_ = take_path(session_, call, session_.await_arrival(call));
     stage_ = Stage::kOnItsPath;
+    operation.note_that_all_have_come();
   }
   return session_.can_go_on() && steps_.go_on();
 }

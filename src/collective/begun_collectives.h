@@ -18,8 +18,10 @@ class CollectiveOperation final : public Operation {
   CollectiveOperation(Engine& engine, const Session& session, const CollectiveCall& what, CallSite site);
 
   bool is_late(int rank) const override { return session_.awaits(rank); }
+  bool is_under_way() const override { return all_have_come_; }
   std::string describe() const override;
   const Call& call() const { return call_; }
+  void note_that_all_have_come() { all_have_come_ = true; }
 
  private:
   static CollectiveCall with_own_lists(CollectiveCall what, std::vector<ConstBytes>& inputs,
@@ -30,6 +32,7 @@ class CollectiveOperation final : public Operation {
   std::vector<Bytes> outputs_;
   CollectiveCall what_;
   Call call_;
+  bool all_have_come_ = false;
 };
 
 /// Collectives that were begun, in the order in which they were: the first is under way, its successor begins when it
@@ -41,8 +44,8 @@ class BegunCollectives {
   BegunCollectives(Session& session, EndedOperations& ended) : session_(session), ended_(ended) {}
 
   bool empty() const { return operations_.empty(); }
-  /// Whether the first is under way, and not about to be.
-  bool is_under_way() const { return stage_ != Stage::kQueued; }
+  /// Whether the first's line is published.
+  bool has_published() const { return stage_ != Stage::kQueued; }
   bool has(const Operation& operation) const;
   /// The one that was begun first, of those that have not ended, and the one that was begun last.
   CollectiveOperation& first() { return *operations_.front(); }
@@ -58,7 +61,7 @@ class BegunCollectives {
   enum class Stage { kQueued, kPublished, kOnItsPath };
 
   /// Returns whether it has ended.
-  bool go_on(const Call& call);
+  bool go_on(CollectiveOperation& operation);
   void end_first(std::exception_ptr error);
 
   Session& session_;

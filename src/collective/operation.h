@@ -47,6 +47,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   /// Whether it can't go on without this member.
   virtual bool is_late(int rank) const = 0;
   virtual bool is_in_vain_without(int rank) const { return is_late(rank); }
+  /// Whether it waits for no member to begin it any more.
+  virtual bool is_under_way() const { return done(); }
   /// As "waits to send 8 bytes to rank 1 (tag 0) at train.cpp:12".
   virtual std::string describe() const = 0;
 
@@ -70,7 +72,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   Received received;                    ///< Of a receive.
   std::chrono::nanoseconds timeout{};   ///< Of one that is waited for with others, and
-  std::optional<JobDeadline> deadline;  ///< when it is over.
+  std::optional<JobDeadline> deadline;  ///< when it is over, once it was.
 
  private:
   Engine* engine_;

@@ -79,10 +79,7 @@ bool OperationEngine::collectives_await_a_lost_member() const {
 }
 
 Request OperationEngine::begun(std::shared_ptr<Operation> operation) {
-  if (!operation->done()) {
-    operation->timeout = session_.waiter().timeout();
-    operation->deadline = JobDeadline::after(session_.memory().header(), operation->timeout);
-  }
+  operation->timeout = session_.waiter().timeout();
   return Request(std::move(operation));
 }
 
@@ -114,8 +111,11 @@ std::optional<std::size_t> OperationEngine::wait_any(std::span<Operation* const>
   AnyDone awaited(*this, operations, &interrupted_);
   const JobHeader& header = session_.memory().header();
   JobDeadline deadline = JobDeadline::after(header, time);
-  for (const Operation* operation : operations)
-    if (operation->deadline && operation->deadline->is_before(deadline)) deadline = *operation->deadline;
+  for (Operation* operation : operations) {
+    // The clock is read here, and not for each that is begun.
+    if (!operation->deadline) operation->deadline = JobDeadline::after(header, operation->timeout);
+    if (operation->deadline->is_before(deadline)) deadline = *operation->deadline;
+  }
   if (session_.failure()) fail_all(session_.failure());
   messages_.set_awaited(&awaited);
   const Waiter::Outcome outcome = session_.waiter().wait(awaited, deadline);
@@ -186,7 +186,7 @@ void OperationEngine::fail_waiting(Waiter::Outcome outcome, Operation& operation
   try {
     const bool is_by_collective = outcome == Waiter::Outcome::kLost && collectives_await_a_lost_member();
     if (is_by_collective || collectives_.has(operation)) {
-      if (collectives_.is_under_way()) session_.fail_begun(outcome, timeout);
+      if (collectives_.has_published()) session_.fail_begun(outcome, timeout);
       session_.fail_waiting(outcome, AnyDone(*this, operations), collectives_.first().describe(), timeout);
     }
     session_.fail_waiting(outcome, AnyDone(*this, operations), operation.describe(), timeout);

@@ -20,6 +20,10 @@ bool Request::done() const {
   return operation->done();
 }
 
+bool Request::under_way() const {
+  return checked()->is_under_way();
+}
+
 void Request::wait() const {
   wait_for(std::chrono::nanoseconds::max());
 }

@@ -118,10 +118,12 @@ TEST(BegunCollective, AskingWaitsForNobody) {
     if (group.rank == 0) {
       const Request begun = communicator.start(sum_of(data));
       for (int i = 0; i < 500; ++i) EXPECT_FALSE(begun.done());
+      EXPECT_FALSE(begun.under_way());
       EXPECT_FALSE(begun.wait_for(5ms));  // Which breaks nothing.
       other.barrier();
       // The other is somewhere in its call, and waits: it can't go on by more than some rounds without this one.
       wait_by_asking(begun);
+      EXPECT_TRUE(begun.under_way());
     } else {
       other.barrier();
       communicator.run(sum_of(data));
@@ -238,14 +240,15 @@ TEST(BegunCollective, ThatCantEndEndsTheWaitForAMessageBehindIt) {
     communicator.barrier();
     if (group.rank == 2) return;
     int value = 0;
-    const Request begun = communicator.start(CollectiveCall::barrier());
     try {
+      // Which throws where the other rank has missed rank 2 before.
+      const Request begun = communicator.start(CollectiveCall::barrier());
       communicator.recv(std::span(&value, 1), 1 - group.rank);  // Which the other would send behind the barrier.
       ADD_FAILURE() << "received what nobody sent";
     } catch (const PeerLost& error) {
       EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
     }
-    EXPECT_THROW(begun.wait(), PeerLost);
+    EXPECT_THROW(communicator.barrier(), PeerLost);
   });
 }
 

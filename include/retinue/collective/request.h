@@ -30,14 +30,17 @@ class [[nodiscard]] Request {
   /// collective of much data is to copy or reduce them.
   bool done() const;
 
+  /// Of a collective: whether done() found that all members have begun it, so that it takes no longer than its data do.
+  bool under_way() const;
+
   /// Blocking: until it has ended, at most the communicator's timeout. Errors: those of the blocking call.
   void wait() const;
   /// The same for at most `time`. Returns whether it has ended; after false it goes on.
   bool wait_for(std::chrono::nanoseconds time) const;
 
   /// Blocking: until one of `requests`, all of one communicator, has ended, well or not; at most `time`. Returns its
-  /// index, or nothing after `time` or Communicator::interrupt(). One that takes longer than the timeout that the
-  /// communicator had when it was begun ends with TimeoutError. Errors: UsageError.
+  /// index, or nothing after `time` or Communicator::interrupt(). One that takes longer, since it was first waited for
+  /// so, than the timeout that the communicator had when it was begun, ends with TimeoutError. Errors: UsageError.
   static std::optional<std::size_t> wait_any(std::span<const Request> requests,
                                              std::chrono::nanoseconds time = std::chrono::nanoseconds::max());
 
