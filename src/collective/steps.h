@@ -15,7 +15,7 @@ namespace retinue {
 /// session. One that is dropped before its end does nothing more.
 class [[nodiscard]] Steps {
  public:
-  struct promise_type {
+  struct promise_type {  // NOLINT(readability-identifier-naming): the language names it
     Steps get_return_object() noexcept { return Steps(Handle::from_promise(*this)); }
     std::suspend_always initial_suspend() const noexcept { return {}; }
     std::suspend_always final_suspend() const noexcept { return {}; }

@@ -3,15 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <numeric>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
-#include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 #include "support/ranks.h"
 
@@ -232,183 +229,6 @@ TEST(BegunCollective, OfACallbackIsBeforeTheCallThatCalledBack) {
       EXPECT_EQ(second, std::vector<std::int64_t>(count, 20));
       EXPECT_EQ(third, std::vector<std::int64_t>(count, 200));
     });
-}
-
-TEST(BegunCollective, ThatCantEndEndsTheWaitForAMessageBehindIt) {
-  run_ranks(3, [](const JobGroup& group) {
-    Communicator communicator(group);
-    communicator.barrier();
-    if (group.rank == 2) return;
-    int value = 0;
-    try {
-      // Which throws where the other rank has missed rank 2 before.
-      const Request begun = communicator.start(CollectiveCall::barrier());
-      communicator.recv(std::span(&value, 1), 1 - group.rank);  // Which the other would send behind the barrier.
-      ADD_FAILURE() << "received what nobody sent";
-    } catch (const PeerLost& error) {
-      EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
-    }
-    EXPECT_THROW(communicator.barrier(), PeerLost);
-  });
-}
-
-TEST(BegunCollective, OfListsThatDifferIsAMismatchWithoutAWait) {
-  run_ranks(2, [](const JobGroup& group) {
-    Communicator communicator(group);
-    Communicator other(group);
-    std::vector<std::int64_t> data(group.rank == 0 ? 10 : 20, 1);
-    const Bytes buffers[] = {std::as_writable_bytes(std::span(data))};
-    const CollectiveCall call = CollectiveCall::all_reduce_coalesced(buffers, Dtype::kInt64, ReduceOp::kSum);
-    const Request begun = communicator.start(call);
-    other.barrier();
-    if (group.rank == 0) {
-      wait_by_asking(begun);
-      EXPECT_THROW(begun.wait(), CollectiveMismatch);
-      other.barrier();
-    } else {
-      other.barrier();  // Behind the other's asking, which doesn't wait for this.
-      EXPECT_THROW(begun.wait(), CollectiveMismatch);
-    }
-  });
-}
-
-TEST(BegunCollective, EndsWithWhatBrokeTheGroupAlsoWhereItIsDropped) {
-  run_ranks(2, [](const JobGroup& group) {
-    Communicator communicator(group);
-    Communicator other(group);
-    if (group.rank == 1) {
-      std::int64_t value = 0;
-      other.barrier();
-      EXPECT_THROW(communicator.all_reduce(std::span(&value, 1)), CollectiveMismatch);
-      other.barrier();
-      return;
-    }
-    {
-      const Request begun = communicator.start(CollectiveCall::barrier());
-      other.barrier();
-      other.barrier();
-      EXPECT_THROW(static_cast<void>(communicator.start(CollectiveCall::barrier())), CollectiveMismatch);
-      EXPECT_TRUE(begun.done());
-    }
-    EXPECT_THROW(communicator.barrier(), CollectiveMismatch);
-  });
-}
-
-std::string mismatch_of(const Request& request) {
-  try {
-    request.wait();
-  } catch (const CollectiveMismatch& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-TEST(BegunCollective, ThatMeetsAnotherIsAMismatchForAllBehindIt) {
-  run_ranks(2, [](const JobGroup& group) {
-    Communicator communicator(group);
-    std::vector<std::int64_t> data(10, 1);
-    const Request first = communicator.start(group.rank == 0 ? CollectiveCall::barrier() : sum_of(data));
-    const Request second = communicator.start(CollectiveCall::barrier());
-    const std::string text = mismatch_of(first);
-    EXPECT_NE(text.find("all_reduce"), std::string::npos) << text;
-    EXPECT_NE(text.find("begun_collectives_test.cpp"), std::string::npos) << text;
-    EXPECT_EQ(mismatch_of(second), text);
-    EXPECT_NE(first.exception(), nullptr);
-    EXPECT_THROW(static_cast<void>(communicator.start(CollectiveCall::barrier())), CollectiveMismatch);
-  });
-}
-
-TEST(BegunCollective, OfALostPeerEndsForWhoWaitsAndForWhoAsks) {
-  run_ranks(3,
-            [](const JobGroup& group) {
-              Communicator communicator(group);
-              std::vector<std::int64_t> data(200'000, 1);
-              communicator.barrier();
-              if (group.rank == 2) {
-                std::this_thread::sleep_for(10ms);
-                std::raise(SIGKILL);
-              }
-              const Request begun = communicator.start(sum_of(data));
-              const Request behind = communicator.start(CollectiveCall::barrier());
-              try {
-                if (group.rank == 0) wait_by_asking(behind);
-                behind.wait();
-                ADD_FAILURE() << "nobody was missed";
-              } catch (const PeerLost& error) {
-                EXPECT_EQ(error.ranks(), std::vector<int>{2});
-              }
-              EXPECT_THROW(begun.wait(), PeerLost);
-            },
-            {.killed = {2}});
-}
-
-TEST(BegunCollective, TimesOut) {
-  run_ranks(2, [](const JobGroup& group) {
-    Communicator communicator(group, {.timeout = 30s});
-    Communicator other(group);
-    if (group.rank == 0) {
-      communicator.set_timeout(20ms);
-      const Request begun = communicator.start(CollectiveCall::barrier());
-      EXPECT_THROW(begun.wait(), TimeoutError);
-      EXPECT_TRUE(begun.done());
-      other.barrier();
-    } else {
-      other.barrier();
-      EXPECT_THROW(communicator.barrier(), TimeoutError);
-    }
-  });
-}
-
-TEST(BegunCollective, ThatIsDroppedIsAnErrorOnAllRanks) {
-  run_ranks(1, [](const JobGroup& group) {
-    Communicator communicator(group);
-    { const Request dropped = communicator.start(CollectiveCall::barrier()); }
-    EXPECT_THROW(communicator.barrier(), UsageError);
-  });
-  for (const bool drops_the_first : {true, false})
-    run_ranks(2, [&](const JobGroup& group) {
-      Communicator communicator(group);
-      Communicator other(group);
-      if (group.rank == 0) {
-        Request first = communicator.start(CollectiveCall::barrier());
-        Request second = communicator.start(CollectiveCall::barrier());
-        { const Request copy = first; }  // Nothing is dropped.
-        (drops_the_first ? first : second) = Request();
-        other.barrier();
-        EXPECT_THROW(communicator.barrier(), UsageError);
-        EXPECT_THROW((drops_the_first ? second : first).wait(), UsageError);
-      } else {
-        other.barrier();
-        EXPECT_THROW(communicator.barrier(), CollectiveMismatch);
-      }
-    });
-}
-
-TEST(BegunCollective, OutlivesItsCommunicatorAsClosed) {
-  run_ranks(2, [](const JobGroup& group) {
-    Communicator other(group);
-    auto communicator = std::make_unique<Communicator>(group);
-    other.barrier();
-    if (group.rank == 0) {
-      const Request begun = communicator->start(CollectiveCall::barrier());
-      communicator.reset();
-      EXPECT_TRUE(begun.done());
-      EXPECT_THROW(begun.wait(), Closed);
-      other.barrier();
-    } else {
-      other.barrier();
-      EXPECT_THROW(communicator->barrier(), CollectiveMismatch);
-    }
-  });
-}
-
-TEST(BegunCollective, IsRefusedBeforeItBegins) {
-  run_ranks(2, [](const JobGroup& group) {
-    Communicator communicator(group);
-    int value = 0;
-    EXPECT_THROW(static_cast<void>(communicator.start(CollectiveCall::broadcast(&value, sizeof value, 2))), UsageError);
-    communicator.barrier();
-  });
 }
 
 }  // namespace
