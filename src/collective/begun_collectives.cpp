@@ -23,12 +23,13 @@ CollectiveOperation::CollectiveOperation(Engine& engine, const Session& session,
       what_(with_own_lists(what, inputs_, outputs_)),
       call_(checked_call(what_, session.rank(), session.size(), site)) {}
 
-std::string CollectiveOperation::describe() const {
-  return fmt::format("waits in {}, begun at {}:{}", name_of(call_.shape.kind), call_.site.file, call_.site.line);
+std::string CollectiveOperation::name() const {
+  return fmt::format("{}, begun at {}:{}", name_of(call_.shape.kind), call_.site.file, call_.site.line);
 }
 
-bool BegunCollectives::has(const Operation& operation) const {
-  return std::find(operations_.begin(), operations_.end(), &operation) != operations_.end();
+const CollectiveOperation* BegunCollectives::find(const Operation& operation) const {
+  const auto found = std::find(operations_.begin(), operations_.end(), &operation);
+  return found == operations_.end() ? nullptr : *found;
 }
 
 void BegunCollectives::start(CollectiveOperation& operation) {

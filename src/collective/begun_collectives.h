@@ -16,10 +16,13 @@ class CollectiveOperation final : public Operation {
  public:
   /// Errors: UsageError for what no group could do.
   CollectiveOperation(Engine& engine, const Session& session, const CollectiveCall& what, CallSite site);
+  ~CollectiveOperation() override { drop_unless_done(); }  // Here, while it can be asked what it is.
 
   bool is_late(int rank) const override { return session_.awaits(rank); }
   bool is_under_way() const override { return all_have_come_; }
-  std::string describe() const override;
+  std::string describe() const override { return "waits in " + name(); }
+  /// As "all_reduce, begun at train.cpp:12".
+  std::string name() const;
   const Call& call() const { return call_; }
   void note_that_all_have_come() { all_have_come_ = true; }
 
@@ -46,7 +49,8 @@ class BegunCollectives {
   bool empty() const { return operations_.empty(); }
   /// Whether the first's line is published.
   bool has_published() const { return stage_ != Stage::kQueued; }
-  bool has(const Operation& operation) const;
+  /// The collective that the operation is, of those that have not ended; or null.
+  const CollectiveOperation* find(const Operation& operation) const;
   /// The one that was begun first, of those that have not ended, and the one that was begun last.
   CollectiveOperation& first() { return *operations_.front(); }
   CollectiveOperation& last() { return *operations_.back(); }

@@ -71,6 +71,17 @@ Communicator::~Communicator() = default;
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 
+namespace {
+
+/// What a Communicator that was moved from doesn't have.
+template <typename Impl>
+Impl& checked(const std::unique_ptr<Impl>& impl) {
+  if (impl == nullptr) throw UsageError("this Communicator was moved from: it is no member of a group any more");
+  return *impl;
+}
+
+}  // namespace
+
 int Communicator::rank() const noexcept {
   return impl_->session().rank();
 }
@@ -81,45 +92,45 @@ const JobGroup& Communicator::group() const noexcept {
   return impl_->session().group();
 }
 void Communicator::set_timeout(std::chrono::nanoseconds timeout) {
-  impl_->session().waiter().set_timeout(timeout);
+  checked(impl_).session().waiter().set_timeout(timeout);
 }
 
 void Communicator::interrupt() noexcept {
-  impl_->engine().interrupt();
+  if (impl_ != nullptr) impl_->engine().interrupt();
 }
 
 void Communicator::run(const CollectiveCall& call, CallSite site) {
-  impl_->run(call, site);
+  checked(impl_).run(call, site);
 }
 
 Request Communicator::start(const CollectiveCall& call, CallSite site) {
-  return impl_->engine().start(call, site);
+  return checked(impl_).engine().start(call, site);
 }
 
 void Communicator::send_bytes(ConstBytes data, int destination, int tag, CallSite site) {
-  impl_->messages().send(data, destination, tag, site);
+  checked(impl_).messages().send(data, destination, tag, site);
 }
 
 Received Communicator::recv_bytes(Bytes buffer, int source, int tag, CallSite site) {
-  return impl_->messages().receive(buffer, nullptr, source, tag, site);
+  return checked(impl_).messages().receive(buffer, nullptr, source, tag, site);
 }
 
 Received Communicator::recv_any_size(std::vector<std::byte>& data, int source, int tag, CallSite site) {
-  return impl_->messages().receive({}, &data, source, tag, site);
+  return checked(impl_).messages().receive({}, &data, source, tag, site);
 }
 
 Received Communicator::sendrecv_bytes(ConstBytes data, int destination, Bytes buffer, int source, int tag,
                                       CallSite site) {
-  return impl_->messages().send_and_receive(P2POp::isend(data, destination, tag), P2POp::irecv(buffer, source, tag),
-                                            site);
+  return checked(impl_).messages().send_and_receive(P2POp::isend(data, destination, tag),
+                                                    P2POp::irecv(buffer, source, tag), site);
 }
 
 Request Communicator::begin(const P2POp& message, CallSite site) {
-  return impl_->messages().start(message, site);
+  return checked(impl_).messages().start(message, site);
 }
 
 std::vector<Request> Communicator::batch_isend_irecv(std::span<const P2POp> messages, CallSite site) {
-  return impl_->messages().start(messages, site);
+  return checked(impl_).messages().start(messages, site);
 }
 
 void detail::check_elements(std::string_view call, std::size_t elements, std::size_t wanted) {
@@ -128,7 +139,7 @@ void detail::check_elements(std::string_view call, std::size_t elements, std::si
 }
 
 std::string explain_paths(const Communicator& group) {
-  const Session& session = group.impl_->session();
+  const Session& session = checked(group.impl_).session();
   return explain_paths(session.paths(), session.paths_source(), session.size());
 }
 

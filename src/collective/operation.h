@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ipc/job_clock.h"
+#include "retinue/base/error.h"
 #include "retinue/collective/request.h"
 
 namespace retinue {
@@ -38,9 +39,7 @@ class Engine {
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
   explicit Operation(Engine& engine) : engine_(&engine) {}
-  virtual ~Operation() {
-    if (started_ && !done_) engine_->drop(*this);
-  }
+  virtual ~Operation() { drop_unless_done(); }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
@@ -66,13 +65,26 @@ class Operation : public std::enable_shared_from_this<Operation> {
   bool has_callbacks() const { return !callbacks_.empty(); }
   /// To be called where nobody is in the middle of anything: callbacks may make calls.
   void call_back() noexcept {
-    if (done_)
-      for (const auto& callback : std::exchange(callbacks_, {})) callback();
+    if (!done_) return;
+    for (const auto& callback : std::exchange(callbacks_, {})) {
+      try {
+        callback();
+      } catch (const PeerLost&) {
+        // Their group is broken, and tells so in its every call.
+      } catch (const CollectiveMismatch&) {
+      } catch (const TimeoutError&) {
+      }
+    }
   }
 
   Received received;                    ///< Of a receive.
   std::chrono::nanoseconds timeout{};   ///< Of one that is waited for with others, and
   std::optional<JobDeadline> deadline;  ///< when it is over, once it was.
+
+ protected:
+  void drop_unless_done() noexcept {
+    if (started_ && !done_) engine_->drop(*this);
+  }
 
  private:
   Engine* engine_;

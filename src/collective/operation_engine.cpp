@@ -50,7 +50,8 @@ constexpr unsigned kAdvancesPerLook = 64;
 }  // namespace
 
 OperationEngine::~OperationEngine() {
-  if (!collectives_.empty()) session_.abandon();
+  if (session_.is_in_a_fork()) return;
+  if (!collectives_.empty()) session_.abandon(collectives_.first().name(), "destroyed its communicator");
   fail_all(std::make_exception_ptr(Closed("the communicator was destroyed before this ended")));
 }
 
@@ -67,7 +68,7 @@ void OperationEngine::check_usable() {
   try {
     session_.check_usable();
   } catch (...) {
-    fail_all(session_.failure());
+    if (session_.failure()) fail_all(session_.failure());
     throw;
   }
 }
@@ -94,13 +95,19 @@ void OperationEngine::fail_all(const std::exception_ptr& error) {
   collectives_.fail_all(error);
 }
 
+void OperationEngine::check_process() {
+  if (session_.is_in_a_fork()) session_.check_usable();
+}
+
 void OperationEngine::advance(Operation& operation) {
+  check_process();
   move_on();
   if (!operation.done() && ++advances_ % kAdvancesPerLook == 0) wait_until_done(operation, std::chrono::nanoseconds(0));
   call_back();
 }
 
 bool OperationEngine::wait(Operation& operation, std::chrono::nanoseconds time) {
+  check_process();
   const bool done = wait_until_done(operation, time);
   call_back();
   return done;
@@ -108,6 +115,7 @@ bool OperationEngine::wait(Operation& operation, std::chrono::nanoseconds time) 
 
 std::optional<std::size_t> OperationEngine::wait_any(std::span<Operation* const> operations,
                                                      std::chrono::nanoseconds time) {
+  check_process();
   AnyDone awaited(*this, operations, &interrupted_);
   const JobHeader& header = session_.memory().header();
   JobDeadline deadline = JobDeadline::after(header, time);
@@ -141,8 +149,9 @@ void OperationEngine::interrupt() {
 
 void OperationEngine::drop(Operation& operation) noexcept {
   if (messages_.withdraw(operation)) return;
-  if (collectives_.has(operation))
-    session_.abandon();
+  if (session_.is_in_a_fork()) return;
+  if (const CollectiveOperation* const collective = collectives_.find(operation))
+    session_.abandon(collective->name(), "dropped its request");
   else
     session_.fail_message(fmt::format("rank {} dropped a message that it had begun and not finished", session_.rank()));
   fail_all(session_.failure());
@@ -185,7 +194,7 @@ void OperationEngine::fail_waiting(Waiter::Outcome outcome, Operation& operation
   Operation* const operations[] = {&operation};
   try {
     const bool is_by_collective = outcome == Waiter::Outcome::kLost && collectives_await_a_lost_member();
-    if (is_by_collective || collectives_.has(operation)) {
+    if (is_by_collective || collectives_.find(operation) != nullptr) {
       if (collectives_.has_published()) session_.fail_begun(outcome, timeout);
       session_.fail_waiting(outcome, AnyDone(*this, operations), collectives_.first().describe(), timeout);
     }

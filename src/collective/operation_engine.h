@@ -60,6 +60,8 @@ class OperationEngine final : public Engine {
  private:
   class AnyDone;
 
+  /// Errors: UsageError in a process that was forked from the member's.
+  void check_process();
   Request begun(std::shared_ptr<Operation> operation);
   void move_on();
   void fail_all(const std::exception_ptr& error);

@@ -9,7 +9,8 @@ namespace retinue {
 
 /// A copy, because a callback may drop the request that is asked.
 std::shared_ptr<Operation> Request::checked() const {
-  if (!operation_) throw UsageError("a Request that was made by default stands for nothing that was begun");
+  if (!operation_)
+    throw UsageError("a Request that was made by default, or moved from, stands for nothing that was begun");
   return operation_;
 }
 
@@ -54,6 +55,7 @@ std::exception_ptr Request::exception() const {
 }
 
 void Request::then(std::function<void()> callback) const {
+  if (!callback) throw UsageError("Request::then: the callback is empty");
   const std::shared_ptr<Operation> operation = checked();
   operation->add_callback(std::move(callback));
   if (operation->done()) operation->call_back();

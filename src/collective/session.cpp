@@ -61,6 +61,7 @@ Session::Session(JobGroup group, const CommunicatorOptions& options)
       board_(joined_.board),
       own_(board_.member(group_.rank)),
       waiter_(board_, group_, options),
+      is_own_process_(group_.memory->is_of_this_process()),
       scratch_(board_.size()),
       paths_{board_.header().paths, board_.header().paths_source} {
   try {
@@ -83,6 +84,7 @@ Session::Session(JobGroup group, const CommunicatorOptions& options)
 }
 
 Session::~Session() {
+  if (is_in_a_fork()) return;
   leave_board(group_, joined_);
 }
 
@@ -106,6 +108,11 @@ ReduceSources Session::reduce_sources(int count, ReduceOp op) {
 }
 
 void Session::check_usable() {
+  if (is_in_a_fork())
+    throw UsageError(fmt::format(
+        "group \"{}\": this process was forked by fork() from rank {}, and is no member; make calls in that "
+        "rank, or start a process of the job by spawn with StartMethod::kFork",
+        group_.name, rank()));
   if (failure_) std::rethrow_exception(failure_);
   if (is_poisoned()) fail_poisoned();
 }

@@ -52,7 +52,6 @@ class Session {
   JobDeadline deadline() const { return JobDeadline::after(memory().header(), waiter_.timeout()); }
   /// Of a line that was awaited: whether its member's data are in it, or in staging, and it leaves at once.
   bool gives_at_once(const Call& call, int giver) const;
-
   /// Marks `step` of this call, counted from 1, as done, and all before it.
   void post(std::uint64_t step) {
     RETINUE_CRASH_POINT();
@@ -67,7 +66,6 @@ class Session {
   void enter();
   /// The same after it, before it posts: `giver` may have been killed, and its memory be another's by now.
   void check_giver(int giver);
-  /// Whether what put them aside has come.
   bool can_go_on() { return awaited_.arrived(); }
   /// Whether a call that was begun and is this member's newest waits for that rank.
   bool awaits(int rank) const { return awaited_.is_late(rank); }
@@ -110,7 +108,6 @@ class Session {
   Lane& make_lane(int receiver);
   /// The first `count` arrays of scratch's `sources`, with the factors of their ranks.
   ReduceSources reduce_sources(int count, ReduceOp op);
-
   /// `giver` gives another number of bytes than this member takes. Who doesn't wait for it learns that in a later call.
   [[noreturn]] void fail_sizes(int giver, std::size_t given, std::size_t wanted);
   /// A message can't be sent or received: the group is of no use any more, unless it was none before. Doesn't throw.
@@ -130,8 +127,10 @@ class Session {
                                  std::chrono::nanoseconds timeout);
   const std::exception_ptr& failure() const { return failure_; }
 
-  /// Makes every later call fail, because one was begun and never finished.
-  void abandon();
+  /// Makes every later call fail, because what was begun, as "all_reduce, begun at a.cpp:1", will never be finished.
+  void abandon(const std::string& begun, const std::string& how);
+  /// Whether this process was forked by fork() from the member's: it may neither call nor take leave for it.
+  bool is_in_a_fork() const { return is_own_process_ && !memory().is_of_this_process(); }
   /// After a failure: until nobody who lives may be at this member's buffers of the call that it is in.
   void await_nobody_inside();
 
@@ -182,6 +181,7 @@ class Session {
   Board board_;
   Member& own_;
   Waiter waiter_;
+  bool is_own_process_;  ///< As this member is made; its forks are none of it.
   PointerLists scratch_;
   Places places_;
   const LineData* relayed_ = nullptr;  ///< The lines of this call, where they came by a relay.

@@ -20,13 +20,15 @@ constexpr auto kReleaseTimeOfElement = std::chrono::nanoseconds(10);
 
 }  // namespace
 
-void Session::abandon() {
-  const std::string text =
-      fmt::format("group \"{}\": an asynchronous collective was begun and never finished", group_.name);
+void Session::abandon(const std::string& begun, const std::string& how) {
+  if (is_in_a_fork()) return;
   if (!failure_ && is_poisoned()) set_failure_from_poison();
   if (!failure_) {
+    const std::string text =
+        fmt::format("group \"{}\": rank {} {} before {} was done: keep what start() returns, and wait() for it",
+                    group_.name, rank(), how, begun);
     note_failed_call();
-    tell(FailureKind::kMismatch, fmt::format("{} by rank {}", text, rank()), {});
+    tell(FailureKind::kMismatch, text, {});
     failure_ = std::make_exception_ptr(UsageError(text));
   }
   await_nobody_inside();

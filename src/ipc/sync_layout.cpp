@@ -57,7 +57,9 @@ void detail::SyncHandle::check(const SharedBlock& block) const {
 }
 
 void throw_no_sync_object(const char* object) {
-  throw UsageError(fmt::format("this {} is none: make it with an argument, or assign one to it", object));
+  throw UsageError(fmt::format(
+      "this {} is none, since it was made by default: make one by create() or with arguments, or assign one to it",
+      object));
 }
 
 void throw_short_sync_block(const char* object) {

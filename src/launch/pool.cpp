@@ -27,7 +27,8 @@ std::size_t checked_size(int processes, const char* what) {
 }
 
 std::exception_ptr closed(const char* why) {
-  return std::make_exception_ptr(Closed(fmt::format("this Pool takes no more tasks: {}", why)));
+  return std::make_exception_ptr(
+      Closed(fmt::format("this Pool takes no more tasks, and does none that it has not begun: {}", why)));
 }
 
 }  // namespace

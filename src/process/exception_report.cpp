@@ -46,13 +46,17 @@ std::string without_own_stack(const std::string& message) {
   return std::string(head.ends_with(kIntroduction) ? head.substr(0, head.size() - kIntroduction.size()) : head);
 }
 
+std::string text_or_none(const char* text) {
+  return text == nullptr ? "(its message is a null pointer)" : text;
+}
+
 Description describe_one(const std::exception_ptr& exception) {
   Description description;
   description.type = type_name(exception);
   try {
     std::rethrow_exception(exception);
   } catch (const std::exception& error) {
-    description.message = without_own_stack(error.what());
+    description.message = without_own_stack(text_or_none(error.what()));
     description.is_peer_lost = dynamic_cast<const PeerLost*>(&error) != nullptr;
     if (const auto* nested = dynamic_cast<const std::nested_exception*>(&error)) {
       description.nested = nested->nested_ptr();
@@ -62,7 +66,7 @@ Description describe_one(const std::exception_ptr& exception) {
   } catch (const std::string& text) {
     description.message = text;
   } catch (const char* text) {
-    description.message = text;
+    description.message = text_or_none(text);
   } catch (int value) {
     description.message = std::to_string(value);
   } catch (...) {

@@ -109,9 +109,16 @@ c10::DataPtr share_storage(const c10::Storage& storage, const std::shared_ptr<Jo
                               "; job memory holds CPU tensors: move it with tensor.cpu()"));
   if (storage.nbytes() == 0) return {};
   c10::StorageImpl* const own = storage.unsafeGetStorageImpl();
-  own->set_resizable(false);  // It would grow out of its block, and others would not see it.
-  if (is_shared(storage.data_ptr())) return {};
+  if (storage.data() == nullptr)
+    throw UsageError(c10::str("sharing a tensor: its storage of ", storage.nbytes(),
+                              " bytes has no memory, as that of a tensor of zeros that autograd made has none: send "
+                              "tensor.clone()"));
+  if (is_shared(storage.data_ptr())) {
+    own->set_resizable(false);  // It would grow out of its block, and others would not see it.
+    return {};
+  }
   c10::DataPtr shared = allocate_shared(memory, storage.nbytes());
+  own->set_resizable(false);  // Only now: after an error nothing has changed.
   copy(static_cast<std::byte*>(shared.get()), static_cast<const std::byte*>(storage.data()), storage.nbytes(),
        announce);
   return own->set_data_ptr(std::move(shared));

@@ -13,6 +13,7 @@
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 #include "support/ranks.h"
+#include "support/usage_error.h"
 
 namespace retinue::test {
 namespace {
@@ -168,13 +169,39 @@ TEST(FailedBegunCollective, ThatIsDroppedIsAnErrorOnAllRanks) {
         { const Request copy = first; }  // Nothing is dropped.
         (drops_the_first ? first : second) = Request();
         other.barrier();
-        EXPECT_THROW(communicator.barrier(), UsageError);
+        const std::string text = usage_error_of([&] { communicator.barrier(); });
+        EXPECT_NE(text.find("rank 0 dropped its request before barrier, begun at "), std::string::npos) << text;
+        EXPECT_NE(text.find("begun_failures_test.cpp:"), std::string::npos) << text;
         EXPECT_THROW((drops_the_first ? second : first).wait(), UsageError);
       } else {
         other.barrier();
         EXPECT_THROW(communicator.barrier(), CollectiveMismatch);
       }
     });
+}
+
+TEST(FailedBegunCollective, CallsBackWhoseCallsFail) {
+  run_ranks(2,
+            [](const JobGroup& group) {
+              Communicator communicator(group);
+              communicator.barrier();
+              if (group.rank == 1) std::raise(SIGKILL);
+              bool called = false;
+              int value = 0;
+              try {
+                const Request begun = communicator.start(CollectiveCall::barrier());
+                begun.then([&] {
+                  called = true;
+                  communicator.send(std::span(&value, 1), 1);
+                });
+                begun.wait();
+                ADD_FAILURE() << "nobody was missed";
+              } catch (const PeerLost&) {
+                EXPECT_TRUE(called);
+              }
+              EXPECT_THROW(communicator.barrier(), PeerLost);
+            },
+            {.killed = {1}});
 }
 
 TEST(FailedBegunCollective, OutlivesItsCommunicatorAsClosed) {

@@ -1,8 +1,12 @@
 #include "retinue/collective/communicator.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -23,6 +27,58 @@ TEST(Communicator, KnowsItsPlace) {
     EXPECT_EQ(communicator.rank(), group.rank);
     EXPECT_EQ(communicator.size(), 3);
     EXPECT_EQ(communicator.group().name, group.name);
+  });
+}
+
+TEST(Communicator, ThatWasMovedFromIsNone) {
+  run_ranks(1, [](const JobGroup& group) {
+    Communicator first(group);
+    Communicator second(std::move(first));
+    int value = 0;
+    EXPECT_THROW(first.barrier(), UsageError);  // NOLINT(bugprone-use-after-move)
+    EXPECT_THROW(static_cast<void>(first.irecv(std::span(&value, 1), 0)), UsageError);
+    EXPECT_THROW(first.set_timeout(std::chrono::seconds(1)), UsageError);
+    first.interrupt();
+    second.barrier();
+  });
+}
+
+/// A process that a member forked by fork() is none: what it did would be the member's doing.
+TEST(Communicator, IsOfNoUseInAFork) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    int value = 0;
+    const Request receive = communicator.irecv(std::span(&value, 1), 1 - group.rank);
+    const Request begun = communicator.start(CollectiveCall::barrier());
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto refused = [](auto call) {
+        try {
+          call();
+        } catch (const UsageError& error) {
+          return std::string(error.what()).find("was forked by fork() from rank") != std::string::npos;
+        } catch (...) {
+        }
+        return false;
+      };
+      bool all =
+          refused([&] { communicator.barrier(); }) && refused([&] { communicator.send(std::span(&value, 1), 0); });
+      all = all && refused([&] { static_cast<void>(communicator.start(CollectiveCall::barrier())); });
+      all = all && refused([&] { static_cast<void>(begun.done()); }) && refused([&] { begun.wait(); });
+      all = all && refused([&] { receive.wait(); });
+      { Communicator dropped = std::move(communicator); }  // Takes no leave of the others.
+      _exit(all ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    begun.wait();
+    communicator.barrier();
+    value = 7;
+    const Request send = communicator.isend(std::span(&value, 1), 1 - group.rank);
+    receive.wait();
+    send.wait();
+    check_sum(communicator, 3);
   });
 }
 

@@ -40,6 +40,7 @@ TEST(Requests, TellWhenTheyAreDone) {
     }
     EXPECT_EQ(called, 42);
     EXPECT_EQ(receive.received().source, 1);
+    EXPECT_THROW(receive.then(nullptr), UsageError);
     receive.then([&] { called = 43; });
     EXPECT_EQ(called, 43);
     receive.wait();
