@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "collective/begun.h"
 #include "retinue/collective/communicator.h"
 #include "support/ranks.h"
 
@@ -16,14 +17,6 @@ namespace retinue::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-void wait_by_asking(const Request& request) {
-  while (!request.done()) std::this_thread::yield();
-}
-
-CollectiveCall sum_of(std::vector<std::int64_t>& data) {
-  return CollectiveCall::all_reduce(data.data(), data.size(), Dtype::kInt64, ReduceOp::kSum);
-}
 
 /// Of `count` words in job memory, for the life of the job.
 std::span<std::int64_t> job_words(const JobGroup& group, std::size_t count) {

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "collective/begun.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 #include "support/ranks.h"
@@ -19,14 +20,6 @@ namespace retinue::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-void wait_by_asking(const Request& request) {
-  while (!request.done()) std::this_thread::yield();
-}
-
-CollectiveCall sum_of(std::vector<std::int64_t>& data) {
-  return CollectiveCall::all_reduce(data.data(), data.size(), Dtype::kInt64, ReduceOp::kSum);
-}
 
 TEST(FailedBegunCollective, ThatCantEndEndsTheWaitForAMessageBehindIt) {
   run_ranks(3, [](const JobGroup& group) {
