@@ -47,9 +47,9 @@ class [[nodiscard]] Request {
   /// What wait() throws; null while it isn't done, and where it ended well.
   std::exception_ptr exception() const;
 
-  /// Calls `callback` once when it is done: now, or in the call on the communicator or its requests that finds it so. It
-  /// may make calls, whose errors of a broken group may leave it, and nothing else; what it begins is behind all that
-  /// was begun, and before the blocking call that it is called in, which waits for it. Errors: UsageError without one.
+  /// Calls `callback` once when it is done: now, or in the call on the communicator or its requests that finds it so.
+  /// It may make calls, and throw what those of a broken group throw, nothing else. What it begins is behind all that
+  /// was begun, and before the blocking call that it is called in. Errors: UsageError where `callback` is empty.
   void then(std::function<void()> callback) const;
 
   /// Of a receive that ended well; else as it was made.
