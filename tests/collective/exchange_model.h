@@ -162,4 +162,13 @@ void check_exchange(Communicator& communicator, ExchangeCase c) {
                        << ", in place " << in_place << ", root " << c.root << ", rank " << rank << " of " << size;
 }
 
+/// Of floats where the kind reduces, of bytes where it copies.
+inline void check_exchange_of_its_kind(Communicator& communicator, const ExchangeCase& c) {
+  if (reduces(c.kind)) {
+    check_exchange<float>(communicator, c);
+  } else {
+    check_exchange<std::uint8_t>(communicator, c);
+  }
+}
+
 }  // namespace retinue::test

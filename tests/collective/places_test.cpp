@@ -126,11 +126,7 @@ void exchange_all(const JobGroup& group, const CommunicatorOptions& options, std
                              .output_place = place,
                              .root = static_cast<int>(seed * 7) % communicator.size(),
                              .seed = seed};
-        if (reduces(kind)) {
-          check_exchange<float>(communicator, c);
-        } else {
-          check_exchange<std::uint8_t>(communicator, c);
-        }
+        check_exchange_of_its_kind(communicator, c);
       }
 }
 
