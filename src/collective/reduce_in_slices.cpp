@@ -40,15 +40,17 @@ Steps reduce_direct(Session& session, const Call& call) {
 /// may end anywhere.
 constexpr std::size_t kSliceGap = kCacheLine;
 
-/// The most that a chunk holds of a function's elements; of others less than a chunk's bytes only where it holds a
-/// slice of each member, of the same one's data, which are as long as the longest.
-std::size_t round_room(const Call& call, int ranks, bool spans_nodes) {
-  if (call.what.function == nullptr)
-    return spans_nodes ? kChunkBytes / static_cast<std::size_t>(ranks) / kCacheLine * kCacheLine *
-                             static_cast<std::size_t>(ranks)
-                       : kChunkBytes;
+/// The most that a chunk holds of a function's elements.
+std::size_t round_room(const Call& call, int ranks) {
+  if (call.what.function == nullptr) return kChunkBytes;
   const std::size_t gaps = (static_cast<std::size_t>(ranks) + 1) * kSliceGap;
   return gaps < kChunkBytes ? (kChunkBytes - gaps) / call.element_bytes * call.element_bytes : 0;
+}
+
+/// The same of whole slices, one of each member, which are as long as the longest.
+std::size_t room_of_slices(int ranks) {
+  const auto slices = static_cast<std::size_t>(ranks);
+  return kChunkBytes / slices / kCacheLine * kCacheLine * slices;
 }
 
 /// Private buffers, in rounds of at most a chunk. In each round a member copies the others' slices of its data into
@@ -68,7 +70,8 @@ class ChunkedReduction {
         output_(call.takes ? static_cast<std::byte*>(call.what.output) : nullptr),
         shared_result_(!call.takes || !call.pattern.only_root_takes),
         bytes_(call.part_bytes()),
-        room_(round_room(call, session.size(), session.places().span_nodes())),
+        by_reader_(call.what.function == nullptr && session.places().span_nodes()),
+        room_(by_reader_ ? room_of_slices(session.size()) : round_room(call, session.size())),
         rounds_((bytes_ + room_ - 1) / room_) {}
 
   static Steps run(Session& session, ChunkedReduction reduction) {
@@ -91,7 +94,7 @@ class ChunkedReduction {
   /// Where `of`'s slice, or its result, is in the chunk of `rank`.
   std::byte* in_chunk(std::size_t k, int rank, int of, const Slice& slice) const {
     std::size_t at = slice.begin;
-    if (call_.what.function == nullptr && session_.places().span_nodes()) {
+    if (by_reader_) {
       // Near who reduces it, and shares out the result: in that one's chunk.
       at = static_cast<std::size_t>(rank) * (room_ / static_cast<std::size_t>(session_.size()));
       return session_.board().chunk(of, k) + at;
@@ -159,6 +162,7 @@ class ChunkedReduction {
   std::byte* output_;   ///< Null: this member takes nothing.
   bool shared_result_;  ///< Others take the slice that this member reduces.
   std::size_t bytes_;
+  bool by_reader_;  ///< A chunk holds what its owner reduces, of all members, and not what its owner gives.
   std::size_t room_;
   std::size_t rounds_;
 };
@@ -171,7 +175,7 @@ bool has_slices(const Call& call, int ranks, Path path) {
   if (path == Path::kDirect) return true;
   // The root reduces what one other gives as fast as it reads that: another hop per round would only cost.
   const bool has_one_giver = call.pattern.only_root_takes && ranks == 2;
-  return path == Path::kChunked && !has_one_giver && round_room(call, ranks, false) > 0;
+  return path == Path::kChunked && !has_one_giver && round_room(call, ranks) > 0;
 }
 
 Steps reduce_in_slices(Session& session, const Call& call, Path path) {
