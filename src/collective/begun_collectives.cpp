@@ -37,11 +37,17 @@ void BegunCollectives::start(CollectiveOperation& operation) {
   operation.start();
   if (operations_.size() > 1 || !session_.can_publish(operation.call())) return;
   try {
-    session_.publish(operation.call());
-    stage_ = Stage::kPublished;
+    publish(operation.call());
   } catch (...) {
     end_first(std::current_exception());
   }
+}
+
+void BegunCollectives::publish(const Call& call) {
+  const std::uint64_t started = log_.now();
+  session_.publish(call);
+  log_.begin(call, session_.sequence(), started);
+  stage_ = Stage::kPublished;
 }
 
 void BegunCollectives::advance() {
@@ -61,8 +67,7 @@ bool BegunCollectives::go_on(CollectiveOperation& operation) {
   const Call& call = operation.call();
   if (stage_ == Stage::kQueued) {
     if (!session_.can_publish(call)) return false;
-    session_.publish(call);
-    stage_ = Stage::kPublished;
+    publish(call);
   }
   const PutAside put_aside(session_);
   if (stage_ == Stage::kPublished) {
@@ -80,6 +85,10 @@ void BegunCollectives::end_first(std::exception_ptr error) {
   stage_ = Stage::kQueued;
   steps_ = Steps();
   if (!session_.failure()) session_.end_call();
+  if (error == nullptr)
+    log_.end();
+  else
+    log_.fail();
   first.complete(std::move(error));
   ended_.note(first);
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "collective/call_log.h"
 #include "collective/operation.h"
 #include "collective/paths.h"
 #include "collective/session.h"
@@ -44,7 +45,8 @@ class CollectiveOperation final : public Operation {
 /// Threads: one at a time.
 class BegunCollectives {
  public:
-  BegunCollectives(Session& session, EndedOperations& ended) : session_(session), ended_(ended) {}
+  BegunCollectives(Session& session, CallLog& log, EndedOperations& ended)
+      : session_(session), log_(log), ended_(ended) {}
 
   bool empty() const { return operations_.empty(); }
   /// Whether the first's line is published.
@@ -64,11 +66,13 @@ class BegunCollectives {
  private:
   enum class Stage { kQueued, kPublished, kOnItsPath };
 
+  void publish(const Call& call);
   /// Returns whether it has ended.
   bool go_on(CollectiveOperation& operation);
   void end_first(std::exception_ptr error);
 
   Session& session_;
+  CallLog& log_;
   EndedOperations& ended_;
   std::deque<CollectiveOperation*> operations_;
   Stage stage_ = Stage::kQueued;  ///< Of the first.

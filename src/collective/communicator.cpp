@@ -20,6 +20,7 @@ class Communicator::Impl {
       : session_(std::move(group), options), engine_(session_), messages_(session_, engine_) {
     measure_paths(session_, [this](const CollectiveCall& call) { run(call, {}); });
     session_.note_opening();
+    engine_.log().open(session_.sequence());
   }
 
   Session& session() { return session_; }
@@ -29,17 +30,22 @@ class Communicator::Impl {
   void run(const CollectiveCall& what, CallSite site) {
     const Call call = checked_call(what, session_.rank(), session_.size(), site);
     engine_.finish_collectives();
+    CallLog& log = engine_.log();
     try {
+      const std::uint64_t started = log.now();
       session_.publish(call);
+      log.begin(call, session_.sequence(), started);
       const bool all_taken = take_as_they_come(session_, call);
       const Arrival arrival = arrive(call);
       if (!all_taken) take_path(session_, call, arrival).go_on();
     } catch (...) {
+      log.fail();
       session_.fail_by_surprise();
       engine_.after_collective();  // Messages under way learn of a failure.
       throw;
     }
     session_.end_call();
+    log.end();
     engine_.after_collective();
   }
 

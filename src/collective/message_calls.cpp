@@ -21,8 +21,13 @@ void MessageCalls::check(const P2POp& message) const {
 }
 
 void MessageCalls::send(ConstBytes data, int destination, int tag, CallSite site) {
-  prepare(P2POp::isend(data, destination, tag));
-  if (messages_.send_now(data, destination, tag, site)) return engine_.call_back();
+  const P2POp message = P2POp::isend(data, destination, tag);
+  const std::uint64_t started = log().now();
+  prepare(message);
+  if (messages_.send_now(data, destination, tag, site)) {
+    log().add(message, site, started);
+    return engine_.call_back();
+  }
   if (destination == session_.rank()) {
     messages_.advance();
     if (!messages_.expects(destination, tag))
@@ -31,19 +36,25 @@ void MessageCalls::send(ConstBytes data, int destination, int tag, CallSite site
                       session_.rank(), data.size()));
   }
   SendOperation operation(engine_, data, destination, tag, site);
+  operation.recorded = log().begin(message, site, started);
   messages_.start(operation);
   engine_.finish(operation);
 }
 
 Received MessageCalls::receive(Bytes buffer, std::vector<std::byte>* grows, int source, int tag, CallSite site) {
-  prepare(P2POp::irecv(buffer, source, tag));
+  P2POp message = P2POp::irecv(buffer, source, tag);
+  const std::uint64_t started = log().now();
+  prepare(message);
   if (grows == nullptr)
     if (const auto received = messages_.receive_now(buffer, source, tag)) {
+      message.peer = received->source;
+      log().add(message, site, started);
       engine_.call_back();
       return *received;
     }
   ReceiveOperation operation(engine_, session_, buffer, source, tag, site);
   operation.grows = grows;
+  operation.recorded = log().begin(message, site, started);
   messages_.start(operation);
   if (source == session_.rank() || (source == kAnySource && session_.size() == 1)) {
     messages_.advance();
@@ -56,10 +67,13 @@ Received MessageCalls::receive(Bytes buffer, std::vector<std::byte>* grows, int 
 }
 
 Received MessageCalls::send_and_receive(const P2POp& out, const P2POp& in, CallSite site) {
+  const std::uint64_t started = log().now();
   check(in);
   prepare(out);
   ReceiveOperation receive(engine_, session_, in.buffer, in.peer, in.tag, site);
   SendOperation send(engine_, out.data, out.peer, out.tag, site);
+  receive.recorded = log().begin(in, site, started);
+  send.recorded = log().begin(out, site, started);
   messages_.start(receive);
   messages_.start(send);
   engine_.wait_until_done(receive, std::chrono::nanoseconds::max());
@@ -92,11 +106,13 @@ void MessageCalls::prepare(const P2POp& message) {
 }
 
 Request MessageCalls::start_prepared(const P2POp& message, CallSite site) {
+  const auto begin = [&](auto operation) {
+    operation->recorded = log().begin(message, site, log().now());
+    return engine_.start_prepared(std::move(operation));
+  };
   if (message.kind == P2POp::Kind::kSend)
-    return engine_.start_prepared(
-        std::make_shared<SendOperation>(engine_, message.data, message.peer, message.tag, site));
-  return engine_.start_prepared(
-      std::make_shared<ReceiveOperation>(engine_, session_, message.buffer, message.peer, message.tag, site));
+    return begin(std::make_shared<SendOperation>(engine_, message.data, message.peer, message.tag, site));
+  return begin(std::make_shared<ReceiveOperation>(engine_, session_, message.buffer, message.peer, message.tag, site));
 }
 
 }  // namespace retinue

@@ -27,6 +27,7 @@ class MessageCalls {
   void check(const P2POp& message) const;
   /// All that can go wrong before a message is begun.
   void prepare(const P2POp& message);
+  CallLog& log() { return engine_.log(); }
   Request start_prepared(const P2POp& message, CallSite site);
 
   Session& session_;

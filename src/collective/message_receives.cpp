@@ -163,6 +163,7 @@ bool Messages::fits(ReceiveOperation& operation, const Arrived& message) {
 void Messages::give(ReceiveOperation& operation, const Arrived& message, ConstBytes data) {
   if (!fits(operation, message)) return;
   operation.received = {.source = message.source, .tag = message.tag, .bytes = message.bytes};
+  operation.recorded.set_peer(message.source);
   operation.source = message.source;
   if (message.announced) return fetch(operation, message);
   copy(operation.buffer, data);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ipc/flight_recorder.h"
 #include "ipc/job_clock.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/request.h"
@@ -59,6 +60,10 @@ class Operation : public std::enable_shared_from_this<Operation> {
   void complete(std::exception_ptr error) {
     error_ = std::move(error);
     done_ = true;
+    if (error_ == nullptr)
+      recorded.end();
+    else
+      recorded.fail();
   }
 
   void add_callback(std::function<void()> callback) { callbacks_.push_back(std::move(callback)); }
@@ -77,6 +82,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
     }
   }
 
+  RecordedCallEnd recorded;             ///< Of a message.
   Received received;                    ///< Of a receive.
   std::chrono::nanoseconds timeout{};   ///< Of one that is waited for with others, and
   std::optional<JobDeadline> deadline;  ///< when it is over, once it was.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "collective/begun_collectives.h"
+#include "collective/call_log.h"
 #include "collective/messages.h"
 #include "collective/operation.h"
 #include "collective/session.h"
@@ -21,13 +22,14 @@ namespace retinue {
 class OperationEngine final : public Engine {
  public:
   explicit OperationEngine(Session& session)
-      : session_(session), messages_(session, ended_), collectives_(session, ended_) {
+      : session_(session), log_(session.group()), messages_(session, ended_), collectives_(session, log_, ended_) {
     session_.waiter().set_background(&messages_);
   }
   /// Ends all that hasn't ended.
   ~OperationEngine();
 
   Messages& messages() { return messages_; }
+  CallLog& log() { return log_; }
   /// Errors: those that broke the group, with which all ends that was begun.
   void check_usable();
   Request start(const CollectiveCall& what, CallSite site);
@@ -73,6 +75,7 @@ class OperationEngine final : public Engine {
   bool collectives_await_a_lost_member() const;
 
   Session& session_;
+  CallLog log_;
   EndedOperations ended_;
   Messages messages_;
   BegunCollectives collectives_;

@@ -35,6 +35,7 @@ void clear(ProcessSlot& slot) {
   slot.returned = {};
   slot.call_state.store(kNoCallsYet, std::memory_order_relaxed);
   slot.calls = {};
+  slot.recorder.store(0, std::memory_order_relaxed);
   slot.crash.phase.store(0, std::memory_order_relaxed);
   slot.crash.kind = CrashKind::kNone;
   slot.crash.message[0] = slot.crash.type[0] = '\0';
@@ -119,6 +120,7 @@ void free_process_slot(JobMemory& memory, std::uint32_t index) {
   const std::atomic_ref context(slot.context);
   // An abandoned process may still write to what it held: the guardian frees it when that has ended at last.
   if (slot.abandoned_in != 0) return context.store(ProcessSlot::kNoContext, std::memory_order_release);
+  slot.recorder.store(0, std::memory_order_relaxed);
   memory.release_all(index);
   RETINUE_CRASH_POINT();
   context.store(ProcessSlot::kNoContext, std::memory_order_release);
@@ -129,6 +131,7 @@ void free_process_slot(JobMemory& memory, std::uint32_t index) {
 bool free_abandoned_slot(JobMemory& memory, std::uint32_t index) {
   ProcessSlot& slot = process_slot(memory, index);
   if (std::atomic_ref(slot.context).load(std::memory_order_acquire) != ProcessSlot::kNoContext) return false;
+  slot.recorder.store(0, std::memory_order_relaxed);
   memory.release_all(index);
   slot.abandoned_in = 0;
   make_free(slot);
