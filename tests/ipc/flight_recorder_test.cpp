@@ -185,16 +185,15 @@ TEST(FlightRecorder, IsReadWhileSeveralThreadsWrite) {
       return;
     }
     std::size_t calls = 0;
-    for (int looks = 0; calls < 100'000 && looks < 1'000'000; ++looks) {
+    while (calls < 100'000) {
       const auto recording = read_recording(*group.memory, group.process_slots[1]);
-      if (!recording) continue;
+      if (!recording) continue;  // It has not begun.
       for (const RecordedCall& call : recording->calls) {
         ASSERT_EQ(call.count, call.sequence * 3);
         ASSERT_EQ(call.bytes, call.sequence * 5);
       }
       calls += recording->calls.size();
     }
-    EXPECT_GE(calls, 100'000u);
     done->store(1);
   });
 }
