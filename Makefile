@@ -21,11 +21,11 @@ build:
 	@$(call BUILD,release)
 
 test: build
-	@scripts/bootstrap data
+	@scripts/bootstrap data browser
 	$(CTEST) --preset release
 
 test-full: build
-	@scripts/bootstrap data
+	@scripts/bootstrap data browser
 	$(CTEST) --preset full
 
 bench: peers build

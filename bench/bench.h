@@ -78,6 +78,7 @@ std::vector<Row> run_tee(const Settings& settings);
 std::vector<Row> run_failure(const Settings& settings);
 std::vector<Row> run_pool(const Settings& settings);
 std::vector<Row> run_queue(const Settings& settings);
+std::vector<Row> run_recorder(const Settings& settings);
 std::vector<Row> run_scale(const Settings& settings);
 
 }  // namespace retinue::bench

@@ -13,6 +13,7 @@
 #include "held_port.h"
 #include "ipc/job_layout.h"
 #include "ipc/job_name.h"
+#include "process/run_report.h"
 #include "rank_plan.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"
@@ -96,6 +97,7 @@ int run_command(const RunOptions& options) {
     return 0;
   }
   name_job(options);
+  if (!options.report.empty()) ask_for_report(*Runtime::current().memory(), options.report);
   SignalForwarder signals(options.ending_signals);
   std::unique_ptr<ConsoleInput> input;
   if (!options.input.empty() && options.input != "none") input = std::make_unique<ConsoleInput>();

@@ -92,6 +92,7 @@ void declare_run_flags(CLI::App& run, RunFlags& flags) {
       .text("numa-binding", flags.numa_binding, "CPUs by NUMA node: node, socket, exclusive or core-complex");
   Group(run, "Looking into it")
       .flag("dry-run", flags.dry_run, "Print programs, environment and log folders; start nothing")
+      .text("report", flags.report, "File for a page about the run: timelines, waiting, calls, failures")
       .text("wrap", flags.wrap, "Command to put before the program, as 'gdb --args'")
       .text("wrap-ranks", flags.wrap_ranks, "Ranks that --wrap is for, as 0,2; all if empty");
   Group(run, "Accepted because torchrun has them")

@@ -195,6 +195,7 @@ RunOptions make_run_options(const RunFlags& flags, const std::vector<std::string
   if (options.wrap.empty() && !options.wrap_ranks.empty())
     throw UsageError("--wrap-ranks says for which ranks --wrap is: give --wrap as well, as --wrap 'gdb --args'");
   options.dry_run = flags.dry_run;
+  options.report = flags.report;
   return options;
 }
 

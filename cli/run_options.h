@@ -50,6 +50,7 @@ struct RunOptions {
   std::vector<std::string> wrap;
   std::vector<int> wrap_ranks;  ///< Empty: all.
   bool dry_run = false;
+  std::string report;  ///< A file; empty: none.
 };
 
 }  // namespace retinue

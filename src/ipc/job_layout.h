@@ -83,6 +83,7 @@ struct JobHeader {
   std::atomic<std::uint64_t> clock;       ///< Deadlines go by it; see job_clock.h. Written by the guardian.
   std::atomic<std::uint32_t> name_bytes;  ///< Valid bytes of `name`; see job_name.h.
   char name[128];
+  char report[1024];  ///< Path of the file that the job's report goes to, see run_report.h; empty: none.
   /// Records, and slots, from here on were never used: who looks at all leaves those alone, which then cost no memory.
   std::atomic<std::uint32_t> context_end;
   std::atomic<std::uint32_t> process_end;

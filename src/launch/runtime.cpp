@@ -28,6 +28,7 @@
 #include "os/process_calls.h"
 #include "os/process_look.h"
 #include "process/guardian.h"
+#include "process/run_report.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 
@@ -46,6 +47,14 @@ std::string name_of_job(const std::vector<std::string>& arguments) {
   if (wanted != nullptr && *wanted != '\0') return wanted;
   const std::string program = arguments.empty() ? "" : arguments.front();
   return fmt::format("{}-{}", program.substr(program.rfind('/') + 1), getpid());
+}
+
+/// The variable is this job's alone: what its ranks execute may make jobs of their own.
+std::string report_of(const RuntimeOptions& options) {
+  const char* variable = std::getenv("RETINUE_REPORT");
+  std::string report = !options.report.empty() || variable == nullptr ? options.report : variable;
+  unsetenv("RETINUE_REPORT");
+  return report;
 }
 
 /// To the end of the process: the main thread's life lock stays in the kernel's robust list, and crash handlers write
@@ -127,6 +136,7 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
   JobHeader& header = memory->header();
   header.program = executable_identity();
   set_job_name(header, name_of_job(arguments));
+  if (const std::string report = report_of(options); !report.empty()) ask_for_report(*memory, report);
   enter_process_slot(*memory, kProgramSlot);
   auto [send, receive] = make_control_sockets();
   control_send = std::move(send);

@@ -145,6 +145,7 @@ class GuardedContext {
   /// Lets a clerk see to the records that none has seen to.
   void start_clerk_for_rest();
   void on_clerk_exit(int status);
+  void add_to_report() const;
   void tell_failure_without_clerk();
   /// What join() would throw, on standard error, or as much of it as is taken; `patience`: with a reader that rests.
   void tell_failure(std::chrono::milliseconds patience) const;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "ipc/poller.h"
@@ -11,6 +12,7 @@
 #include "process/console.h"
 #include "process/failure_text.h"
 #include "process/guarded_context.h"
+#include "process/run_report.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -70,7 +72,9 @@ void GuardedContext::start_clerk_for_rest() {
     if (needs_clerk(rank)) ranks.push_back(std::move(rank));
   }
   const bool tells = request_.tells_failure != 0 && has_failed();
-  clerk_ = ranks.empty() && !tells ? 0 : start_clerk(ranks, [this, tells] {
+  const bool reports = !report_file_of(*memory_).empty();
+  clerk_ = ranks.empty() && !tells && !reports ? 0 : start_clerk(ranks, [this, tells, reports] {
+    if (reports) add_to_report();
     if (tells) tell_failure(kReaderTime);
   });
   phase_ = clerk_ == 0 ? Phase::kDone : Phase::kSymbolizing;
@@ -86,6 +90,7 @@ void GuardedContext::on_clerk_exit(int status) {
     died_at_work |= process_slot(*memory_, member.slot).crash.stack_phase.compare_exchange_strong(at_work, 3);
   }
   clerk_ = 0;
+  if (!WIFEXITED(status)) clean_up_report(*memory_, record().id);
   has_told_ |= WIFEXITED(status) && WEXITSTATUS(status) == 0;
   // One that debug information made crash takes a single record's names along. Without a deadline there is no more
   // time.
@@ -96,6 +101,17 @@ void GuardedContext::on_clerk_exit(int status) {
   tell_failure_without_clerk();
   deadline_.reset();
   phase_ = Phase::kDone;
+}
+
+/// In the clerk.
+void GuardedContext::add_to_report() const {
+  EndedContext context{.id = record().id, .name = request_.name, .slots = {}};
+  for (const Member& member : members_) context.slots.push_back(member.slot);
+  try {
+    retinue::add_to_report(*memory_, context);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "retinue: the job's report lacks %s: %s\n", request_.name.c_str(), error.what());
+  }
 }
 
 /// Its stack has no names then, but the failure is told.

@@ -28,6 +28,10 @@ struct RuntimeOptions {
   /// Bytes that job memory may grow to; only what is used costs memory. 0: RETINUE_JOB_MEMORY (bytes, with suffix K, M,
   /// G, T), else half of the smaller of RAM and the memory cgroup's limit.
   std::size_t job_memory = 0;
+  /// A file that gets a report of the run, one page of HTML for a browser: a timeline for each rank, where its time
+  /// went, calls by kind, size and place, and failures. Written anew whenever ranks that were started together have all
+  /// ended; relative to the directory at the start. Empty: RETINUE_REPORT, else none.
+  std::string report = {};
 };
 
 /// Variables by name, by local rank.

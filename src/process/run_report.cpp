@@ -1,0 +1,121 @@
+#include "process/run_report.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string_view>
+
+#include "ipc/job_layout.h"
+#include "os/file_descriptor.h"
+#include "process/report_data.h"
+#include "process/report_page.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+/// In the page, where the data go.
+constexpr std::string_view kPlace = "/*retinue-report-data*/";
+
+std::filesystem::path folder_of(const std::string& file) {
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  return folder.empty() ? "." : folder;
+}
+
+std::string unfinished(const std::string& file, std::uint32_t context_id) {
+  return fmt::format("{}.{}.part", file, context_id);
+}
+
+/// Contexts may end at once, each with a clerk of its own.
+FileDescriptor locked(const std::filesystem::path& folder) {
+  FileDescriptor lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock || flock(lock.get(), LOCK_EX) != 0)
+    throw SystemError(fmt::format("waiting for the report's folder {}", folder.string()), errno);
+  return lock;
+}
+
+/// The data of a report of this job; empty where the file holds none.
+nlohmann::json data_in(const std::string& file, const nlohmann::json& job) {
+  std::ifstream stream(file, std::ios::binary);
+  const std::string page{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  const std::string_view before = kReportPage.substr(0, kReportPage.find(kPlace));
+  const std::string_view after = kReportPage.substr(kReportPage.find(kPlace) + kPlace.size());
+  const bool is_report =
+      page.size() > before.size() + after.size() && page.starts_with(before) && page.ends_with(after);
+  nlohmann::json data;
+  if (is_report)
+    data = nlohmann::json::parse(page.begin() + static_cast<std::ptrdiff_t>(before.size()),
+                                 page.end() - static_cast<std::ptrdiff_t>(after.size()), nullptr, false);
+  const bool is_of_this_job = data.is_object() && data.contains("job") && data["job"].is_object() &&
+                              data["job"].value("id", "") == job["id"] && data["contexts"].is_array();
+  if (!is_of_this_job) return {{"job", job}, {"contexts", nlohmann::json::array()}};
+  return data;
+}
+
+/// For the inside of a script element, which any text may be in the data.
+std::string harmless(const nlohmann::json& data) {
+  std::string text = data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at))
+    text.replace(at, 1, "\\u003c");
+  return text;
+}
+
+}  // namespace
+
+std::string report_file_of(const JobMemory& memory) {
+  const JobHeader& header = memory.header();
+  return {header.report, strnlen(header.report, sizeof header.report)};
+}
+
+void ask_for_report(const JobMemory& memory, const std::string& file) {
+  const std::string path = std::filesystem::absolute(file).string();
+  JobHeader& header = memory.header();
+  const auto refuse = [&](std::string_view why) {
+    return UsageError(fmt::format("report {}: {}; name a file in a folder that can be written to", file, why));
+  };
+  if (path.size() >= sizeof header.report) throw refuse("the path is too long");
+  if (std::filesystem::is_directory(path)) throw refuse("it is a folder");
+  const std::string part = unfinished(path, 0);
+  const FileDescriptor made(open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  if (!made) throw refuse(std::strerror(errno));
+  unlink(part.c_str());
+  std::memcpy(header.report, path.c_str(), path.size() + 1);
+}
+
+void add_to_report(const JobMemory& memory, const EndedContext& context) {
+  const std::string file = report_file_of(memory);
+  nlohmann::json added = report_data_of(memory, context);
+  const FileDescriptor lock = locked(folder_of(file));
+  nlohmann::json data = data_in(file, report_data_of(memory));
+  nlohmann::json& contexts = data["contexts"];
+  const auto same = std::find_if(contexts.begin(), contexts.end(),
+                                 [&](const nlohmann::json& each) { return each.value("id", 0u) == context.id; });
+  if (same != contexts.end())
+    *same = std::move(added);
+  else
+    contexts.push_back(std::move(added));
+  const std::string part = unfinished(file, context.id);
+  std::ofstream stream(part, std::ios::binary | std::ios::trunc);
+  const std::size_t place = kReportPage.find(kPlace);
+  stream << kReportPage.substr(0, place) << harmless(data) << kReportPage.substr(place + kPlace.size());
+  stream.close();
+  if (stream && std::rename(part.c_str(), file.c_str()) == 0) return;
+  const int error = errno;
+  unlink(part.c_str());
+  throw SystemError(fmt::format("writing the report {}", file), error);
+}
+
+void clean_up_report(const JobMemory& memory, std::uint32_t context_id) {
+  if (const std::string file = report_file_of(memory); !file.empty()) unlink(unfinished(file, context_id).c_str());
+}
+
+}  // namespace retinue

@@ -1,0 +1,46 @@
+// Ranks of which a report can be made. What they do is said on the command line, once for each group of ranks.
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "retinue/collective/communicator.h"
+#include "retinue/launch/spawn.h"
+
+namespace {
+
+void work(retinue::RankContext& context, const std::string& how) {
+  retinue::Communicator group(context.world());
+  std::vector<float> values(1000, 1);
+  for (int i = 0; i < 20; ++i) group.all_reduce(std::span(values));
+  const int other = 1 - group.rank();
+  group.sendrecv(std::span(values), other, std::span(values), other);
+  if (how == "die" && group.rank() == 1) {
+    const retinue::Request begun = group.start(retinue::CollectiveCall::barrier());
+    raise(SIGKILL);
+  }
+  if (how == "throw" && group.rank() == 1) throw std::runtime_error("bad </script> of <b>rank 1</b>");
+  group.barrier();
+  if (how == "die") group.barrier();  // The first was met by the dead one, too.
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  retinue::Runtime runtime(argc, argv);
+  std::vector<std::unique_ptr<retinue::ProcessContext>> contexts;
+  for (int i = 1; i < argc; ++i)
+    contexts.push_back(std::make_unique<retinue::ProcessContext>(
+        retinue::start_processes<work>({.name = argv[i]}, {{0, {std::string(argv[i])}}, {1, {std::string(argv[i])}}})));
+  int failed = 0;
+  for (const auto& context : contexts) {
+    try {
+      context->join();
+    } catch (const retinue::ProcessException&) {
+      ++failed;
+    }
+  }
+  return failed;
+}

@@ -1,0 +1,138 @@
+// The page that a run leaves: `retinue run --report`, RETINUE_REPORT, RuntimeOptions::report.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/shell_run.h"
+
+using nlohmann::json;
+using retinue::test::contains;
+using retinue::test::shell_run;
+
+namespace {
+
+constexpr const char* kBrowsers[] = {"chromium", "chromium-browser", "google-chrome"};
+
+class Report : public testing::Test {
+ protected:
+  Report() {
+    std::string folder = testing::TempDir() + "report_XXXXXX";
+    folder_ = mkdtemp(folder.data());
+    setenv("REPORT", file().c_str(), 1);
+    setenv("PROGRAM", RETINUE_BIN_DIR "/report_program", 1);
+  }
+  ~Report() override { std::filesystem::remove_all(folder_); }
+
+  std::string file() const { return folder_ / "report.html"; }
+  std::string page() const {
+    std::ifstream stream(file());
+    return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  }
+  json data() const {
+    const std::string text = page();
+    const std::string mark = "id=\"data\">";
+    const auto begin = text.find(mark) + mark.size();
+    return json::parse(text.substr(begin, text.find("</script>", begin) - begin));
+  }
+  std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
+  }
+  static json context_named(const json& data, const std::string& name) {
+    for (const json& context : data["contexts"])
+      if (context["name"] == name) return context;
+    return {};
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(Report, HasTheCallsOfAllRanks) {
+  const auto run = shell_run("$RETINUE run --report $REPORT $PROGRAM well");
+  ASSERT_EQ(run.status, 0) << run.output;
+  const json context = context_named(data(), "well");
+  EXPECT_TRUE(context["failure"].is_null());
+  ASSERT_EQ(context["ranks"].size(), 2u);
+  for (const json& rank : context["ranks"]) {
+    EXPECT_EQ(rank["calls_made"], 23);
+    ASSERT_EQ(rank["calls"].size(), 23u);
+    const json& first = rank["calls"][0];
+    EXPECT_EQ(context["kinds"][first[0].get<std::size_t>()], "all_reduce");
+    EXPECT_EQ(context["groups"][first[1].get<std::size_t>()]["size"], 2);
+    EXPECT_EQ(first[2], 1);
+    EXPECT_GT(first[3], 0);
+    EXPECT_GT(first[4], 0);
+    EXPECT_EQ(first[5], 4000);
+    EXPECT_TRUE(contains(context["sites"][first[6].get<std::size_t>()], "report_program.cpp:")) << context["sites"];
+    EXPECT_EQ(first[7], 0);
+  }
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(Report, HasAllContextsOfAJobAlsoThoseThatFailed) {
+  const auto run = shell_run("RETINUE_REPORT=$REPORT $PROGRAM well die throw well2");
+  EXPECT_EQ(WEXITSTATUS(run.status), 2) << run.output;
+  const json all = data();
+  EXPECT_EQ(all["contexts"].size(), 4u);
+  EXPECT_TRUE(context_named(all, "well2")["failure"].is_null());
+  const json died = context_named(all, "die");
+  EXPECT_TRUE(contains(died["failure"], "rank 1")) << died["failure"];
+  EXPECT_TRUE(contains(died["failure"], "SIGKILL")) << died["failure"];
+  EXPECT_EQ(died["ranks"][1]["calls"].back()[7], 1) << "the dead rank's last call was under way";
+  EXPECT_EQ(died["ranks"][0]["calls"].back()[7], 2) << "the other's failed";
+  EXPECT_TRUE(contains(context_named(all, "throw")["failure"], "bad </script> of <b>rank 1</b>"));
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(Report, ReplacesThatOfAnEarlierJob) {
+  ASSERT_EQ(shell_run("RETINUE_REPORT=$REPORT $PROGRAM well").status, 0);
+  const json first = data();
+  ASSERT_EQ(shell_run("RETINUE_REPORT=$REPORT $PROGRAM well2").status, 0);
+  EXPECT_EQ(data()["contexts"].size(), 1u);
+  EXPECT_NE(data()["job"]["id"], first["job"]["id"]);
+  std::ofstream(file()) << "some other file";
+  ASSERT_EQ(shell_run("RETINUE_REPORT=$REPORT $PROGRAM well").status, 0);
+  EXPECT_EQ(data()["contexts"].size(), 1u);
+}
+
+TEST_F(Report, IsRefusedWhereNoFileCanBeMade) {
+  for (const char* report : {"/no/such/folder/report.html", "/proc/report.html", "/tmp"}) {
+    const auto run = shell_run(std::string("$RETINUE run --report ") + report + " echo started");
+    EXPECT_NE(run.status, 0);
+    EXPECT_TRUE(contains(run.output, report)) << run.output;
+    EXPECT_FALSE(contains(run.output, "started\n")) << run.output;
+  }
+}
+
+TEST_F(Report, IsOfNoProgramThatARankStarts) {
+  const auto run = shell_run("$RETINUE run --report $REPORT sh -c 'test -z \"$RETINUE_REPORT\" && echo unset'");
+  EXPECT_TRUE(contains(run.output, "unset\n")) << run.output;
+  EXPECT_TRUE(
+      contains(shell_run("RETINUE_REPORT=$REPORT $RETINUE run sh -c 'echo \"<$RETINUE_REPORT>\"'").output, "<>"));
+}
+
+TEST_F(Report, IsShownByABrowserWithoutAnyError) {
+  std::string browser;
+  for (const char* name : kBrowsers)
+    if (browser.empty() && shell_run(std::string("command -v ") + name).status == 0) browser = name;
+  if (browser.empty()) GTEST_SKIP() << "there is no Chromium: install the package chromium";
+  const auto run = shell_run("RETINUE_REPORT=$REPORT $PROGRAM well die throw");
+  ASSERT_EQ(WEXITSTATUS(run.status), 2) << run.output;
+  setenv("BROWSER", browser.c_str(), 1);
+  const auto shown = shell_run("HOME=" + folder_.string() +
+                               " timeout 100 $BROWSER --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
+                               "--enable-logging=stderr --virtual-time-budget=5000 --dump-dom file://$REPORT");
+  EXPECT_EQ(shown.status, 0) << shown.output;
+  EXPECT_FALSE(contains(shown.output, "CONSOLE")) << shown.output.substr(shown.output.find("CONSOLE") - 100, 1000);
+  EXPECT_TRUE(contains(shown.output, "data-ready=\"3\"")) << "the page's script did not come to its end";
+  for (const char* text : {"ended well", "die: failed", "bad &lt;/script&gt; of &lt;b&gt;rank 1&lt;/b&gt;",
+                           "all_reduce", "1.00 KiB to 4.00 KiB", "report_program.cpp:", "waited for most"})
+    EXPECT_TRUE(contains(shown.output, text)) << text;
+}
+
+}  // namespace
