@@ -74,7 +74,7 @@ void fill_standard_descriptors() {
 
 }  // namespace
 
-Runtime::Runtime(int argc, char** argv, RuntimeOptions options) : impl_(std::make_unique<Impl>(argc, argv)) {
+Runtime::Runtime(int argc, char** argv, const RuntimeOptions& options) : impl_(std::make_unique<Impl>(argc, argv)) {
   if (current_runtime != nullptr)
     throw UsageError("a second retinue::Runtime: a process has one, made in the first line of main");
   if (is_guest())

@@ -52,7 +52,7 @@ nlohmann::json data_of(const RecordedCall& call, const Recording& recording, std
   const std::string& kind = recording.kind_of(call);
   const RecordedGroup& group = recording.group_of(call);
   const RecordedPlace& place = recording.site_of(call);
-  const std::string site = place.file.empty() ? "" : place.file + ":" + std::to_string(place.line);
+  std::string site = place.file.empty() ? "" : place.file + ":" + std::to_string(place.line);
   const std::uint64_t ended = call.ended_ns != 0 ? call.ended_ns : end;
   const CallState state = call.ended_ns == 0 ? kUnderWay : call.failed ? kFailed : kEnded;
   return {words.kinds.number_of(kind, [&] { return kind; }),

@@ -84,7 +84,7 @@ TEST_F(Report, HasAllContextsOfAJobAlsoThoseThatFailed) {
   EXPECT_TRUE(contains(died["failure"], "rank 1")) << died["failure"];
   EXPECT_TRUE(contains(died["failure"], "SIGKILL")) << died["failure"];
   EXPECT_EQ(died["ranks"][1]["calls"].back()[7], 1) << "the dead rank's last call was under way";
-  EXPECT_EQ(died["ranks"][0]["calls"].back()[7], 2) << "the other's failed";
+  EXPECT_NE(died["ranks"][0]["calls"].back()[7], 0) << "the other's failed, or was still waiting when it was stopped";
   EXPECT_TRUE(contains(context_named(all, "throw")["failure"], "bad </script> of <b>rank 1</b>"));
   EXPECT_EQ(files(), 1u);
 }

@@ -17,7 +17,7 @@ namespace retinue {
 /// Errors: UsageError for a second Runtime or a bad RETINUE_JOB_MEMORY; SystemError.
 class Runtime {
  public:
-  Runtime(int argc, char** argv, RuntimeOptions options = {});
+  Runtime(int argc, char** argv, const RuntimeOptions& options = {});
 
   /// The program's end: daemonic ranks are stopped; the others have their exit_grace to end by themselves, and are then
   /// stopped by their stop policies. When an exception destroys the Runtime all are stopped at once. Then the guardian
