@@ -4,6 +4,7 @@ find_package(fmt REQUIRED)
 find_package(cereal REQUIRED)
 find_package(LibDw REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 
 if(NOT RETINUE_TORCH MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|1|0|YES|NO)$")
   message(FATAL_ERROR "RETINUE_TORCH is '${RETINUE_TORCH}'; it must be AUTO, ON or OFF.")

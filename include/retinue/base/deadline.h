@@ -13,6 +13,8 @@ class Deadline {
   /// A wait that only the event itself, or the death of the one who must cause it, can end.
   static constexpr Deadline never() { return Deadline(Clock::time_point::max()); }
 
+  static constexpr Deadline at(Clock::time_point when) { return Deadline(when); }
+
   /// A negative duration has already passed; durations beyond the clock's range mean never.
   static Deadline after(std::chrono::nanoseconds duration) {
     const auto now = Clock::now();

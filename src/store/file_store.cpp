@@ -1,0 +1,206 @@
+#include "retinue/store/file_store.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <optional>
+
+#include "os/shared_file.h"
+#include "retinue/base/error.h"
+#include "store/key_table.h"
+#include "store/log_file.h"
+
+namespace retinue {
+namespace {
+
+// What members of other hosts write is looked for so often: nothing tells of it.
+constexpr std::chrono::milliseconds kLookUp(100);
+// A destructor's wait for its turn has an end, where another member is stopped.
+constexpr std::chrono::seconds kLeaveTime(5);
+
+std::string checked_path(const FileStoreOptions& options) {
+  if (options.path.empty()) throw UsageError("FileStoreOptions::path is empty");
+  if (options.world_size > kMostMembers)
+    throw UsageError(fmt::format("FileStoreOptions::world_size is {}: at most {}", options.world_size, kMostMembers));
+  return std::filesystem::absolute(options.path);
+}
+
+}  // namespace
+
+struct FileStore::Impl {
+  Impl(const FileStoreOptions& options, Deadline deadline)
+      : file(checked_path(options), std::max(options.world_size, 0), options.job, deadline) {
+    file.change(deadline, [&](const LogFile::Turn& turn) {
+      check_job(turn.state(), options);
+      if (options.world_size > 0) join(turn, options);
+    });
+  }
+
+  LogFile file;
+  pid_t owner = getpid();
+  std::int64_t member = -1;
+  FileDescriptor mark;  ///< Open while this member is here: by its lock others know that it is alive.
+
+  std::string name() const { return "FileStore " + file.path(); }
+
+  void check_job(const LogState& state, const FileStoreOptions& options) const {
+    if (!options.job.empty() && !state.job().empty() && options.job != state.job())
+      refuse(fmt::format("is of the job '{}', and this is the job '{}'", state.job(), options.job));
+    if (options.world_size > 0 && state.world_size() != options.world_size)
+      refuse(fmt::format("is of a job of {} members, and this one has {}",
+                         state.world_size() == 0 ? "any number" : std::to_string(state.world_size()),
+                         options.world_size));
+  }
+
+  void join(const LogFile::Turn& turn, const FileStoreOptions& options) {
+    if (turn.state().joined() >= options.world_size)
+      refuse(fmt::format("is of a job whose {} members have all come already", options.world_size));
+    for (const std::int64_t other : turn.state().present())
+      if (!is_mark_held(turn.fd(), static_cast<std::uint32_t>(other)))
+        refuse(fmt::format("was left by a job of which member {} died", other));
+    member = turn.state().joined();
+    std::optional<FileDescriptor> opened = open_shared_file(file.path());
+    if (!opened) throw Closed(fmt::format("{}: somebody deleted the file", name()));
+    mark = *std::move(opened);
+    hold_mark(mark.get(), static_cast<std::uint32_t>(member));
+    turn.append(Record::kJoin, member, {});
+  }
+
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw UsageError(fmt::format(
+        "the store's file {} {}: if no such job is running, delete it; else choose another path", file.path(), why));
+  }
+
+  void leave() {
+    file.change(Deadline::after(kLeaveTime), [&](const LogFile::Turn& turn) {
+      const LogState& state = turn.state();
+      const bool is_last = state.joined() == state.world_size() && state.present().size() == 1;
+      // One step in either case: who is killed before it has not left, and who is killed after it has.
+      is_last ? turn.remove() : turn.append(Record::kLeave, member, {});
+    });
+  }
+
+  void check_owner() const {
+    if (getpid() != owner)
+      throw UsageError(
+          fmt::format("{} was opened by process {}, of which this is a fork: make a store here", name(), owner));
+  }
+
+  void look(Deadline deadline, const std::function<void(const LogState&)>& body) {
+    check_owner();
+    file.look(deadline, body);
+  }
+  void change(Deadline deadline, const std::function<void(const LogFile::Turn&)>& body) {
+    check_owner();
+    file.change(deadline, body);
+  }
+
+  /// `body` with a table that has the keys.
+  void wait_for(const std::vector<std::string>& keys, Deadline deadline,
+                const std::function<void(const KeyTable&)>& body) {
+    std::optional<FileWatch> watch;
+    for (;;) {
+      std::vector<std::string> missing;
+      // Who only looks once waits for its turn all the same.
+      const Deadline turn_end = deadline.passed() ? Deadline::after(kLeaveTime) : deadline;
+      look(turn_end, [&](const LogState& state) {
+        missing = state.table().missing(keys);
+        if (missing.empty()) body(state.table());
+      });
+      if (missing.empty()) return;
+      if (deadline.passed()) throw_missing(name(), missing);
+      if (watch)
+        watch->wait(Deadline::after(deadline.left(kLookUp)));
+      else
+        watch.emplace(file.path());  // And then one more look, for what was set before.
+    }
+  }
+};
+
+FileStore::FileStore(const FileStoreOptions& options)
+    : Store(options.timeout), impl_(std::make_unique<Impl>(options, Deadline::after(options.timeout))) {}
+
+FileStore::~FileStore() {
+  // A fork is no member.
+  if (impl_ == nullptr || impl_->member < 0 || impl_->owner != getpid()) return;
+  try {
+    impl_->leave();
+  } catch (const std::exception&) {
+    // The file was removed, or another member is stopped with the lock: it stays then, and says so to the next job.
+  }
+}
+
+const std::string& FileStore::path() const noexcept {
+  return impl_->file.path();
+}
+std::string FileStore::name() const {
+  return impl_->name();
+}
+
+void FileStore::do_set(std::string_view key, std::string_view value, Deadline deadline) {
+  impl_->change(deadline, [&](const LogFile::Turn& turn) {
+    turn.append(Record::kSet, 0, {std::string(key), std::string(value)});
+  });
+}
+
+std::vector<std::string> FileStore::do_multi_get(const std::vector<std::string>& keys, Deadline deadline) {
+  std::vector<std::string> values;
+  impl_->wait_for(keys, deadline, [&](const KeyTable& table) { values = table.values(keys); });
+  return values;
+}
+
+std::int64_t FileStore::do_add(std::string_view key, std::int64_t delta, Deadline deadline) {
+  std::int64_t sum = 0;
+  impl_->change(deadline, [&](const LogFile::Turn& turn) {
+    sum = turn.state().table().sum(key, delta);
+    turn.append(Record::kSet, 0, {std::string(key), std::to_string(sum)});
+  });
+  return sum;
+}
+
+std::string FileStore::do_compare_set(std::string_view key, std::string_view expected, std::string_view desired,
+                                      Deadline deadline) {
+  std::string now;
+  impl_->change(deadline, [&](const LogFile::Turn& turn) {
+    const KeyTable& table = turn.state().table();
+    if (table.matches(key, expected)) {
+      turn.append(Record::kSet, 0, {std::string(key), std::string(desired)});
+      now = desired;
+    } else {
+      const std::string* const value = table.find(key);
+      now = value == nullptr ? std::string(expected) : *value;
+    }
+  });
+  return now;
+}
+
+void FileStore::do_wait(const std::vector<std::string>& keys, Deadline deadline) {
+  impl_->wait_for(keys, deadline, [](const KeyTable&) {});
+}
+
+bool FileStore::do_check(const std::vector<std::string>& keys, Deadline deadline) {
+  bool has = false;
+  impl_->look(deadline, [&](const LogState& state) { has = state.table().has(keys); });
+  return has;
+}
+
+bool FileStore::do_delete_key(std::string_view key, Deadline deadline) {
+  bool was_there = false;
+  impl_->change(deadline, [&](const LogFile::Turn& turn) {
+    was_there = turn.state().table().find(key) != nullptr;
+    if (was_there) turn.append(Record::kDelete, 0, {std::string(key)});
+  });
+  return was_there;
+}
+
+std::int64_t FileStore::do_num_keys(Deadline deadline) {
+  std::int64_t count = 0;
+  impl_->look(deadline, [&](const LogState& state) { count = static_cast<std::int64_t>(state.table().size()); });
+  return count;
+}
+
+}  // namespace retinue

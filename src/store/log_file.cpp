@@ -1,0 +1,118 @@
+#include "store/log_file.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "os/crash_point.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+/// Gives the turn back, whoever else has the opened file.
+class Unlock {
+ public:
+  explicit Unlock(int fd) : fd_(fd) {}
+  ~Unlock() { unlock_file(fd_); }
+  Unlock(const Unlock&) = delete;
+  Unlock& operator=(const Unlock&) = delete;
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+LogFile::LogFile(std::string path, std::int64_t world_size, const std::string& job, Deadline deadline)
+    : path_(std::move(path)) {
+  for (;;) {
+    const FileDescriptor fd = make_shared_file(path_);
+    facts_ = facts_of(fd.get());
+    if (!facts_.is_regular) throw UsageError(fmt::format("{} is no ordinary file: choose another path", path_));
+    bool was_removed = false;
+    run(FileLock::kExclusive, fd, deadline, [&] {
+      was_removed = facts_of(fd.get()).is_removed;
+      if (was_removed) return;
+      catch_up(fd.get(), FileLock::kExclusive);
+      if (state_.has_begun()) return;
+      RETINUE_CRASH_POINT();
+      const std::string beginning = encode_beginning(world_size, job);
+      write_at(fd.get(), 0, beginning);
+      static_cast<void>(state_.take(beginning));
+    });
+    if (!was_removed) return;
+    // The last member of the job before this one removed it in this moment.
+  }
+}
+
+void LogFile::run(FileLock kind, const FileDescriptor& fd, Deadline deadline, const std::function<void()>& body) {
+  if (!lock_file(fd.get(), kind, deadline))
+    throw TimeoutError(
+        fmt::format("FileStore {}: another process has its lock and does not go on: find it by lsof or "
+                    "/proc/locks, and continue or end it",
+                    path_));
+  const Unlock unlock(fd.get());
+  RETINUE_CRASH_POINT();
+  const std::lock_guard lock(mutex_);
+  body();
+  RETINUE_CRASH_POINT();
+}
+
+FileDescriptor LogFile::open() {
+  std::optional<FileDescriptor> fd = open_shared_file(path_);
+  if (!fd || !facts_of(fd->get()).is_same(facts_))
+    throw Closed(
+        fmt::format("FileStore {}: its file was removed{}: all members of the job have left, or somebody "
+                    "deleted it",
+                    path_, fd ? ", another one is there now" : ""));
+  return *std::move(fd);
+}
+
+void LogFile::catch_up(int fd, FileLock kind) {
+  const FileFacts facts = facts_of(fd);
+  if (facts.is_removed) throw Closed(fmt::format("FileStore {}: the last member of the job removed its file", path_));
+  if (facts.bytes < state_.taken_bytes())
+    throw UsageError(fmt::format("FileStore {}: somebody shortened the file, which only stores may write", path_));
+  const LogState::End end = state_.take(read_from(fd, state_.taken_bytes()));
+  if (end == LogState::End::kDamaged)
+    throw UsageError(fmt::format("{} is no store's file, or was damaged at byte {}: choose another path, or delete it",
+                                 path_, state_.taken_bytes()));
+  // Whoever wrote it had the lock and is dead. Readers leave it there.
+  if (end == LogState::End::kTorn && kind == FileLock::kExclusive) truncate_file(fd, state_.taken_bytes());
+}
+
+void LogFile::look(Deadline deadline, const std::function<void(const LogState&)>& body) {
+  const FileDescriptor fd = open();
+  run(FileLock::kShared, fd, deadline, [&] {
+    catch_up(fd.get(), FileLock::kShared);
+    body(state_);
+  });
+}
+
+void LogFile::change(Deadline deadline, const std::function<void(const Turn&)>& body) {
+  const FileDescriptor fd = open();
+  run(FileLock::kExclusive, fd, deadline, [&] {
+    catch_up(fd.get(), FileLock::kExclusive);
+    body(Turn(this, fd.get()));
+  });
+}
+
+void LogFile::Turn::append(Record kind, std::int64_t number, std::vector<std::string> strings) const {
+  const std::string record = encode_record(kind, number, std::move(strings));
+  const std::uint64_t before = state().taken_bytes();
+  try {
+    write_at(fd_, before, record);
+  } catch (const SystemError&) {
+    truncate_file(fd_, before);  // As of a full disk, where there is room to shorten.
+    throw;
+  }
+  static_cast<void>(file_->state_.take(record));
+}
+
+void LogFile::Turn::remove() const {
+  RETINUE_CRASH_POINT();
+  remove_file(file_->path_);
+}
+
+}  // namespace retinue
