@@ -28,7 +28,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     APPEND PROPERTY COMPILE_OPTIONS -mcx16)
 endif()
 # Not the whole core: what decodes nothing need not be instrumented.
-set(rooms retinue_base retinue_os retinue_ipc retinue_process)
+set(rooms retinue_base retinue_os retinue_ipc retinue_process retinue_store)
 target_include_directories(retinue_fuzz_targets PUBLIC ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(retinue_fuzz_targets PUBLIC fmt::fmt cereal::cereal)
 file(STRINGS ${PROJECT_SOURCE_DIR}/tests/fuzz/targets.h names REGEX "^void [a-z_]+\\(Bytes input\\)")

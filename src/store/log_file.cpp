@@ -27,7 +27,7 @@ class Unlock {
 LogFile::LogFile(std::string path, std::int64_t world_size, const std::string& job, Deadline deadline)
     : path_(std::move(path)) {
   for (;;) {
-    const FileDescriptor fd = make_shared_file(path_);
+    FileDescriptor fd = make_shared_file(path_);
     facts_ = facts_of(fd.get());
     if (!facts_.is_regular) throw UsageError(fmt::format("{} is no ordinary file: choose another path", path_));
     bool was_removed = false;
@@ -41,7 +41,10 @@ LogFile::LogFile(std::string path, std::int64_t world_size, const std::string& j
       write_at(fd.get(), 0, beginning);
       static_cast<void>(state_.take(beginning));
     });
-    if (!was_removed) return;
+    if (!was_removed) {
+      kept_ = std::move(fd);
+      return;
+    }
     // The last member of the job before this one removed it in this moment.
   }
 }

@@ -50,7 +50,8 @@ class LogFile {
 
   std::string path_;
   FileFacts facts_;
-  std::mutex mutex_;  ///< Of all below, while the file's lock is held.
+  FileDescriptor kept_;  ///< While it is open, no other file can have this one's number.
+  std::mutex mutex_;     ///< Of all below, while the file's lock is held.
   LogState state_;
 };
 

@@ -26,17 +26,6 @@ std::string error_text(int error) {
   return fmt::format("{} ({})", strerrorname_np(error), strerrordesc_np(error));
 }
 
-/// Why one attempt came to nothing.
-struct Refused {
-  enum class Kind : std::uint8_t {
-    kGone,    ///< Nobody is there, or it went away.
-    kSilent,  ///< Somebody may be there and says nothing.
-    kToken,   ///< The server heard this process's proof, and closed.
-  };
-  std::string why;
-  Kind kind = Kind::kGone;
-};
-
 /// Errors: Refused.
 void send_all(int socket, std::string_view bytes, Deadline deadline) {
   while (!bytes.empty()) {
@@ -77,6 +66,8 @@ std::string receive_greeting(int socket, const std::string& where, Deadline dead
   return greeting.substr(kStoreMagic.size());
 }
 
+}  // namespace
+
 ServerFacts shake_hands(int socket, const std::string& where, const Token& token, Deadline deadline) {
   const std::string server_nonce = receive_greeting(socket, where, deadline);
   const std::string client_nonce = random_bytes(kNonceBytes);
@@ -98,6 +89,8 @@ ServerFacts shake_hands(int socket, const std::string& where, const Token& token
                     where, token.source));
   return *std::move(facts);
 }
+
+namespace {
 
 bool is_of_this_process(int error) {
   return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS || error == EACCES || error == EPERM;

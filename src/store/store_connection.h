@@ -18,6 +18,20 @@ struct ConnectionLost {
   std::string reason;
 };
 
+/// Why one attempt to become a member came to nothing.
+struct Refused {
+  enum class Kind : std::uint8_t {
+    kGone,    ///< Nobody is there, or it went away.
+    kSilent,  ///< Somebody may be there and says nothing.
+    kToken,   ///< The server heard this process's proof, and closed.
+  };
+  std::string why;
+  Kind kind = Kind::kGone;
+};
+
+/// The client's part of the handshake. Errors: Refused; UsageError for who is no server of this job.
+ServerFacts shake_hands(int socket, const std::string& where, const Token& token, Deadline deadline);
+
 /// A client's connection to a server that took it. One call at a time; after an exception it is of no use.
 class StoreConnection {
  public:

@@ -21,6 +21,9 @@ void crash_record(Bytes input);    ///< A dead rank's slot.
 void error_file(Bytes input);      ///< An error file that a program wrote.
 void job_door(Bytes input);        ///< What visitors say at a job's door.
 void job_view(Bytes input);        ///< Another job's tables, as `retinue ps` reads them.
+void store_server(Bytes input);    ///< What members and strangers say to a TcpStore's server.
+void store_client(Bytes input);    ///< What a server says to a TcpStore.
+void store_file(Bytes input);      ///< A FileStore's file.
 void tensor(Bytes input);          ///< A tensor out of a message. In builds with LibTorch.
 
 struct Target {
@@ -39,6 +42,9 @@ inline constexpr Target kTargets[] = {
     {"error_file", error_file},
     {"job_door", job_door},
     {"job_view", job_view},
+    {"store_server", store_server},
+    {"store_client", store_client},
+    {"store_file", store_file},
 };
 
 }  // namespace retinue::fuzz
