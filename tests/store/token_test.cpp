@@ -28,7 +28,7 @@ class TokenTest : public testing::Test {
   TokenTest() {
     unsetenv("RETINUE_TOKEN");
     setenv("XDG_CONFIG_HOME", folder_.path().c_str(), 1);
-    setenv("HOME", (folder_.path() + "/home").c_str(), 1);
+    setenv("HOME", (folder_.path() + "/house").c_str(), 1);
   }
   void write(const std::string& text, mode_t mode) const {
     std::filesystem::create_directories(folder_.file("retinue"));
@@ -54,9 +54,9 @@ TEST_F(TokenTest, ComesFromTheOptionElseTheVariableElseTheFile) {
 TEST_F(TokenTest, IsFoundWhereTheVariablesSay) {
   EXPECT_EQ(token_file(), path_);
   setenv("XDG_CONFIG_HOME", "relative", 1);
-  EXPECT_EQ(token_file(), folder_.path() + "/home/.config/retinue/token");
+  EXPECT_EQ(token_file(), folder_.path() + "/house/.config/retinue/token");
   unsetenv("XDG_CONFIG_HOME");
-  EXPECT_EQ(token_file(), folder_.path() + "/home/.config/retinue/token");
+  EXPECT_EQ(token_file(), folder_.path() + "/house/.config/retinue/token");
   unsetenv("HOME");
   EXPECT_NE(usage_error_of([] { token_file(); }).find("RETINUE_TOKEN"), std::string::npos);
 }
