@@ -71,13 +71,13 @@ void TcpServer::turn() {
 
 void TcpServer::accept_all(Now now) {
   while (strangers_.size() < options_.max_strangers) {
-    Accepted accepted = accept_tcp(listening_.get());
-    if (accepted.error == EAGAIN) return;
-    if (accepted.error != 0) {
-      accepts_again_ = now + kDescriptorPause;
-      return;
-    }
     try {
+      Accepted accepted = accept_tcp(listening_.get());
+      if (accepted.error == EAGAIN) return;
+      if (accepted.error != 0) {
+        accepts_again_ = now + kDescriptorPause;
+        return;
+      }
       open(std::move(accepted.socket));
     } catch (const std::exception&) {
       // No memory or no watch is left for one more: it is turned away, and tries again.

@@ -68,8 +68,8 @@ struct TcpStore::Impl {
   std::unique_ptr<TcpServer> server;
   std::mutex mutex;
   std::vector<StoreConnection> idle;
-  std::string server_id;
-  std::string lost;  ///< Why the server is gone; empty while it isn't.
+  ServerFacts server_facts;  ///< Of the server that took this process first.
+  std::string lost;          ///< Why the server is gone; empty while it isn't.
 
   std::string name() const { return fmt::format("TcpStore at {}", address.text()); }
 
@@ -95,7 +95,7 @@ struct TcpStore::Impl {
       }
     }
     StoreConnection connection = connect_to_store(address, token, deadline, Patience::kItWasThere);
-    if (connection.facts().id != server_id) throw ConnectionLost{"another one serves there now"};
+    if (connection.facts().id != server_facts.id) throw ConnectionLost{"another one serves there now"};
     return connection;
   }
 
@@ -109,11 +109,11 @@ struct TcpStore::Impl {
     if (getpid() != owner)
       throw UsageError(
           fmt::format("{} was made by process {}, of which this is a fork: make a store here", name(), owner));
+    check_length(request);
     const Deadline end = Deadline::after(deadline.left()).is_never() ? Deadline::never()
                                                                      : Deadline::after(deadline.left() + kAnswerTime);
     try {
       StoreConnection connection = take_connection(end);
-      check_length(request, connection.facts());
       std::optional<Frame> answer = connection.call(encode(request), end);
       if (!answer)
         throw TimeoutError(
@@ -130,12 +130,12 @@ struct TcpStore::Impl {
     }
   }
 
-  void check_length(const Frame& request, const ServerFacts& facts) const {
-    if (const std::uint64_t bytes = body_bytes(request); bytes > facts.max_frame_bytes)
+  void check_length(const Frame& request) const {
+    if (const std::uint64_t bytes = body_bytes(request); bytes > server_facts.max_frame_bytes)
       throw UsageError(
           fmt::format("{}: a call for the key {} has {} bytes, and its server takes {}: see "
                       "TcpStoreOptions::max_message_bytes",
-                      name(), shown_keys({request.strings.front()}), bytes, facts.max_frame_bytes));
+                      name(), shown_keys({request.strings.front()}), bytes, server_facts.max_frame_bytes));
   }
 
   Frame checked(Frame answer) const {
@@ -158,7 +158,7 @@ TcpStore::TcpStore(const TcpStoreOptions& options) : Store(options.timeout) {
   if (options.is_server) impl_->serve(options);
   StoreConnection first =
       connect_to_store(impl_->address, impl_->token, Deadline::after(options.timeout), Patience::kItMayStartLater);
-  impl_->server_id = first.facts().id;
+  impl_->server_facts = first.facts();
   impl_->put_back(std::move(first));
 }
 
