@@ -133,8 +133,9 @@ TEST_F(TcpServer, ClosesMembersThatSpeakNonsense) {
 
 TEST_F(TcpServer, RefusesWhatIsTooLongAndGoesOn) {
   RawMember member(port(), kToken);
-  std::string request = RawMember::set_request("large", std::string((64u << 20) + 1, 'x'));
-  member.say(request);
+  std::string large;
+  large.resize((std::size_t{64} << 20) + 1, 'x');
+  member.say(RawMember::set_request("large", large));
   const std::optional<Frame> refusal = member.hear_answer();
   ASSERT_TRUE(refusal.has_value());
   EXPECT_EQ(refusal->kind, static_cast<std::uint8_t>(Answer::kRefused));

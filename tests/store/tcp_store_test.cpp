@@ -25,7 +25,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::kToken;
-using test::RawMember;
 using test::RawPeer;
 using test::usage_error_of;
 
