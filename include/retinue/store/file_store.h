@@ -27,9 +27,9 @@ struct FileStoreOptions {
 ///
 /// Threads: all functions, from any thread.
 /// Errors: of the constructor UsageError if the file is of an earlier or another job, or no store's; it names the path.
-/// Of calls Closed when the file was removed; TimeoutError also when another process stands still while it has the
-/// lock; UsageError in a fork of the process that made this; SystemError, as when the disk is full. Cost: the file
-/// grows with each change. A call takes some microseconds on a local disk.
+/// Of calls Closed when the file was removed; TimeoutError also when another process stands still with the lock;
+/// UsageError in a fork of the process that made this; SystemError, as when the disk is full.
+/// Cost: the file grows with each change. A call takes some microseconds on a local disk.
 class FileStore : public Store {
  public:
   explicit FileStore(const FileStoreOptions& options);
