@@ -75,6 +75,7 @@ std::vector<Row> run_barrier(const Settings& settings);
 std::vector<Row> run_ddp(const Settings& settings);
 std::vector<Row> run_launch(const Settings& settings);
 std::vector<Row> run_tee(const Settings& settings);
+std::vector<Row> run_diagnosis(const Settings& settings);
 std::vector<Row> run_failure(const Settings& settings);
 std::vector<Row> run_pool(const Settings& settings);
 std::vector<Row> run_queue(const Settings& settings);

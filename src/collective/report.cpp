@@ -2,11 +2,11 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 
 #include "collective/call.h"
+#include "collective/process_end.h"
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
 #include "os/process_look.h"
@@ -27,13 +27,10 @@ std::string described_at(const SeenCall& call) {
   return fmt::format("{} at {}:{}", describe(call), call.site.file, call.site.line);
 }
 
-std::string process_end(const ProcessSlot& slot) {
-  const ProcessState state = slot.state.load(std::memory_order_acquire);
-  if (state == ProcessState::kFinished) return "finished";
-  if (state != ProcessState::kDead) return slot.life.owner_died() ? "died" : "left the group";
-  const int status = slot.exit_status.load(std::memory_order_relaxed);
-  if (WIFSIGNALED(status)) return fmt::format("died (signal {})", WTERMSIG(status));
-  return WEXITSTATUS(status) == 0 ? "finished" : fmt::format("exited with code {}", WEXITSTATUS(status));
+/// What describe() says after the name, and a blank; nothing of a call that has no data.
+std::string details_of(const SeenCall& call) {
+  const std::string details = describe(call).substr(name_of(call.shape.kind).size());
+  return details.empty() ? details : details + " ";
 }
 
 }  // namespace
@@ -66,6 +63,19 @@ std::string Reporter::own_call() const {
                      describe(*call), call->site.file, call->site.line);
 }
 
+bool Reporter::are_of_one_kind(int rank, const SeenCall& newest) const {
+  // A name that takes no plural.
+  if (newest.shape.kind == CollectiveKind::kAllReduceCoalesced || newest.shape.kind == CollectiveKind::kOpen)
+    return false;
+  const std::uint64_t calls = calls_until(newest.sequence);
+  if (calls >= kLines) return false;  // The older ones have been written over.
+  for (std::uint64_t back = 1; back < calls; ++back) {
+    const auto call = board_.read_line(rank, newest.sequence - back);
+    if (!call || call->shape.kind != newest.shape.kind) return false;
+  }
+  return true;
+}
+
 std::string Reporter::history_of(int rank) const {
   const SeenCall newest = board_.newest_call(rank);
   if (newest.sequence == 0) return "before it joined the group";
@@ -73,7 +83,13 @@ std::string Reporter::history_of(int rank) const {
     return fmt::format("in its {} call, {}", ordinal(calls_until(newest.sequence)), described_at(newest));
   const std::uint64_t calls = calls_until(newest.sequence);
   if (calls == 0) return "before its first call";
-  return fmt::format("after {} {}, the last {}", calls, calls == 1 ? "call" : "calls", described_at(newest));
+  const char* plural = calls == 1 ? "" : "s";
+  const std::string_view kind = name_of(newest.shape.kind);
+  // In the words of a program that makes one kind of call only: "after 3 barriers".
+  if (are_of_one_kind(rank, newest))
+    return fmt::format("after {} {}{}, the last {}at {}:{}", calls, kind, plural, details_of(newest), newest.site.file,
+                       newest.site.line);
+  return fmt::format("after {} call{}, the last {}", calls, plural, described_at(newest));
 }
 
 std::int32_t Reporter::pid_of(int rank) const {
@@ -87,7 +103,7 @@ std::string Reporter::fate_of(int rank) const {
   const ProcessSlot& slot = process_slot(*group_.memory, board_.member(rank).process_slot);
   const std::int32_t pid = pid_of(rank);
   const bool is_same_process = slot.pid.load(std::memory_order_relaxed) == pid;
-  return fmt::format("rank {} (pid {}) {} {}", rank, pid, is_same_process ? process_end(slot) : "ended",
+  return fmt::format("rank {} (pid {}) {} {}", rank, pid, is_same_process ? end_of_process(slot) : "ended",
                      history_of(rank));
 }
 

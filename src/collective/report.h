@@ -41,6 +41,8 @@ class Reporter {
   std::int32_t pid_of(int rank) const;
   std::string fate_of(int rank) const;
   std::string history_of(int rank) const;
+  /// Whether all calls of the member up to `newest` were of its kind, as far as that can be seen.
+  bool are_of_one_kind(int rank, const SeenCall& newest) const;
 
   const JobGroup& group_;
   const Board& board_;

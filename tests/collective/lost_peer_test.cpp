@@ -54,8 +54,8 @@ TEST_P(LostPeer, EndsABarrierOfTheOthers) {
               for (int i = 0; i < 3; ++i) communicator.barrier();
               if (group.rank == 1) raise(SIGKILL);
               const std::string message = call_until_lost(communicator, {1}, [&] { communicator.barrier(); });
-              EXPECT_NE(message.find("died"), std::string::npos) << message;
-              EXPECT_NE(message.find("after 3 calls"), std::string::npos) << message;
+              EXPECT_NE(message.find("died (signal 9, SIGKILL)"), std::string::npos) << message;
+              EXPECT_NE(message.find("after 3 barriers, the last at "), std::string::npos) << message;
               EXPECT_NE(message.find("waits in its 4th call, barrier, at "), std::string::npos) << message;
               EXPECT_NE(message.find("lost_peer_test.cpp:"), std::string::npos) << message;
             },
@@ -126,7 +126,32 @@ TEST_P(LostPeer, IncludesOnesThatFinished) {
     communicator.barrier();
     if (group.rank == 1) return;
     const std::string message = call_until_lost(communicator, {1}, [&] { communicator.barrier(); });
-    EXPECT_NE(message.find("after 1 call"), std::string::npos) << message;
+    EXPECT_NE(message.find("finished normally after 1 barrier, the last at "), std::string::npos) << message;
+  });
+}
+
+TEST(LostPeers, AreSaidToHaveMadeCallsWhereTheseWereOfSeveralKinds) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    float x = 1;
+    communicator.barrier();
+    communicator.all_reduce(std::span(&x, 1));
+    if (group.rank == 1) return;
+    const std::string message = call_until_lost(communicator, {1}, [&] { communicator.barrier(); });
+    EXPECT_NE(message.find("finished normally after 2 calls, the last all_reduce(fp32, 1, sum) at "), std::string::npos)
+        << message;
+  });
+}
+
+TEST(LostPeers, AreSaidToHaveMadeCallsOfAKind) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    float x = 1;
+    for (int i = 0; i < 3; ++i) communicator.all_reduce(std::span(&x, 1));
+    if (group.rank == 1) return;
+    const std::string message = call_until_lost(communicator, {1}, [&] { communicator.barrier(); });
+    EXPECT_NE(message.find("finished normally after 3 all_reduces, the last (fp32, 1, sum) at "), std::string::npos)
+        << message;
   });
 }
 
@@ -172,7 +197,7 @@ TEST(Timeout, NamesWhoIsMissingAndPoisonsTheGroup) {
       message = error.what();
     }
     EXPECT_NE(message.find("missing: rank 1"), std::string::npos) << message;
-    EXPECT_NE(message.find("after 1 call, the last barrier at"), std::string::npos) << message;
+    EXPECT_NE(message.find("after 1 barrier, the last at"), std::string::npos) << message;
     EXPECT_THROW(communicator.barrier(), TimeoutError);
     other.barrier();
   });
@@ -198,7 +223,7 @@ TEST(Timeout, SaysThatALateRankIsStopped) {
       message = error.what();
     }
     const std::string pid = std::to_string(late);
-    EXPECT_NE(message.find("missing: rank 1 (pid " + pid + "), seen after 1 call"), std::string::npos) << message;
+    EXPECT_NE(message.find("missing: rank 1 (pid " + pid + "), seen after 1 barrier"), std::string::npos) << message;
     EXPECT_NE(message.find(", which is stopped (SIGSTOP or the like): kill -CONT " + pid + " continues it"),
               std::string::npos)
         << message;

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+namespace retinue {
+
+struct ProcessSlot;
+
+/// How the process of `slot` ended, or why it is in the group no more, as "finished normally", "exited with code 3" or
+/// "died (signal 9, SIGKILL)". Blocking: some milliseconds, where the kernel does not tell yet.
+std::string end_of_process(const ProcessSlot& slot);
+
+}  // namespace retinue
