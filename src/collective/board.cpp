@@ -4,6 +4,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "os/futex.h"
 #include "os/memory.h"
 
 namespace retinue {
@@ -69,6 +70,24 @@ SeenCall Board::newest_call(int rank) const {
     if (auto call = read_line(rank, sequence)) newest = *std::move(call);
   }
   return newest;
+}
+
+void poison(const Board& board, FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
+  Poison& poison = board.header().poison;
+  std::uint32_t state = Poison::kNone;
+  if (!poison.state.compare_exchange_strong(state, Poison::kWriting, std::memory_order_seq_cst)) return;
+  poison.kind = kind;
+  poison.rank_count = static_cast<std::uint32_t>(std::min(ranks.size(), Poison::kMaxRanks));
+  std::copy_n(ranks.begin(), poison.rank_count, poison.ranks);
+  const std::size_t length = std::min(text.size(), sizeof poison.text - 1);
+  std::memcpy(poison.text, text.data(), length);
+  poison.text[length] = 0;
+  poison.state.store(Poison::kWritten, std::memory_order_seq_cst);
+  for (int rank = 0; rank < board.size(); ++rank) {
+    std::atomic<std::uint32_t>& bell = board.member(rank).bell;
+    bell.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake_all(bell);
+  }
 }
 
 void SiteWriter::write_anew(SiteWords& words, const CallSite& site) {

@@ -9,6 +9,7 @@
 
 #include "collective/line.h"
 #include "collective/path_table.h"
+#include "collective/wait_record.h"
 #include "retinue/ipc/job_group.h"
 
 namespace retinue {
@@ -37,6 +38,8 @@ struct alignas(128) Member {
   std::atomic<std::uint64_t> relay;  ///< Offset of a leader's slots, see Relay; 0 until it has made them.
 
   alignas(128) std::atomic<std::uint32_t> bell;  ///< Futex on which the member parks; anybody bumps it.
+
+  WaitRecord wait;
 };
 
 constexpr int kStepBits = 24;
@@ -63,7 +66,9 @@ struct BoardHeader {
   TableSource paths_source;
   std::atomic<std::uint64_t> cpus[16];  ///< A bit per CPU that any member may run on; set by all before the opening.
   std::atomic<std::uint64_t> opening_calls;  ///< Calls that were no user's: the first, and those that measured.
-  std::atomic<std::uint32_t> cgroup_cpus;    ///< The least that a member's cgroups leave it, rounded up; 0: no limit.
+  /// On the job's clock: when a member that waits for late ones may say so; 0: as soon as it is time. See LateReport.
+  std::atomic<std::uint64_t> next_late_report;
+  std::atomic<std::uint32_t> cgroup_cpus;  ///< The least that a member's cgroups leave it, rounded up; 0: no limit.
   alignas(
       128) std::atomic<std::uint32_t> parked;  ///< Members that are parked or about to; pairs with posts, see Waiter.
   alignas(128) Poison poison;
@@ -133,5 +138,8 @@ class Board {
   std::byte* data_ = nullptr;
   int size_ = 0;
 };
+
+/// Makes the group fail for all, unless somebody did before. Any process of the job may do so that holds the board.
+void poison(const Board& board, FailureKind kind, const std::string& text, const std::vector<int>& ranks);
 
 }  // namespace retinue

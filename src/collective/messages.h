@@ -48,6 +48,7 @@ class ReceiveOperation final : public Operation {
   bool has_room(std::size_t bytes);
   bool is_late(int rank) const override;
   bool is_in_vain_without(int rank) const override;
+  bool needs_only_one() const override { return source == kAnySource; }
   std::string describe() const override;
 
   Bytes buffer;
@@ -86,6 +87,7 @@ class Messages final : public Background {
   void start(ReceiveOperation& operation);
   /// Does what can be done without waiting. A message that is too long breaks the group and ends its operation.
   void advance() override;
+  std::uint64_t moves() const override { return moves_; }
   /// Ends all operations with `error`.
   void fail_all(const std::exception_ptr& error);
   /// Forgets a receive to which nothing has come; false where it is none, or too late.
@@ -127,7 +129,11 @@ class Messages final : public Background {
   bool find_lane_from(int rank);
   /// Through the lane's room, and whole.
   bool goes_at_once(const Peer& to, std::size_t bytes) const;
-  void ring(int rank) { session_.waiter().posted_to(rank); }
+  /// After each thing that it did with this rank's messages.
+  void ring(int rank) {
+    ++moves_;
+    session_.waiter().posted_to(rank);
+  }
 
   void advance_all();
   void push(int rank);
@@ -155,6 +161,7 @@ class Messages final : public Background {
   const Awaited* awaited_ = nullptr;
   int first_ = 0;  ///< Where to look first: behind the rank that was served last.
   std::size_t running_ = 0;
+  std::uint64_t moves_ = 0;
 };
 
 }  // namespace retinue

@@ -49,6 +49,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   virtual bool is_in_vain_without(int rank) const { return is_late(rank); }
   /// Whether it waits for no member to begin it any more.
   virtual bool is_under_way() const { return done(); }
+  /// Whether one of those that are late would do.
+  virtual bool needs_only_one() const { return false; }
   /// As "waits to send 8 bytes to rank 1 (tag 0) at train.cpp:12".
   virtual std::string describe() const = 0;
 

@@ -9,12 +9,15 @@
 
 namespace retinue {
 
-/// The end of one of several operations, or an interruption.
+/// The end of one of several operations, or an interruption, or the end of a time of the wait's own.
 class OperationEngine::AnyDone final : public Awaited {
  public:
-  AnyDone(OperationEngine& engine, std::span<Operation* const> operations,
-          const std::atomic<bool>* interruption = nullptr)
-      : engine_(engine), operations_(operations), interruption_(interruption) {}
+  enum class Until { kDone, kOwnDeadline };
+
+  AnyDone(OperationEngine& engine, std::span<Operation* const> operations, Until until = Until::kDone)
+      : engine_(engine), operations_(operations), until_(until) {}
+  AnyDone(OperationEngine& engine, std::span<Operation* const> operations, const std::atomic<bool>& interruption)
+      : engine_(engine), operations_(operations), interruption_(&interruption) {}
 
   bool arrived() override {
     engine_.move_on();
@@ -29,6 +32,18 @@ class OperationEngine::AnyDone final : public Awaited {
     return engine_.collectives_await(rank) ||
            any([rank](const Operation& operation) { return operation.is_in_vain_without(rank); });
   }
+  Needs needs() const override {
+    if (interruption_ != nullptr || operations_.size() != 1) return Needs::kUnknown;
+    const Operation& operation = *operations_.front();
+    // Collectives that were begun go on in this wait: others may wait for those, and not for what it is for.
+    if (!engine_.collectives_.empty() && engine_.collectives_.find(operation) == nullptr) return Needs::kUnknown;
+    return operation.needs_only_one() ? Needs::kAnyLate : Needs::kEachLate;
+  }
+  bool is_for_message() const override {
+    return operations_.size() == 1 && engine_.collectives_.find(*operations_.front()) == nullptr;
+  }
+  bool has_own_deadline() const override { return until_ == Until::kOwnDeadline; }
+  std::string describe() const override { return operations_.empty() ? "" : operations_.front()->describe(); }
 
  private:
   template <typename Condition>
@@ -39,7 +54,8 @@ class OperationEngine::AnyDone final : public Awaited {
 
   OperationEngine& engine_;
   std::span<Operation* const> operations_;
-  const std::atomic<bool>* interruption_;
+  const std::atomic<bool>* interruption_ = nullptr;
+  Until until_ = Until::kDone;
 };
 
 namespace {
@@ -116,7 +132,7 @@ bool OperationEngine::wait(Operation& operation, std::chrono::nanoseconds time) 
 std::optional<std::size_t> OperationEngine::wait_any(std::span<Operation* const> operations,
                                                      std::chrono::nanoseconds time) {
   check_process();
-  AnyDone awaited(*this, operations, &interrupted_);
+  AnyDone awaited(*this, operations, interrupted_);
   const JobHeader& header = session_.memory().header();
   JobDeadline deadline = JobDeadline::after(header, time);
   for (Operation* operation : operations) {
@@ -166,8 +182,8 @@ bool OperationEngine::wait_until_done(Operation& operation, std::chrono::nanosec
   if (!operation.done() && session_.failure()) fail_all(session_.failure());
   if (operation.done()) return true;
   Operation* const operations[] = {&operation};
-  AnyDone awaited(*this, operations);
   const auto timeout = session_.waiter().timeout();
+  AnyDone awaited(*this, operations, time < timeout ? AnyDone::Until::kOwnDeadline : AnyDone::Until::kDone);
   if (time > std::chrono::nanoseconds(0)) messages_.set_awaited(&awaited);
   const Waiter::Outcome outcome =
       session_.waiter().wait(awaited, JobDeadline::after(session_.memory().header(), std::min(time, timeout)));

@@ -176,6 +176,21 @@ JoinedBoard join_board(const JobGroup& group, JobDeadline deadline) {
   return joined;
 }
 
+std::vector<SeenGroup> groups_of_job(const JobGroup& group, JobDeadline deadline) {
+  const RegistryLock lock(group, deadline);
+  const Registry& registry = *lock;
+  std::vector<SeenGroup> groups;
+  for (std::uint32_t i = 0; i < registry.end; ++i) {
+    const Entry& entry = registry.entries[i];
+    if (entry.used.load(std::memory_order_relaxed) == 0) continue;
+    groups.push_back({.name = entry.name,
+                      .board = board_of(*group.memory, entry),
+                      .block = entry.block,
+                      .generation = entry.generation});
+  }
+  return groups;
+}
+
 void set_job_paths(const JobGroup& group, const PathTable& table, JobDeadline deadline) {
   const RegistryLock lock(group, deadline);
   (*lock).paths = table;

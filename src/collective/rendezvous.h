@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "collective/board.h"
 #include "ipc/job_clock.h"
 #include "retinue/ipc/block_handle.h"
@@ -24,6 +28,18 @@ void leave_board(const JobGroup& group, const JoinedBoard& joined);
 
 /// The table that later groups of the job begin with. Blocking and errors: as join_board().
 void set_job_paths(const JobGroup& group, const PathTable& table, JobDeadline deadline);
+
+/// A group of the job, as the registry names it: its board may be gone, which `generation` tells.
+struct SeenGroup {
+  std::string name;
+  Board board;
+  BlockHandle block;
+  std::uint64_t generation = 0;
+
+  bool is_there() const { return board.header().generation.load(std::memory_order_acquire) == generation; }
+};
+/// All of them. Blocking and errors: as join_board().
+std::vector<SeenGroup> groups_of_job(const JobGroup& group, JobDeadline deadline);
 
 /// Whether a process that joined as `member` (or never did) can take part no more.
 bool is_gone(const JobMemory& memory, const Member& member);

@@ -9,7 +9,6 @@
 #include "collective/process_end.h"
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
-#include "os/process_look.h"
 
 namespace retinue {
 namespace {
@@ -113,14 +112,15 @@ std::string Reporter::lost(const std::vector<int>& ranks) const {
   return text + own_call();
 }
 
-std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanoseconds timeout) const {
+std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanoseconds timeout,
+                                const std::function<std::string(int rank, std::int32_t pid)>& activity_of) const {
   std::string text = fmt::format("group \"{}\": {}, and its timeout of {} ms passed; missing: ", group_.name,
                                  own_call(), std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
   const std::size_t named = std::min<std::size_t>(late.size(), kNamedRanks);
   for (std::size_t i = 0; i < named; ++i) {
     const std::int32_t pid = pid_of(late[i]);
-    text += fmt::format("{}rank {} (pid {}), seen {}{}", i > 0 ? "; " : "", late[i], pid, history_of(late[i]),
-                        standstill_clause(pid));
+    text += fmt::format("{}rank {} (pid {}), seen {}, which {}", i > 0 ? "; " : "", late[i], pid, history_of(late[i]),
+                        activity_of(late[i], pid));
   }
   if (named < late.size()) text += fmt::format("; and {} more", late.size() - named);
   return text;

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,8 +24,16 @@ class Reporter {
   Reporter(const JobGroup& group, const Board& board, std::string own_wait)
       : group_(group), board_(board), sequence_(~std::uint64_t{0}), own_wait_(std::move(own_wait)) {}
 
+  /// As "rank 0 waits in its 4th call, barrier, at train.cpp:88".
+  std::string own_call() const;
+  /// As "after 3 barriers, the last at train.cpp:88".
+  std::string history_of(int rank) const;
+  std::int32_t pid_of(int rank) const;
+
   std::string lost(const std::vector<int>& ranks) const;
-  std::string timed_out(const std::vector<int>& late, std::chrono::nanoseconds timeout) const;
+  /// `activity_of`: what a member that is late does, as "sleeps (nanosleep)".
+  std::string timed_out(const std::vector<int>& late, std::chrono::nanoseconds timeout,
+                        const std::function<std::string(int rank, std::int32_t pid)>& activity_of) const;
   std::string mismatch() const;
   /// `giver` gives this member `given` bytes, and it takes `wanted`.
   std::string wrong_size(int giver, std::size_t given, std::size_t wanted) const;
@@ -36,11 +45,8 @@ class Reporter {
  private:
   /// Of the user's.
   std::uint64_t calls_until(std::uint64_t sequence) const;
-  std::string own_call() const;
   std::string all_calls() const;
-  std::int32_t pid_of(int rank) const;
   std::string fate_of(int rank) const;
-  std::string history_of(int rank) const;
   /// Whether all calls of the member up to `newest` were of its kind, as far as that can be seen.
   bool are_of_one_kind(int rank, const SeenCall& newest) const;
 

@@ -172,7 +172,6 @@ class Session {
   void break_group(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
   /// The same, unless somebody broke it before: then for that one's reason.
   void break_group_once(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
-  void tell(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
   void set_failure_from_poison();
   void set_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks);
 

@@ -30,7 +30,7 @@ void Session::abandon(const std::string& begun, const std::string& how) {
         fmt::format("group \"{}\": rank {} {} before {} was done: keep what start() returns, and wait() for it",
                     group_.name, rank(), how, begun);
     note_failed_call();
-    tell(FailureKind::kMismatch, text, {});
+    poison(board_, FailureKind::kMismatch, text, {});
     failure_ = std::make_exception_ptr(UsageError(text));
   }
   await_nobody_inside();
@@ -82,10 +82,11 @@ void Session::fail(Waiter::Outcome outcome, const Awaited& awaited, const Report
     late.push_back(i);
     if (waiter_.is_lost(i) && awaited.is_in_vain_without(i)) lost.push_back(i);
   }
+  const auto activity_of = [this](int rank, std::int32_t pid) { return waiter_.long_wait().activity_of(rank, pid); };
   if (outcome == Waiter::Outcome::kLost)
     break_group_once(FailureKind::kPeerLost, report.lost(lost), lost);
   else
-    break_group_once(FailureKind::kTimeout, report.timed_out(late, timeout), {});
+    break_group_once(FailureKind::kTimeout, report.timed_out(late, timeout, activity_of), {});
   leave();
 }
 
@@ -114,7 +115,7 @@ void Session::fail_by(std::exception_ptr error) {
     text = report.threw("something that is no std::exception");
   }
   note_failed_call();
-  tell(FailureKind::kPeerLost, text, {rank()});
+  poison(board_, FailureKind::kPeerLost, text, {rank()});
   failure_ = std::move(error);
   leave();
 }
@@ -174,22 +175,8 @@ void Session::break_group_once(FailureKind kind, const std::string& text, const 
 
 void Session::break_group(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
   note_failed_call();
-  tell(kind, text, ranks);
+  poison(board_, kind, text, ranks);
   set_failure(kind, text, ranks);
-}
-
-void Session::tell(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
-  Poison& poison = board_.header().poison;
-  std::uint32_t state = Poison::kNone;
-  if (!poison.state.compare_exchange_strong(state, Poison::kWriting, std::memory_order_seq_cst)) return;
-  poison.kind = kind;
-  poison.rank_count = static_cast<std::uint32_t>(std::min(ranks.size(), Poison::kMaxRanks));
-  std::copy_n(ranks.begin(), poison.rank_count, poison.ranks);
-  const std::size_t length = std::min(text.size(), sizeof poison.text - 1);
-  std::memcpy(poison.text, text.data(), length);
-  poison.text[length] = 0;
-  poison.state.store(Poison::kWritten, std::memory_order_seq_cst);
-  waiter_.ring_all();
 }
 
 void Session::set_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {

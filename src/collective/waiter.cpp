@@ -92,6 +92,7 @@ Waiter::Waiter(const Board& board, const JobGroup& group, const CommunicatorOpti
       header_(board.header()),
       own_(board.member(group.rank)),
       rank_(group.rank),
+      long_wait_(group, board, options),
       memory_(*group.memory),
       timeout_(options.timeout),
       look_up_(kLookUp),
@@ -187,6 +188,7 @@ Waiter::Outcome Waiter::wait_long(Awaited& awaited, JobDeadline deadline) {
   own_.state.store(MemberState::kWaiting, std::memory_order_relaxed);
   if (parked_waits_ > 0) --parked_waits_;
   const Outcome outcome = wait_by_policy(awaited, deadline);
+  long_wait_.end();
   own_.state.store(MemberState::kComputing, std::memory_order_relaxed);
   note_cpu();
   return outcome;
@@ -194,6 +196,7 @@ Waiter::Outcome Waiter::wait_long(Awaited& awaited, JobDeadline deadline) {
 
 Waiter::Outcome Waiter::wait_by_policy(Awaited& awaited, JobDeadline deadline) {
   const auto start = Clock::now();
+  std::chrono::nanoseconds next_look = LongWait::kFirstLook;
   Outcome outcome;
   for (;;) {
     if (look(awaited)) return Outcome::kArrived;
@@ -202,6 +205,11 @@ Waiter::Outcome Waiter::wait_by_policy(Awaited& awaited, JobDeadline deadline) {
       return awaited.arrived() ? Outcome::kArrived : outcome;
     }
     const auto waited = Clock::now() - start;
+    if (waited >= next_look) {
+      long_wait_.look(awaited, deadline, background_ == nullptr ? 0 : background_->moves());
+      next_look = Clock::now() - start + LongWait::kLookAgain;
+      continue;
+    }
     const bool yields = crowded_ || shares_my_cpu(awaited);
     // A program that takes whole time slices makes yields worthless, not spinning: while this member has its CPU,
     // others that run on theirs may come any moment.
@@ -260,11 +268,6 @@ void Waiter::ring_parked() {
 
 void Waiter::ring_if_parked(Member& member) {
   if (member.parked_for.load(std::memory_order_seq_cst) != 0) ring(member);
-}
-
-void Waiter::ring_all() {
-  for (int rank = 0; rank < board_.size(); ++rank)
-    if (rank != rank_) ring(board_.member(rank));
 }
 
 void Waiter::note_cpu() {

@@ -2,12 +2,13 @@
 
 #include <sched.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <vector>
 
+#include "collective/awaited.h"
 #include "collective/board.h"
+#include "collective/long_wait.h"
 #include "ipc/job_clock.h"
 #include "os/cpu_relax.h"
 #include "retinue/collective/options.h"
@@ -16,62 +17,12 @@ namespace retinue {
 
 struct ProcessSlot;
 
-/// Words that must all reach a target: one per member, at equal distances, for the ranks from `first` to before `last`.
-struct WordSet {
-  const std::byte* base;  ///< Rank 0's word.
-  int first;
-  int last;
-
-  const std::atomic<std::uint64_t>& word(int rank) const {
-    return *reinterpret_cast<const std::atomic<std::uint64_t>*>(base + static_cast<std::size_t>(rank) * sizeof(Member));
-  }
-
-  /// Moves `late` to the first rank whose word is below `target`; true if there is none.
-  bool advance(std::uint64_t target, int& late) const {
-    // Sequentially consistent for who is about to park: see Waiter.
-    while (word(late).load(std::memory_order_seq_cst) >= target)
-      if (++late == last) return true;
-    return false;
-  }
-};
-
-/// What a member waits for, where that is more than words.
-class Awaited {
- public:
-  /// Whether it has come; may do what it takes.
-  virtual bool arrived() = 0;
-  /// Whether it depends on this member.
-  virtual bool is_late(int rank) const = 0;
-  /// Whether it cannot come any more, because this member is lost.
-  virtual bool is_in_vain_without(int rank) const { return is_late(rank); }
-  /// For Member::parked_for: who must ring. Where that changes, who is about to park looks again.
-  virtual std::uint32_t bell_ringer() const { return kAnybody; }
-
- protected:
-  ~Awaited() = default;
-};
-
-/// Words that must all reach a target; the late ones one after the other, from `late` on.
-class AwaitedWords final : public Awaited {
- public:
-  AwaitedWords(const WordSet& words, std::uint64_t target, int late) : words_(words), target_(target), late_(late) {}
-
-  bool arrived() override { return late_ == words_.last || words_.advance(target_, late_); }
-  bool is_late(int rank) const override {
-    return rank >= late_ && rank < words_.last && words_.word(rank).load(std::memory_order_acquire) < target_;
-  }
-  std::uint32_t bell_ringer() const override { return static_cast<std::uint32_t>(late_) + 1; }
-
- private:
-  WordSet words_;
-  std::uint64_t target_;
-  int late_;
-};
-
 /// What a member does now and then while it waits for something else.
 class Background {
  public:
   virtual void advance() = 0;
+  /// Grows with everything that it has done.
+  virtual std::uint64_t moves() const = 0;
 
  protected:
   ~Background() = default;
@@ -136,8 +87,6 @@ class Waiter {
   }
   /// Wakes this member, which another thread of its may have to be parked. Threads: any.
   void ring_own() { ring(own_); }
-  /// Wakes all members, for news that concern everybody.
-  void ring_all();
 
   /// To be called when all members have made theirs: they may run on more CPUs together than one of them alone.
   void count_cpus();
@@ -154,6 +103,8 @@ class Waiter {
   /// How long a member sleeps before it looks up by itself, which hides a lost wake-up from tests.
   void set_look_up(std::chrono::nanoseconds look_up) { look_up_ = look_up; }
   std::chrono::nanoseconds timeout() const { return timeout_; }
+  /// What is known of the last wait, if it was a long one.
+  const LongWait& long_wait() const { return long_wait_; }
 
  private:
   /// Who is about to come is seen sooner without pauses; who is not, disturbs it less by them.
@@ -178,6 +129,7 @@ class Waiter {
   BoardHeader& header_;
   Member& own_;
   int rank_;
+  LongWait long_wait_;
   std::vector<ProcessSlot*> processes_;
   const JobMemory& memory_;
   std::chrono::nanoseconds timeout_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ipc/block_table.h"
+#include "ipc/late_desk.h"
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
 #include "os/process_calls.h"
@@ -91,6 +92,7 @@ struct JobHeader {
   std::atomic<std::uint32_t> poller_end;  ///< Entries from here on were never used.
   PollerEntry pollers[kMaxPollers];
   PublishedNames published;
+  LateDesk late_desk;
   BlockTable blocks;
   alignas(4096) ProcessSlot processes[kMaxProcesses];
   /// Zeroed; laid out by the collective room, which finds the boards of groups here.

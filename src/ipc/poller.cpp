@@ -2,69 +2,35 @@
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
-#include <cstddef>
-#include <cstring>
 #include <optional>
 
 #include "ipc/crash_point.h"
 #include "ipc/job_layout.h"
 #include "ipc/ring_owner.h"
+#include "os/bell_socket.h"
 #include "os/process_calls.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
 namespace {
 
-constexpr std::size_t kNameBytes = 5;
 constexpr int kOwnerShift = 32;
 
 std::uint32_t index_of(std::uint64_t ticket) {
   return (static_cast<std::uint32_t>(ticket) - 1) % kMaxPollers;
 }
 
-/// The kernel's own choice of an abstract name.
-std::uint64_t name_socket(int socket) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  socklen_t bytes = sizeof(sa_family_t);
-  if (bind(socket, reinterpret_cast<const sockaddr*>(&address), bytes) != 0)
-    throw SystemError("naming a descriptor's socket", errno);
-  bytes = sizeof address;
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
-    throw SystemError("asking for the name of a descriptor's socket", errno);
-  std::uint64_t name = 0;
-  std::memcpy(&name, address.sun_path + 1, kNameBytes);
-  return name;
-}
-
-FileDescriptor make_socket() {
-  return FileDescriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-}
-
-/// True: the poller's socket is readable now, or gone.
-bool send_byte(int socket, std::uint64_t name) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, &name, kNameBytes);
-  constexpr socklen_t kBytes = offsetof(sockaddr_un, sun_path) + 1 + kNameBytes;
-  const ssize_t sent =
-      sendto(socket, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), kBytes);
-  return sent == 1 || errno == EAGAIN || errno == ECONNREFUSED;
-}
-
 /// From a socket that this process keeps: to make and close one takes several times as long as to send.
 bool send_byte(std::uint64_t name) {
   static std::atomic<int> kept{-1};
   int socket = kept.load(std::memory_order_acquire);
-  if (socket >= 0 && send_byte(socket, name)) return true;
-  FileDescriptor made = make_socket();  // The program may have closed the other one.
-  if (!made || !send_byte(made.get(), name)) return false;
+  if (socket >= 0 && ring_bell_socket(socket, name)) return true;
+  FileDescriptor made = make_bell_socket();  // The program may have closed the other one.
+  if (!made || !ring_bell_socket(made.get(), name)) return false;
   if (socket < 0 && kept.compare_exchange_strong(socket, made.get(), std::memory_order_acq_rel)) made.release();
   return true;
 }
@@ -123,12 +89,12 @@ FileDescriptor guardian_pidfd(const JobMemory& memory) {
 
 Poller::Poller(const std::shared_ptr<JobMemory>& memory)
     : memory_(memory),
-      socket_(make_socket()),
+      socket_(make_bell_socket()),
       guardian_(guardian_pidfd(*memory)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       pid_(getpid()) {
   if (!socket_ || !epoll_) throw SystemError("making a descriptor to poll", errno);
-  const std::uint64_t name = name_socket(socket_.get());
+  const std::uint64_t name = name_bell_socket(socket_.get());
   watch(epoll_.get(), socket_.get());
   if (guardian_) watch(epoll_.get(), guardian_.get());
   const std::optional<std::uint32_t> index = claim_entry(*memory);
@@ -153,8 +119,7 @@ bool Poller::is_of_this_process() const {
 }
 
 void Poller::wait() {
-  char byte = 0;
-  while (recv(socket_.get(), &byte, sizeof byte, MSG_DONTWAIT) >= 0 || errno == EINTR) continue;
+  drain_bell_socket(socket_.get());
   std::uint32_t waits = entry().waits.load(std::memory_order_relaxed);
   while (!entry().waits.compare_exchange_weak(waits, (waits + 1) | 1, std::memory_order_seq_cst)) continue;
 }
@@ -181,8 +146,8 @@ void ring_all_pollers(const JobMemory& memory) {
   // The guardian keeps none: the ranks that are forked from it would inherit it.
   FileDescriptor socket;
   const auto send = [&](std::uint64_t name) {
-    if (!socket) socket = make_socket();
-    return socket && send_byte(socket.get(), name);
+    if (!socket) socket = make_bell_socket();
+    return socket && ring_bell_socket(socket.get(), name);
   };
   for (std::uint32_t index = 0; index < end && index < kMaxPollers; ++index) ring_entry(header.pollers[index], send);
 }

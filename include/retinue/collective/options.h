@@ -18,6 +18,9 @@ struct CommunicatorOptions {
   /// Longest wait of any call for the other members. Default: PyTorch's.
   std::chrono::nanoseconds timeout = std::chrono::minutes(30);
   Waiting waiting = Waiting::kBalanced;
+  /// A wait that has taken so long has its late ranks reported on standard error, once for all that wait, and again
+  /// after times that double; 0: never. Default: what RETINUE_LATE_AFTER_S says, in seconds, or else 10 s.
+  std::optional<std::chrono::nanoseconds> late_after = std::nullopt;
   /// The last cache (L3) and the memory node (NUMA) that this member runs at, by numbers that are the same on all who
   /// share one. Without them: those that all CPUs have in common on which it may run, as the kernel tells; a member
   /// that may move between several counts as at none. To be given where the kernel hides the machine.

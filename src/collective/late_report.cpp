@@ -1,0 +1,158 @@
+#include "collective/late_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+#include "collective/rendezvous.h"
+#include "collective/report.h"
+#include "ipc/late_desk.h"
+#include "os/process_look.h"
+#include "os/standard_error.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::chrono::nanoseconds kDefaultLateAfter = 10s;
+constexpr auto kAgainWhenTheDeskIsTaken = 1s;
+constexpr auto kRegistryPatience = 20ms;
+constexpr std::size_t kNamedMissing = 8;
+constexpr int kNamedWaiting = 16;
+
+std::string duration_text(std::chrono::nanoseconds time) {
+  const double seconds = std::chrono::duration<double>(time).count();
+  if (seconds < 120) return fmt::format("{:.3g} s", seconds);
+  return fmt::format("{:.0f} min", seconds / 60);
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kNamedMissing); ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+  if (ranks.size() > kNamedMissing) text += fmt::format(" and {} more", ranks.size() - kNamedMissing);
+  return text;
+}
+
+}  // namespace
+
+std::chrono::nanoseconds default_late_after() {
+  const char* const text = std::getenv("RETINUE_LATE_AFTER_S");
+  if (text == nullptr || *text == 0) return kDefaultLateAfter;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  constexpr double kMost = 1e9;
+  if (*end != 0 || !(seconds >= 0 && seconds <= kMost))
+    throw UsageError(fmt::format(
+        "RETINUE_LATE_AFTER_S is \"{}\": it must be a number of seconds, as 2.5; 0: late ranks are not reported",
+        text));
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
+LateReport::LateReport(const JobGroup& group, const Board& board, const CommunicatorOptions& options)
+    : group_(group), board_(board), late_after_(options.late_after ? *options.late_after : default_late_after()) {}
+
+void LateReport::look(const SeenWait& own, JobDeadline deadline, const FirstLooks& first_looks) {
+  const auto now = job_now(group_.memory->header());
+  const auto waited = now - own.since;
+  if (late_after_ <= 0ns || waited < late_after_) return;
+  std::atomic<std::uint64_t>& next = board_.header().next_late_report;
+  std::uint64_t said_until = next.load(std::memory_order_acquire);
+  const auto now_ns = static_cast<std::uint64_t>(now.count());
+  if (said_until > now_ns || is_held_by_debugger(own.late) || own.late.empty()) return;
+  const auto until = static_cast<std::uint64_t>((now + waited + late_after_).count());
+  if (!next.compare_exchange_strong(said_until, until, std::memory_order_acq_rel)) return;
+  told_until_ = until;
+  if (deliver(text(own, deadline), first_looks)) return;
+  told_until_ = static_cast<std::uint64_t>((now + kAgainWhenTheDeskIsTaken).count());
+  next.store(told_until_, std::memory_order_release);
+}
+
+void LateReport::end() {
+  if (told_until_ == 0) return;
+  board_.header().next_late_report.compare_exchange_strong(told_until_, 0, std::memory_order_acq_rel);
+  told_until_ = 0;
+}
+
+bool LateReport::is_held_by_debugger(const std::vector<int>& late) const {
+  const Reporter report(group_, board_, 0);
+  return std::any_of(late.begin(), late.begin() + static_cast<std::ptrdiff_t>(std::min(late.size(), kNamedMissing)),
+                     [&](int rank) {
+                       const pid_t pid = report.pid_of(rank);
+                       return state_of_thread(pid, pid) == 't';
+                     });
+}
+
+std::string LateReport::missing_text(int rank) const {
+  const Reporter report(group_, board_, board_.newest_call(group_.rank).sequence);
+  const std::int32_t pid = report.pid_of(rank);
+  std::string text = fmt::format("  rank {} (pid {}) is missing, seen {}\n", rank, pid, report.history_of(rank));
+  const std::uint32_t slot = board_.member(rank).process_slot;
+  try {
+    const auto patience = JobDeadline::after(group_.memory->header(), kRegistryPatience);
+    for (const SeenGroup& group : groups_of_job(group_, patience))
+      for (int member = 0; member < group.board.size(); ++member) {
+        if (group.board.member(member).process_slot != slot) continue;
+        const auto wait = read_wait(group.board.member(member).wait);
+        if (wait && group.is_there()) text += fmt::format("    in group \"{}\" {}\n", group.name, wait->text);
+      }
+  } catch (const TimeoutError&) {
+    // Somebody stands still in the registry: then without this.
+  }
+  if (pid > 0) text += activity_line(pid);
+  return text;
+}
+
+std::string LateReport::text(const SeenWait& own, JobDeadline deadline) const {
+  const JobHeader& header = group_.memory->header();
+  const auto now = job_now(header);
+  std::string text = fmt::format("retinue: group \"{}\": {} {} late\n", group_.name, ranks_text(own.late),
+                                 own.late.size() == 1 ? "is" : "are");
+  const Reporter report(group_, board_, 0);
+  int waiting = 0;
+  for (int rank = 0; rank < board_.size(); ++rank) {
+    const auto wait = rank == group_.rank ? own : read_wait(board_.member(rank).wait);
+    if (!wait || ++waiting > kNamedWaiting) continue;
+    text +=
+        fmt::format("  {} (pid {}), for {} now\n", wait->text, report.pid_of(rank), duration_text(now - wait->since));
+  }
+  if (waiting > kNamedWaiting) text += fmt::format("  and {} more wait\n", waiting - kNamedWaiting);
+  for (std::size_t i = 0; i < std::min(own.late.size(), kNamedMissing); ++i) text += missing_text(own.late[i]);
+  if (own.late.size() > kNamedMissing)
+    text += fmt::format("  and {} more are missing\n", own.late.size() - kNamedMissing);
+  const auto left = deadline.left(std::chrono::hours(24 * 365));
+  text += fmt::format("  It is said again in {} if it lasts", duration_text(now - own.since + late_after_));
+  return text + fmt::format("; the wait ends with an error in {}.\n", duration_text(left));
+}
+
+bool LateReport::deliver(const std::string& text, const FirstLooks& first_looks) const {
+  if (has_late_desk(*group_.memory)) return leave_at_late_desk(*group_.memory, text);
+  write_standard_error(complete(text, first_looks));
+  return true;
+}
+
+std::string LateReport::complete(const std::string& text, const FirstLooks& first_looks) const {
+  const Reporter report(group_, board_, 0);
+  std::string whole;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const auto pid = process_of_activity_line(line);
+    if (!pid) {
+      whole.append(line).append("\n");
+      continue;
+    }
+    std::optional<ActivityLook> before;
+    for (const auto& [rank, look] : first_looks)
+      if (report.pid_of(rank) == *pid) before = look;
+    whole += fmt::format("    it {}\n    its stack: gdb -p {} -batch -ex 'thread apply all bt'\n",
+                         describe_activity(*pid, before, look_at_activity(*pid)), *pid);
+  }
+  return whole;
+}
+
+}  // namespace retinue

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collective/board.h"
+#include "collective/wait_record.h"
+#include "ipc/job_clock.h"
+#include "os/process_activity.h"
+#include "retinue/collective/options.h"
+#include "retinue/ipc/job_group.h"
+
+namespace retinue {
+
+/// Says on the job's standard error that members are late: who waits where since when, who is missing, and what those
+/// do. One of all that wait does so, which a word of the board decides, and again after times that double.
+///
+/// Where the job has a guardian, that completes the text, by a process that is not waited for and may look at stacks.
+class LateReport {
+ public:
+  LateReport(const JobGroup& group, const Board& board, const CommunicatorOptions& options);
+
+  /// To be called now and then by who waits. `own`: as it is published; `first_looks`: at those that are late.
+  void look(const SeenWait& own, JobDeadline deadline, const std::map<int, std::optional<ActivityLook>>& first_looks);
+  /// The wait has ended: what comes next is another lateness.
+  void end();
+
+ private:
+  using FirstLooks = std::map<int, std::optional<ActivityLook>>;
+
+  bool is_held_by_debugger(const std::vector<int>& late) const;
+  /// With a mark for what each of the missing does.
+  std::string text(const SeenWait& own, JobDeadline deadline) const;
+  std::string missing_text(int rank) const;
+  bool deliver(const std::string& text, const FirstLooks& first_looks) const;
+  std::string complete(const std::string& text, const FirstLooks& first_looks) const;
+
+  const JobGroup& group_;
+  Board board_;
+  std::chrono::nanoseconds late_after_;  ///< None: never.
+  std::uint64_t told_until_ = 0;         ///< What this member wrote into the word last; 0: nothing.
+};
+
+/// What RETINUE_LATE_AFTER_S says, or else the default.
+std::chrono::nanoseconds default_late_after();
+
+}  // namespace retinue

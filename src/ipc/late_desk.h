@@ -1,0 +1,41 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "retinue/ipc/job_memory.h"
+
+namespace retinue {
+
+/// Where a rank that waits for late ones leaves a text for the guardian, which completes it with what those do and
+/// shows it. One at a time: who finds the desk taken comes again.
+struct LateDesk {
+  enum : std::uint32_t { kFree = 0, kBeingWritten = 1, kWritten = 2, kStates = 4 };
+
+  std::atomic<std::uint32_t> state;  ///< One of these, plus kStates times the slot of who writes.
+  std::uint32_t bytes;
+  std::atomic<std::uint64_t> bell;  ///< The guardian's: its name, or 0 where nobody serves the desk.
+  char text[16384];
+};
+
+/// In a text: a line of this and the number of a process stands for what that process does.
+constexpr char kActivityMark = '\x01';
+std::string activity_line(pid_t pid);
+/// The process of such a line, without its end; none of any other line.
+std::optional<pid_t> process_of_activity_line(std::string_view line);
+
+/// Whether the job has somebody who completes and shows such texts.
+bool has_late_desk(const JobMemory& memory);
+/// Leaves `text`, cut where it is too long. False: another one lies there; later, then. Never blocks.
+bool leave_at_late_desk(const JobMemory& memory, std::string_view text);
+
+/// The guardian's alone: takes the text that lies there.
+std::optional<std::string> take_from_late_desk(const JobMemory& memory);
+
+}  // namespace retinue

@@ -1,0 +1,52 @@
+#include "os/bell_socket.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+constexpr std::size_t kNameBytes = 5;  // Of the kernel's own choice, behind a zero.
+
+}  // namespace
+
+FileDescriptor make_bell_socket() {
+  return FileDescriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+std::uint64_t name_bell_socket(int socket) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socklen_t bytes = sizeof(sa_family_t);
+  if (bind(socket, reinterpret_cast<const sockaddr*>(&address), bytes) != 0)
+    throw SystemError("naming a descriptor's socket", errno);
+  bytes = sizeof address;
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+    throw SystemError("asking for the name of a descriptor's socket", errno);
+  std::uint64_t name = 0;
+  std::memcpy(&name, address.sun_path + 1, kNameBytes);
+  return name;
+}
+
+bool ring_bell_socket(int from, std::uint64_t name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, &name, kNameBytes);
+  constexpr socklen_t kBytes = offsetof(sockaddr_un, sun_path) + 1 + kNameBytes;
+  const ssize_t sent =
+      sendto(from, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), kBytes);
+  return sent == 1 || errno == EAGAIN || errno == ECONNREFUSED;
+}
+
+void drain_bell_socket(int socket) {
+  char byte = 0;
+  while (recv(socket, &byte, sizeof byte, MSG_DONTWAIT) >= 0 || errno == EINTR) continue;
+}
+
+}  // namespace retinue

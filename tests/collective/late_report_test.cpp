@@ -1,0 +1,148 @@
+// In groups without a guardian, where the ranks themselves say who is late.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "collective/late_report.h"
+#include "collective/late_scene.h"
+#include "ipc/job_clock.h"
+#include "support/ranks.h"
+
+namespace retinue::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool is_reported(const std::string& text) {
+  return text.find("It is said again") != std::string::npos;
+}
+
+class LateReports : public testing::TestWithParam<Lateness> {};
+INSTANTIATE_TEST_SUITE_P(Of, LateReports,
+                         testing::Values(Lateness::kStopped, Lateness::kSleeping, Lateness::kReading,
+                                         Lateness::kLooping));
+
+TEST_P(LateReports, TellWhatTheMissingRankDoes) {
+  const LateScene scene;
+  run_ranks(kLateRanks, [&](const JobGroup& group) {
+    scene.captured.begin();
+    play_late(scene, group, GetParam(), is_reported);
+  });
+  const std::string text = scene.captured.text();
+  EXPECT_EQ(count_of(text, "retinue: group"), 1) << text;
+  for (const std::string& words :
+       {std::string("retinue: group \"waiting\": rank 2 is late\n  rank "),
+        std::string(" waits in its 4th call, barrier, at "), std::string("late_scene.h:"),
+        fmt::format("  rank 2 (pid {}) is missing, seen after 3 barriers, the last at ", scene.shared->late_pid.load()),
+        words_for(GetParam(), scene.shared->late_pid), fmt::format("gdb -p {} ", scene.shared->late_pid.load()),
+        std::string("; the wait ends with an error in 30 min.\n")})
+    EXPECT_NE(text.find(words), std::string::npos) << words << " in: " << text;
+}
+
+TEST(LateReport, ComesAgainAfterTimesThatDouble) {
+  const LateScene scene;
+  const ForkShared<std::atomic<std::int64_t>> between;
+  run_ranks(kLateRanks, [&](const JobGroup& group) {
+    scene.captured.begin();
+    std::chrono::steady_clock::time_point first;
+    play_late(scene, group, Lateness::kLooping, [&](const std::string& text) {
+      const int reports = count_of(text, "It is said again");
+      if (reports > 0 && first == std::chrono::steady_clock::time_point()) first = std::chrono::steady_clock::now();
+      if (reports > 1) *between = (std::chrono::steady_clock::now() - first) / 1ms;
+      return reports > 1;
+    });
+  });
+  EXPECT_GE(between->load(), 2 * kLateAfter / 1ms - 50);
+  const std::string text = scene.captured.text();
+  EXPECT_EQ(count_of(text, "retinue: group"), 2) << text;
+}
+
+TEST(LateReport, IsOfTheNextLatenessFromItsBeginningOn) {
+  const CapturedStderr captured;
+  run_ranks(2, [&](const JobGroup& group) {
+    captured.begin();
+    Communicator communicator(group, {.late_after = kLateAfter});
+    for (int i = 1; i <= 2; ++i) {
+      if (group.rank == 1) {
+        EXPECT_TRUE(wait_until([&] { return count_of(captured.text(), "It is said again") == i; })) << captured.text();
+      }
+      communicator.barrier();
+    }
+  });
+  EXPECT_EQ(count_of(captured.text(), "It is said again in 2."), 2) << captured.text();
+}
+
+TEST(LateReport, SaysWhereElseTheMissingRankWaits) {
+  const CapturedStderr captured;
+  run_ranks(3, [&](const JobGroup& group) {
+    captured.begin();
+    Communicator here(group, {.late_after = kLateAfter});
+    if (group.rank == 0) return here.barrier();
+    JobGroup others = group;
+    others.name = "other";
+    others.process_slots.erase(others.process_slots.begin());
+    --others.rank;
+    Communicator there(others, {.late_after = 0s});
+    if (group.rank == 2) {
+      EXPECT_TRUE(wait_until([&] { return is_reported(captured.text()); }));
+    }
+    there.barrier();
+    here.barrier();
+  });
+  const std::string text = captured.text();
+  EXPECT_NE(text.find("ranks 1 and 2 are late"), std::string::npos) << text;
+  EXPECT_NE(text.find("    in group \"other\" rank 0 waits in its 1st call, barrier, at "), std::string::npos) << text;
+}
+
+TEST(LateReport, IsNoneWhereNobodyIsLateNorWhereItIsForbidden) {
+  const CapturedStderr captured;
+  run_ranks(2, [&](const JobGroup& group) {
+    captured.begin();
+    Communicator communicator(group, {.late_after = 0s});
+    communicator.barrier();
+    if (group.rank == 1) std::this_thread::sleep_for(2s);
+    communicator.barrier();
+    JobGroup other = group;
+    other.name = "other";
+    Communicator patient(other);
+    if (group.rank == 1) std::this_thread::sleep_for(2s);
+    patient.barrier();
+  });
+  EXPECT_EQ(captured.text(), "");
+}
+
+TEST(LateReport, DoesNotCountTheTimeInWhichTheJobIsDebugged) {
+  const CapturedStderr captured;
+  run_ranks(2, [&](const JobGroup& group) {
+    captured.begin();
+    Communicator communicator(group, {.late_after = kLateAfter});
+    communicator.barrier();
+    if (group.rank == 1) {
+      stop_job_clock(group.memory->header());
+      std::this_thread::sleep_for(3s);
+      resume_job_clock(group.memory->header());
+    }
+    communicator.barrier();
+  });
+  EXPECT_EQ(captured.text(), "");
+}
+
+TEST(LateReport, TimeComesFromTheEnvironment) {
+  setenv("RETINUE_LATE_AFTER_S", "2.5", 1);
+  EXPECT_EQ(default_late_after(), 2500ms);
+  setenv("RETINUE_LATE_AFTER_S", "0", 1);
+  EXPECT_EQ(default_late_after(), 0s);
+  for (const char* wrong : {"soon", "-1", "5 s", "1e10", "nan"}) {
+    setenv("RETINUE_LATE_AFTER_S", wrong, 1);
+    EXPECT_THROW(default_late_after(), UsageError) << wrong;
+  }
+  unsetenv("RETINUE_LATE_AFTER_S");
+  EXPECT_EQ(default_late_after(), 10s);
+}
+
+}  // namespace
+}  // namespace retinue::test
