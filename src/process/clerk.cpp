@@ -137,7 +137,8 @@ void write_reports(const RanksByFile& files) {
   }
 }
 
-/// 0 in the clerk.
+}  // namespace
+
 pid_t fork_clerk() {
   const pid_t guardian = getpid();
   const pid_t pid = fork();
@@ -148,8 +149,6 @@ pid_t fork_clerk() {
   fault_point("clerk.start");
   return 0;
 }
-
-}  // namespace
 
 bool needs_clerk(const ClerkRank& rank) {
   return has_unnamed_frames(rank.slot->crash) || (!rank.error_file.empty() && ended_badly(*rank.slot));

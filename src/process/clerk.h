@@ -18,6 +18,9 @@ struct ClerkRank {
   FileStamp error_file_before;  ///< When the rank was started.
 };
 
+/// Forks a child of the guardian that works for it; 0 in the child, -1: there is none.
+pid_t fork_clerk();
+
 /// Whether a clerk has something to do for the rank: its frames have no names, or it failed and has an error file.
 bool needs_clerk(const ClerkRank& rank);
 

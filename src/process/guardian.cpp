@@ -70,6 +70,7 @@ void Guardian::prepare_process() {
   raise_descriptor_limit();  // Ranks get their requester's.
   const bool forks_functions = setup_.memory->header().guardian_forks_program != 0;
   door_.open(*setup_.memory);
+  late_clerk_.open(*setup_.memory);
   heap_is_huge_ = !forks_functions || !HugeHeap::is_worth_a_look();
   setup_.memory->set_lock_patience(kLockPatience);
   enter_process_slot(*setup_.memory, kGuardianSlot);
@@ -81,7 +82,7 @@ void Guardian::prepare_process() {
 
 std::vector<int> Guardian::own_fds() const {
   std::vector<int> fds = {setup_.control_receive.get(), setup_.program_pidfd.get(), setup_.lifeline.get(),
-                          child_events_.get()};
+                          child_events_.get(), late_clerk_.fd()};
   for (const int fd : door_.fds()) fds.push_back(fd);
   for (const auto& context : contexts_)
     for (const auto& some : {context->adopted_pidfds(), context->log_fds(), context->own_fds()})
@@ -102,6 +103,7 @@ void Guardian::run() {
     end_contexts();
     guests_are_buried_ = door_.bury_guests(*setup_.memory);
     serve_door();
+    late_clerk_.serve(*setup_.memory);
     if (!shutting_down_ || !contexts_.empty()) continue;
     fault_point("guardian.shutdown");
     sweep_orphans();
@@ -118,6 +120,7 @@ void Guardian::wait_for_events() {
                                  {child_events_.get(), POLLIN, 0},
                                  {setup_.program_pidfd.get(), POLLIN, 0},
                                  {setup_.lifeline.get(), POLLIN, 0}};
+  if (late_clerk_.fd() >= 0) entries.push_back({late_clerk_.fd(), POLLIN, 0});
   door_.add_entries(entries);
   std::optional<Clock::time_point> next;
   std::vector<std::pair<GuardedContext*, int>> adopted;

@@ -12,6 +12,7 @@
 #include "os/memory_kills.h"
 #include "process/guarded_context.h"
 #include "process/job_door.h"
+#include "process/late_clerk.h"
 #include "process/program_report.h"
 #include "process/rank_birth.h"
 #include "process/watcher.h"
@@ -78,6 +79,7 @@ class Guardian {
   GuardianSetup setup_;
   FileDescriptor child_events_;
   JobDoor door_;
+  LateClerk late_clerk_;
   Watcher watcher_;
   MemoryKills memory_kills_;
   ProgramReport program_report_;

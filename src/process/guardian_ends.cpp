@@ -34,6 +34,7 @@ void Guardian::reap() {
     rusage usage{};
     if (wait4(pid, &status, __WALL, &usage) != pid) continue;
     if (program_report_.owns(pid)) program_report_.on_exit();
+    if (late_clerk_.owns(pid)) late_clerk_.on_exit();
     watcher_.on_exit(pid);
     for (AbandonedRank& rank : abandoned_) rank.ended |= rank.pid == pid;
     for (const auto& context : contexts_) {

@@ -110,6 +110,7 @@ class Execution {
 
 void leave_guardian_behind(const RankBirth& birth, const ProcessSlot& slot, pid_t guardian) {
   die_with_parent(guardian);
+  let_look_at_stacks(guardian);  // Its clerks.
   setpgid(0, 0);
   request_default_slice();
   prctl(PR_SET_NAME, birth.process_name.c_str());
@@ -163,6 +164,7 @@ std::map<std::string, std::string> rank_environment(const JobMemory& memory, con
 }
 
 void settle_forked_rank(const JobMemory& memory, const ProcessSlot& slot, const StartRequest& request) {
+  let_look_at_stacks(process_slot(memory, kGuardianSlot).pid.load(std::memory_order_relaxed));
   replace_environment(request.surroundings.environment, rank_environment(memory, slot, request));
   const std::string& directory = request.surroundings.directory;
   if (chdir(directory.c_str()) != 0) throw SystemError("entering " + directory, errno);
