@@ -66,7 +66,8 @@ struct BoardHeader {
   TableSource paths_source;
   std::atomic<std::uint64_t> cpus[16];  ///< A bit per CPU that any member may run on; set by all before the opening.
   std::atomic<std::uint64_t> opening_calls;  ///< Calls that were no user's: the first, and those that measured.
-  /// On the job's clock: when a member that waits for late ones may say so; 0: as soon as it is time. See LateReport.
+  /// On the job's clock: when a member that waits for late ones may say so; 0: as soon as it is time. Its lowest
+  /// bit: it was said before the end. See LateReport.
   std::atomic<std::uint64_t> next_late_report;
   std::atomic<std::uint32_t> cgroup_cpus;  ///< The least that a member's cgroups leave it, rounded up; 0: no limit.
   alignas(

@@ -19,6 +19,10 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::chrono::nanoseconds kDefaultLateAfter = 10s;
+/// Once more before the wait's error, which shows the stacks that are found then.
+constexpr auto kBeforeTheEnd = 5s;
+/// A bit of the word, beside a time: this has been said.
+constexpr std::uint64_t kLast = 1;
 constexpr auto kAgainWhenTheDeskIsTaken = 1s;
 constexpr auto kRegistryPatience = 20ms;
 constexpr std::size_t kNamedMissing = 8;
@@ -62,13 +66,15 @@ void LateReport::look(const SeenWait& own, JobDeadline deadline, const FirstLook
   if (late_after_ <= 0ns || waited < late_after_) return;
   std::atomic<std::uint64_t>& next = board_.header().next_late_report;
   std::uint64_t said_until = next.load(std::memory_order_acquire);
-  const auto now_ns = static_cast<std::uint64_t>(now.count());
-  if (said_until > now_ns || is_held_by_debugger(own.late) || own.late.empty()) return;
-  const auto until = static_cast<std::uint64_t>((now + waited + late_after_).count());
+  const bool is_last = deadline.left(kBeforeTheEnd + 1s) <= kBeforeTheEnd;
+  const bool is_due = is_last ? (said_until & kLast) == 0 : said_until <= static_cast<std::uint64_t>(now.count());
+  if (!is_due || own.late.empty() || is_held_by_debugger(own.late)) return;
+  const std::uint64_t until =
+      (static_cast<std::uint64_t>((now + waited + late_after_).count()) & ~kLast) | (is_last ? kLast : 0);
   if (!next.compare_exchange_strong(said_until, until, std::memory_order_acq_rel)) return;
   told_until_ = until;
   if (deliver(text(own, deadline), first_looks)) return;
-  told_until_ = static_cast<std::uint64_t>((now + kAgainWhenTheDeskIsTaken).count());
+  told_until_ = static_cast<std::uint64_t>((now + kAgainWhenTheDeskIsTaken).count()) & ~kLast;
   next.store(told_until_, std::memory_order_release);
 }
 

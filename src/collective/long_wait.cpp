@@ -1,9 +1,13 @@
 #include "collective/long_wait.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 
 #include "collective/report.h"
+#include "ipc/late_desk.h"
+#include "os/clock.h"
 #include "os/process_calls.h"
 
 namespace retinue {
@@ -87,7 +91,12 @@ void LongWait::withdraw() {
 
 std::string LongWait::activity_of(int rank, std::int32_t pid) const {
   const auto before = first_looks_.find(rank);
-  return describe_activity(pid, before == first_looks_.end() ? std::nullopt : before->second, look_at_activity(pid));
+  const std::string does =
+      describe_activity(pid, before == first_looks_.end() ? std::nullopt : before->second, look_at_activity(pid));
+  const auto note = note_of_process(*group_.memory, pid);
+  if (!note) return does;
+  const std::chrono::duration<double> ago(std::chrono::nanoseconds(monotonic_ns() - note->time_ns));
+  return fmt::format("{}; its stack {:.1f} s before:\n{}   ", does, ago.count(), note->text);
 }
 
 }  // namespace retinue

@@ -9,6 +9,7 @@
 #include "ipc/job_layout.h"
 #include "ipc/process_table.h"
 #include "os/bell_socket.h"
+#include "os/clock.h"
 
 namespace retinue {
 namespace {
@@ -21,6 +22,11 @@ LateDesk& desk_of(const JobMemory& memory) {
 bool is_abandoned(const JobMemory& memory, std::uint32_t state) {
   return state % LateDesk::kStates == LateDesk::kBeingWritten &&
          !process_slot(memory, state / LateDesk::kStates % kMaxProcesses).is_alive();
+}
+
+/// At most `most` bytes of whole lines.
+std::size_t whole_lines(std::string_view text, std::size_t most) {
+  return text.size() <= most ? text.size() : text.rfind('\n', most - 1) + 1;
 }
 
 }  // namespace
@@ -48,13 +54,38 @@ bool leave_at_late_desk(const JobMemory& memory, std::string_view text) {
   const std::uint32_t own = memory.own_slot() * LateDesk::kStates;
   if (!desk.state.compare_exchange_strong(state, own | LateDesk::kBeingWritten, std::memory_order_acq_rel))
     return false;
-  const std::size_t whole = text.size() <= sizeof desk.text ? text.size() : text.rfind('\n', sizeof desk.text - 1) + 1;
+  const std::size_t whole = whole_lines(text, sizeof desk.text);
   std::memcpy(desk.text, text.data(), whole);
   desk.bytes = static_cast<std::uint32_t>(whole);
   desk.state.store(own | LateDesk::kWritten, std::memory_order_release);
   if (const FileDescriptor socket = make_bell_socket())
     ring_bell_socket(socket.get(), desk.bell.load(std::memory_order_acquire));
   return true;
+}
+
+std::optional<ActivityNote> note_of_process(const JobMemory& memory, pid_t pid) {
+  for (const LateDesk::Note& note : desk_of(memory).notes) {
+    const std::uint32_t changes = note.changes.load(std::memory_order_acquire);
+    if (changes % 2 != 0 || note.pid.load(std::memory_order_acquire) != pid || pid <= 0) continue;
+    const ActivityNote read = {.text{note.text, std::min<std::size_t>(note.bytes, sizeof note.text)},
+                               .time_ns = note.time_ns};
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (note.changes.load(std::memory_order_relaxed) == changes) return read;
+  }
+  return std::nullopt;
+}
+
+void note_activity(const JobMemory& memory, pid_t pid, std::string_view text) {
+  auto& notes = desk_of(memory).notes;
+  auto* note = std::ranges::find_if(notes, [pid](const LateDesk::Note& each) { return each.pid.load() == pid; });
+  if (note == std::end(notes)) note = std::ranges::min_element(notes, {}, &LateDesk::Note::time_ns);
+  note->changes.store(note->changes.load(std::memory_order_relaxed) | 1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  note->pid.store(pid, std::memory_order_relaxed);
+  note->time_ns = monotonic_ns();
+  note->bytes = static_cast<std::uint32_t>(whole_lines(text, sizeof note->text));
+  std::memcpy(note->text, text.data(), note->bytes);
+  note->changes.fetch_add(1, std::memory_order_release);
 }
 
 std::optional<std::string> take_from_late_desk(const JobMemory& memory) {

@@ -22,6 +22,22 @@ struct LateDesk {
   std::uint32_t bytes;
   std::atomic<std::uint64_t> bell;  ///< The guardian's: its name, or 0 where nobody serves the desk.
   char text[16384];
+
+  /// What was found out of late processes, the newest of each; written by one clerk at a time.
+  struct Note {
+    std::atomic<std::uint32_t> changes;  ///< Odd while it is being written.
+    std::atomic<std::int32_t> pid;       ///< 0: none.
+    std::uint64_t time_ns;               ///< CLOCK_MONOTONIC.
+    std::uint32_t bytes;
+    char text[3072];
+  };
+  Note notes[16];
+};
+
+/// What a late process did when somebody looked.
+struct ActivityNote {
+  std::string text;
+  std::uint64_t time_ns = 0;  ///< CLOCK_MONOTONIC.
 };
 
 /// In a text: a line of this and the number of a process stands for what that process does.
@@ -35,6 +51,11 @@ bool has_late_desk(const JobMemory& memory);
 /// Leaves `text`, cut where it is too long. False: another one lies there; later, then. Never blocks.
 bool leave_at_late_desk(const JobMemory& memory, std::string_view text);
 
+/// The newest note of that process, if any.
+std::optional<ActivityNote> note_of_process(const JobMemory& memory, pid_t pid);
+
+/// The clerk's alone: in place of an older one of that process, or else of the oldest one. Cut where it is too long.
+void note_activity(const JobMemory& memory, pid_t pid, std::string_view text);
 /// The guardian's alone: takes the text that lies there.
 std::optional<std::string> take_from_late_desk(const JobMemory& memory);
 

@@ -49,6 +49,7 @@ constexpr std::array kBlockingCalls = {
     BlockingCall{SYS_openat, "open", Waits::kForPeer},
     BlockingCall{SYS_nanosleep, "nanosleep", Waits::kSleeps},
     BlockingCall{SYS_clock_nanosleep, "nanosleep", Waits::kSleeps},
+    BlockingCall{SYS_restart_syscall, "restart_syscall", Waits::kSleeps},
 #ifdef SYS_pause
     BlockingCall{SYS_pause, "pause", Waits::kSleeps},
 #endif
@@ -141,8 +142,11 @@ std::string waits_in(const BlockingCall& call, const ActivityLook& look) {
   return of;
 }
 
-std::string rest_of(const ActivityLook& now) {
-  if (const BlockingCall* const call = find_call(now)) return waits_in(*call, now);
+std::string rest_of(const std::optional<ActivityLook>& before, const ActivityLook& now) {
+  // Who looked at its stack interrupted it, and the kernel does not say any more what it goes on with.
+  const bool goes_on = before && now.system_call == SYS_restart_syscall && find_call(*before) != nullptr;
+  const ActivityLook& told = goes_on ? *before : now;
+  if (const BlockingCall* const call = find_call(told)) return waits_in(*call, told);
   if (now.system_call) return fmt::format("waits in the kernel (system call {})", *now.system_call);
   if (!now.kernel_function.empty()) return fmt::format("waits in the kernel ({})", now.kernel_function);
   return "waits in the kernel";
@@ -200,7 +204,7 @@ std::string describe_activity(pid_t pid, const std::optional<ActivityLook>& befo
   const std::string use = before ? cpu_use(*before, *now, is_running ? 0 : 0.3) : "";
   if (is_running) return (use.empty() ? "runs" : use) + burdens(before, *now);
   // Of several threads the main one may wait for those that work.
-  return rest_of(*now) + (use.empty() ? "" : "; the process " + use) + burdens(before, *now);
+  return rest_of(before, *now) + (use.empty() ? "" : "; the process " + use) + burdens(before, *now);
 }
 
 }  // namespace retinue

@@ -67,7 +67,7 @@ std::string main_stack(pid_t pid, std::string_view stacks) {
   return text;
 }
 
-[[noreturn]] void show(const std::string& text) {
+[[noreturn]] void show(const JobMemory& memory, const std::string& text) {
   sigset_t alarms;
   sigemptyset(&alarms);
   sigaddset(&alarms, SIGALRM);
@@ -75,13 +75,13 @@ std::string main_stack(pid_t pid, std::string_view stacks) {
   sigprocmask(SIG_UNBLOCK, &alarms, nullptr);
   alarm(kMostSeconds);
   signal(SIGCHLD, SIG_DFL);  // The handler is the guardian's.
-  write_standard_error(with_activities(text));
+  write_standard_error(with_activities(memory, text));
   _exit(0);
 }
 
 }  // namespace
 
-std::string with_activities(const std::string& text) {
+std::string with_activities(const JobMemory& memory, const std::string& text) {
   std::vector<pid_t> pids;
   for (const std::string_view line : lines_of(text))
     if (const auto pid = process_of_activity_line(line)) pids.push_back(*pid);
@@ -98,10 +98,14 @@ std::string with_activities(const std::string& text) {
   }
   std::string whole;
   for (const std::string_view line : lines_of(text)) {
-    if (const auto pid = process_of_activity_line(line))
-      whole += fmt::format("    it {}\n{}", describe_activity(*pid, before.at(*pid), now.at(*pid)), stacks[*pid]);
-    else
+    const auto pid = process_of_activity_line(line);
+    if (!pid) {
       whole.append(line).append("\n");
+      continue;
+    }
+    const std::string does = describe_activity(*pid, before.at(*pid), now.at(*pid));
+    whole += fmt::format("    it {}\n{}", does, stacks[*pid]);
+    note_activity(memory, *pid, stacks[*pid]);
   }
   return whole;
 }
@@ -122,7 +126,7 @@ void LateClerk::serve(const JobMemory& memory) {
   const std::optional<std::string> text = take_from_late_desk(memory);
   if (!text) return;
   const pid_t pid = fork_clerk();
-  if (pid == 0) show(*text);
+  if (pid == 0) show(memory, *text);
   clerk_ = std::max(pid, 0);
 }
 

@@ -32,7 +32,7 @@ class LateClerk {
 };
 
 /// `text` with what each process does that a line of it names, and with that one's stack. Looks at each twice.
-/// Blocking: half a second, and some seconds for each stack that can't be read.
-std::string with_activities(const std::string& text);
+/// Leaves notes of them on the job's desk. Blocking: half a second, and some seconds for each stack that can't be read.
+std::string with_activities(const JobMemory& memory, const std::string& text);
 
 }  // namespace retinue

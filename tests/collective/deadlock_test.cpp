@@ -150,6 +150,16 @@ TEST(Deadlock, OfGroupsThatAreMadeInOppositeOrder) {
   });
 }
 
+/// Where ThreadSanitizer sees both sides of what members tell each other.
+TEST(Deadlock, OfThreadsAsRanks) {
+  run_rank_threads(3, [](const JobGroup& group) {
+    Communicator communicator(group, {.timeout = kTimeout});
+    const int next = (group.rank + 1) % 3;
+    expect_all(text_of_deadlock([&] { receive(communicator, next, 5 + group.rank); }),
+               {"rank 0 waits to receive", "rank 1 waits to receive", "rank 2 waits to receive"});
+  });
+}
+
 TEST(Deadlock, OfReceivesFromAnySource) {
   run_ranks(3, [](const JobGroup& group) {
     Communicator communicator(group, {.timeout = kTimeout});

@@ -40,6 +40,43 @@ TEST_P(LateRanks, AreReportedOnceWithTheirStacks) {
   }
 }
 
+std::string run_into_the_timeout(RankContext& context) {
+  if (context.rank() == kController) {
+    if (!wait_until([] { return scene->shared->timed_out == kLateRanks - 2; })) throw std::logic_error("no timeout");
+    let_go_on(*scene, Lateness::kSleeping);
+    return "";
+  }
+  JobGroup group = context.world();
+  group.process_slots.pop_back();
+  Communicator communicator(group, {.timeout = std::chrono::seconds(6), .late_after = kLateAfter});
+  communicator.barrier();
+  if (context.rank() == kLateRank) be_late(*scene, Lateness::kSleeping);
+  try {
+    communicator.barrier();
+  } catch (const TimeoutError& error) {
+    ++scene->shared->timed_out;
+    return error.what();
+  }
+  throw std::logic_error("the barrier ended");
+}
+
+TEST(LateRank, HasItsStackInTheErrorOfTheTimeout) {
+  scene->captured.clear();
+  auto ranks = spawn<run_into_the_timeout>({.nprocs = kLateRanks, .join = false});
+  const RunResult result = ranks.wait();
+  ASSERT_TRUE(result.ok());
+  for (int rank = 0; rank < kController; ++rank) {
+    const auto text = result.value<std::string>(rank);
+    EXPECT_NE(text.find("missing: rank 2 (pid "), std::string::npos) << text;
+    EXPECT_NE(text.find("seen after 1 barrier, the last at "), std::string::npos) << text;
+    EXPECT_NE(text.find(", which sleeps (nanosleep)"), std::string::npos) << text;
+    EXPECT_NE(text.find("its stack "), std::string::npos) << text;
+    if (scene->captured.text().find("is forbidden") == std::string::npos) {
+      EXPECT_NE(text.find("be_late("), std::string::npos) << text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace retinue::test
 

@@ -32,6 +32,7 @@ struct LateScene {
   struct Shared {
     std::atomic<pid_t> late_pid;
     std::atomic<bool> goes_on;
+    std::atomic<int> timed_out;
   };
 
   LateScene() {
