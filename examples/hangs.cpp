@@ -58,7 +58,7 @@ void swap(retinue::Communicator& group) {
 
 std::string wait_for_each_other(retinue::RankContext& context) {
   retinue::Communicator group(context.world());
-  const std::string text = swap_in_vain(group);
+  std::string text = swap_in_vain(group);
   retinue::Communicator fresh(context.world());  // After an error a group is of no use.
   swap(fresh);
   return text;

@@ -195,7 +195,7 @@ Deadlock find_deadlock(const std::vector<SeenGroup>& groups, const Board& own_bo
         node.wait.is_for_message
             ? ""
             : fmt::format(", for rank{} {}", node.wait.late.size() == 1 ? "" : "s", ranks_text(node.wait.late));
-    deadlock.texts.push_back(node.wait.text + where + whom);
+    deadlock.texts.push_back(fmt::format("{}{}{}", node.wait.text, where, whom));
     deadlock.waits.push_back(node.reading);
   }
   for (const std::size_t index : reached) {

@@ -64,7 +64,7 @@ using Name = std::array<char, kNameBytes>;
 Name name_of_part(std::span<const NamedBytes> parts, std::size_t index) {
   Name name{};
   const std::string_view own = index < parts.size() ? parts[index].name : std::string_view();
-  std::memcpy(name.data(), own.data(), std::min(own.size(), kNameBytes - 1));
+  std::copy_n(own.begin(), std::min(own.size(), kNameBytes - 1), name.begin());
   return name;
 }
 

@@ -91,7 +91,7 @@ void LongWait::withdraw() {
 
 std::string LongWait::activity_of(int rank, std::int32_t pid) const {
   const auto before = first_looks_.find(rank);
-  const std::string does =
+  std::string does =
       describe_activity(pid, before == first_looks_.end() ? std::nullopt : before->second, look_at_activity(pid));
   const auto note = note_of_process(*group_.memory, pid);
   if (!note) return does;

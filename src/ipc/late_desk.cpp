@@ -67,10 +67,14 @@ std::optional<ActivityNote> note_of_process(const JobMemory& memory, pid_t pid) 
   for (const LateDesk::Note& note : desk_of(memory).notes) {
     const std::uint32_t changes = note.changes.load(std::memory_order_acquire);
     if (changes % 2 != 0 || note.pid.load(std::memory_order_acquire) != pid || pid <= 0) continue;
-    const ActivityNote read = {.text{note.text, std::min<std::size_t>(note.bytes, sizeof note.text)},
-                               .time_ns = note.time_ns};
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (note.changes.load(std::memory_order_relaxed) == changes) return read;
+    std::uint64_t words[LateDesk::Note::kWords];
+    // Acquire, so that `changes` is read again after all of these.
+    for (std::size_t i = 0; i < std::size(words); ++i) words[i] = note.text[i].load(std::memory_order_acquire);
+    const std::uint64_t time_ns = note.time_ns.load(std::memory_order_acquire);
+    if (note.changes.load(std::memory_order_relaxed) != changes) continue;
+    char text[sizeof words];
+    std::memcpy(text, words, sizeof words);
+    return ActivityNote{.text{text, strnlen(text, sizeof text)}, .time_ns = time_ns};
   }
   return std::nullopt;
 }
@@ -78,13 +82,15 @@ std::optional<ActivityNote> note_of_process(const JobMemory& memory, pid_t pid) 
 void note_activity(const JobMemory& memory, pid_t pid, std::string_view text) {
   auto& notes = desk_of(memory).notes;
   auto* note = std::ranges::find_if(notes, [pid](const LateDesk::Note& each) { return each.pid.load() == pid; });
-  if (note == std::end(notes)) note = std::ranges::min_element(notes, {}, &LateDesk::Note::time_ns);
-  note->changes.store(note->changes.load(std::memory_order_relaxed) | 1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  note->pid.store(pid, std::memory_order_relaxed);
-  note->time_ns = monotonic_ns();
-  note->bytes = static_cast<std::uint32_t>(whole_lines(text, sizeof note->text));
-  std::memcpy(note->text, text.data(), note->bytes);
+  if (note == std::end(notes))
+    note = std::ranges::min_element(notes, {}, [](const LateDesk::Note& each) { return each.time_ns.load(); });
+  std::uint64_t words[LateDesk::Note::kWords] = {};
+  std::memcpy(words, text.data(), whole_lines(text, sizeof words));
+  // Sequentially consistent: nothing of what follows may be seen before it. It is odd already where a clerk died here.
+  note->changes.fetch_or(1, std::memory_order_seq_cst);
+  note->pid.store(pid, std::memory_order_release);
+  note->time_ns.store(monotonic_ns(), std::memory_order_release);
+  for (std::size_t i = 0; i < std::size(words); ++i) note->text[i].store(words[i], std::memory_order_release);
   note->changes.fetch_add(1, std::memory_order_release);
 }
 

@@ -25,11 +25,12 @@ struct LateDesk {
 
   /// What was found out of late processes, the newest of each; written by one clerk at a time.
   struct Note {
-    std::atomic<std::uint32_t> changes;  ///< Odd while it is being written.
-    std::atomic<std::int32_t> pid;       ///< 0: none.
-    std::uint64_t time_ns;               ///< CLOCK_MONOTONIC.
-    std::uint32_t bytes;
-    char text[3072];
+    static constexpr std::size_t kWords = 384;
+
+    std::atomic<std::uint32_t> changes;       ///< Odd while it is being written.
+    std::atomic<std::int32_t> pid;            ///< 0: none.
+    std::atomic<std::uint64_t> time_ns;       ///< CLOCK_MONOTONIC.
+    std::atomic<std::uint64_t> text[kWords];  ///< Filled with zeros.
   };
   Note notes[16];
 };

@@ -46,7 +46,7 @@ bool reduces_at_all(CollectiveKind kind) {
 }
 
 std::string text_of(const Entry& entry) {
-  const std::string name(name_of(entry.kind));
+  std::string name(name_of(entry.kind));
   if (entry.kind == CollectiveKind::kBarrier) return name;
   std::string data = fmt::format("{} bytes", entry.count);
   if (entry.function != nullptr)
