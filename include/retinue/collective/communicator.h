@@ -19,6 +19,12 @@
 
 namespace retinue {
 
+class Communicator;
+namespace detail {
+/// A group's name that is unique in the job. Called by all of `parent`'s members after the same of its calls.
+std::string name_of_part(const Communicator& parent, std::string_view name);
+}  // namespace detail
+
 /// Lets the ranks of one host step together through job memory.
 ///
 /// All members make the same calls in the same order. A member that calls something else gets CollectiveMismatch, and
@@ -151,6 +157,7 @@ class Communicator : public TypedCollectives<Communicator> {
 
  private:
   friend std::string explain_paths(const Communicator& group);
+  friend std::string detail::name_of_part(const Communicator& parent, std::string_view name);
   class Impl;
 
   void send_bytes(ConstBytes data, int destination, int tag, CallSite site);

@@ -1,0 +1,148 @@
+#include "retinue/collective/split.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "retinue/base/error.h"
+#include "retinue/collective/communicator.h"
+
+namespace retinue {
+namespace {
+
+enum class SplitKind : std::uint32_t { kByColor = 1, kByLists = 2 };
+
+/// What a member tells the others of the group that it wants.
+struct SplitNotice {
+  SplitKind kind = SplitKind::kByColor;
+  std::uint32_t failed = 0;  ///< It throws an error of its own.
+  std::int32_t color = kNoColor;
+  std::int32_t key = 0;
+  std::uint64_t lists = 0;  ///< A hash of all lists; the same on all members.
+  char name[64] = {};
+};
+
+/// One member's part in a split.
+class Splitting {
+ public:
+  Splitting(std::string_view call, Communicator& parent) : call_(call), parent_(parent) {}
+
+  void by_color(const SplitOptions& options) {
+    own_.color = options.color;
+    own_.key = options.key;
+    if (options.color < kNoColor) fail(fmt::format("color {} is neither kNoColor nor at least 0", options.color));
+  }
+
+  void by_lists(std::span<const std::vector<int>> groups) {
+    own_.kind = SplitKind::kByLists;
+    std::vector<bool> is_listed(static_cast<std::size_t>(parent_.size()));
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      hash(groups[i].size());
+      std::vector<int> sorted = groups[i];
+      std::sort(sorted.begin(), sorted.end());
+      for (const int rank : sorted) list(rank, static_cast<int>(i), is_listed);
+    }
+  }
+
+  void set_name(const std::string& name) {
+    if (name.size() >= sizeof own_.name)
+      return fail(fmt::format("the name \"{}\" has {} bytes, at most {} are possible", name, name.size(),
+                              sizeof own_.name - 1));
+    std::memcpy(own_.name, name.data(), name.size());
+  }
+
+  std::optional<JobGroup> run(CallSite site) {
+    std::vector<SplitNotice> all(static_cast<std::size_t>(parent_.size()));
+    parent_.all_gather(&own_, all.data(), sizeof own_, site);
+    check(all);
+    if (own_.color == kNoColor) return std::nullopt;
+    return group_of(all);
+  }
+
+ private:
+  void fail(const std::string& text) {
+    own_.failed = 1;
+    if (error_.empty()) error_ = text;
+  }
+
+  void hash(std::uint64_t word) { own_.lists = (own_.lists ^ word) * 0x9e3779b97f4a7c15u + 1; }
+
+  void list(int rank, int color, std::vector<bool>& is_listed) {
+    hash(static_cast<std::uint64_t>(rank) + 1);
+    if (rank < 0 || rank >= parent_.size())
+      return fail(fmt::format("rank {} is outside of the parent's [0, {})", rank, parent_.size()));
+    const auto index = static_cast<std::size_t>(rank);
+    if (is_listed[index]) return fail(fmt::format("rank {} is listed twice", rank));
+    is_listed[index] = true;
+    if (rank == parent_.rank()) own_.color = color;
+  }
+
+  [[noreturn]] void refuse(const std::string& text) const {
+    throw UsageError(fmt::format("{} of group \"{}\": {}", call_, parent_.group().name, text));
+  }
+
+  void check(const std::vector<SplitNotice>& all) const {
+    if (own_.failed != 0) refuse(error_);
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank].failed != 0) refuse(fmt::format("rank {} asked for what makes no sense; it says what", rank));
+      if (all[rank].kind != all[0].kind) refuse(fmt::format("ranks 0 and {} made different calls", rank));
+      if (all[rank].lists != all[0].lists)
+        refuse(fmt::format("ranks 0 and {} gave different lists of ranks; all members give the same", rank));
+    }
+  }
+
+  JobGroup group_of(const std::vector<SplitNotice>& all) const {
+    std::vector<int> members;
+    for (int rank = 0; rank < parent_.size(); ++rank)
+      if (all[static_cast<std::size_t>(rank)].color == own_.color) members.push_back(rank);
+    std::stable_sort(members.begin(), members.end(), [&](int one, int other) {
+      return all[static_cast<std::size_t>(one)].key < all[static_cast<std::size_t>(other)].key;
+    });
+    const SplitNotice& first = all[static_cast<std::size_t>(members.front())];
+    JobGroup group{.memory = parent_.group().memory,
+                   .name = detail::name_of_part(parent_, {first.name, strnlen(first.name, sizeof first.name)}),
+                   .rank = 0,
+                   .process_slots = {}};
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (members[i] == parent_.rank()) group.rank = static_cast<int>(i);
+      group.process_slots.push_back(parent_.group().process_slots[static_cast<std::size_t>(members[i])]);
+    }
+    return group;
+  }
+
+  std::string_view call_;
+  Communicator& parent_;
+  SplitNotice own_;
+  std::string error_;
+};
+
+}  // namespace
+
+std::optional<JobGroup> split(Communicator& parent, const SplitOptions& options, CallSite site) {
+  Splitting splitting("split", parent);
+  splitting.by_color(options);
+  splitting.set_name(options.name);
+  return splitting.run(site);
+}
+
+std::optional<JobGroup> new_group(Communicator& parent, std::span<const int> ranks, const std::string& name,
+                                  CallSite site) {
+  Splitting splitting("new_group", parent);
+  const std::vector<int> group(ranks.begin(), ranks.end());
+  splitting.by_lists({&group, 1});
+  splitting.set_name(name);
+  return splitting.run(site);
+}
+
+std::optional<JobGroup> new_subgroups(Communicator& parent, std::span<const std::vector<int>> groups,
+                                      const std::string& name, CallSite site) {
+  Splitting splitting("new_subgroups", parent);
+  splitting.by_lists(groups);
+  splitting.set_name(name);
+  return splitting.run(site);
+}
+
+}  // namespace retinue
