@@ -28,6 +28,34 @@ class Communicator::Impl {
   MessageCalls& messages() { return messages_; }
 
   void run(const CollectiveCall& what, CallSite site) {
+    run(what, site, [] {});
+  }
+
+  void monitored_barrier(const MonitoredBarrierOptions& options, CallSite site) {
+    const TimeoutScope scope(session_.waiter(), options.timeout.value_or(session_.waiter().timeout()));
+    run(CollectiveCall::barrier(), site, [&] {
+      if (options.wait_all_ranks) session_.await_all_who_can_come();
+    });
+  }
+
+ private:
+  /// Another timeout for one call.
+  class TimeoutScope {
+   public:
+    TimeoutScope(Waiter& waiter, std::chrono::nanoseconds timeout) : waiter_(waiter), before_(waiter.timeout()) {
+      waiter_.set_timeout(timeout);
+    }
+    ~TimeoutScope() { waiter_.set_timeout(before_); }
+    TimeoutScope(const TimeoutScope&) = delete;
+    TimeoutScope& operator=(const TimeoutScope&) = delete;
+
+   private:
+    Waiter& waiter_;
+    std::chrono::nanoseconds before_;
+  };
+
+  template <typename Published>
+  void run(const CollectiveCall& what, CallSite site, Published published) {
     const Call call = checked_call(what, session_.rank(), session_.size(), site);
     engine_.finish_collectives();
     CallLog& log = engine_.log();
@@ -35,6 +63,7 @@ class Communicator::Impl {
       const std::uint64_t started = log.now();
       session_.publish(call);
       log.begin(call, session_.sequence(), started);
+      published();
       const bool all_taken = take_as_they_come(session_, call);
       const Arrival arrival = arrive(call);
       if (!all_taken) take_path(session_, call, arrival).go_on();
@@ -49,7 +78,6 @@ class Communicator::Impl {
     engine_.after_collective();
   }
 
- private:
   /// Waits for those without whom this member can't be done with the call.
   Arrival arrive(const Call& call) {
     const RankRange needed = needed_lines(call, session_.rank(), session_.size());
@@ -107,6 +135,10 @@ void Communicator::interrupt() noexcept {
 
 void Communicator::run(const CollectiveCall& call, CallSite site) {
   checked(impl_).run(call, site);
+}
+
+void Communicator::monitored_barrier(const MonitoredBarrierOptions& options, CallSite site) {
+  checked(impl_).monitored_barrier(options, site);
 }
 
 Request Communicator::start(const CollectiveCall& call, CallSite site) {

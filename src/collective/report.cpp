@@ -113,7 +113,7 @@ std::string Reporter::lost(const std::vector<int>& ranks) const {
 }
 
 std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanoseconds timeout,
-                                const std::function<std::string(int rank, std::int32_t pid)>& activity_of) const {
+                                const ActivityOf& activity_of) const {
   std::string text = fmt::format("group \"{}\": {}, and its timeout of {} ms passed; missing: ", group_.name,
                                  own_call(), std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
   const std::size_t named = std::min<std::size_t>(late.size(), kNamedRanks);
@@ -123,6 +123,13 @@ std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanos
                         activity_of(late[i], pid));
   }
   if (named < late.size()) text += fmt::format("; and {} more", late.size() - named);
+  return text;
+}
+
+std::string Reporter::missing(const std::vector<int>& late, const std::vector<int>& lost,
+                              std::chrono::nanoseconds timeout, const ActivityOf& activity_of) const {
+  std::string text = timed_out(late, timeout, activity_of);
+  for (const int rank : lost) text += "; " + fate_of(rank);
   return text;
 }
 

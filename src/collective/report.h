@@ -31,9 +31,13 @@ class Reporter {
   std::int32_t pid_of(int rank) const;
 
   std::string lost(const std::vector<int>& ranks) const;
-  /// `activity_of`: what a member that is late does, as "sleeps (nanosleep)".
+  /// What a member that is late does, as "sleeps (nanosleep)".
+  using ActivityOf = std::function<std::string(int rank, std::int32_t pid)>;
   std::string timed_out(const std::vector<int>& late, std::chrono::nanoseconds timeout,
-                        const std::function<std::string(int rank, std::int32_t pid)>& activity_of) const;
+                        const ActivityOf& activity_of) const;
+  /// The same where others are lost.
+  std::string missing(const std::vector<int>& late, const std::vector<int>& lost, std::chrono::nanoseconds timeout,
+                      const ActivityOf& activity_of) const;
   std::string mismatch() const;
   /// `giver` gives this member `given` bytes, and it takes `wanted`.
   std::string wrong_size(int giver, std::size_t given, std::size_t wanted) const;

@@ -49,6 +49,8 @@ class Session {
   Arrival await_arrival(const Call& call) { return await_arrival(call, {0, size()}); }
   /// Waits until one of them has come to this call.
   void await_any_line(const std::vector<int>& ranks, JobDeadline deadline);
+  /// Waits for the lines of all members that aren't lost, and fails naming all that are missing: the lost ones, too.
+  void await_all_who_can_come();
   JobDeadline deadline() const { return JobDeadline::after(memory().header(), waiter_.timeout()); }
   /// Of a line that was awaited: whether its member's data are in it, or in staging, and it leaves at once.
   bool gives_at_once(const Call& call, int giver) const;

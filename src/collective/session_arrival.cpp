@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "collective/report.h"
 #include "collective/session.h"
@@ -114,6 +115,47 @@ void Session::await_any_line(const std::vector<int>& ranks, JobDeadline deadline
   const Waiter::Outcome outcome = waiter_.wait(awaited, deadline);
   if (outcome != Waiter::Outcome::kArrived)
     fail(outcome, awaited, Reporter(group_, board_, sequence_), waiter_.timeout());
+}
+
+void Session::await_all_who_can_come() {
+  class AllLines final : public Awaited {
+   public:
+    AllLines(const WordSet& words, std::uint64_t target, const Waiter& waiter)
+        : words_(words), target_(target), waiter_(waiter) {}
+
+    bool arrived() override {
+      int late = words_.first;
+      return words_.advance(target_, late);
+    }
+    bool is_late(int rank) const override { return words_.word(rank).load(std::memory_order_acquire) < target_; }
+    bool is_in_vain_without(int /*rank*/) const override {
+      for (int rank = words_.first; rank < words_.last; ++rank)
+        if (is_late(rank) && !waiter_.is_lost(rank)) return false;
+      return true;
+    }
+
+   private:
+    WordSet words_;
+    std::uint64_t target_;
+    const Waiter& waiter_;
+  };
+  AllLines awaited(line_sequences(sequence_, {0, size()}), sequence_, waiter_);
+  const Waiter::Outcome outcome = waiter_.wait(awaited, deadline());
+  if (outcome == Waiter::Outcome::kArrived) return;
+  if (outcome == Waiter::Outcome::kPoisoned) fail_poisoned();
+  std::vector<int> late;
+  std::vector<int> lost;
+  for (int i = 0; i < size(); ++i)
+    if (awaited.is_late(i)) (waiter_.is_lost(i) ? lost : late).push_back(i);
+  const Reporter report(group_, board_, sequence_);
+  if (late.empty())
+    break_group_once(FailureKind::kPeerLost, report.lost(lost), lost);
+  else
+    break_group_once(
+        lost.empty() ? FailureKind::kTimeout : FailureKind::kPeerLost,
+        report.missing(late, lost, waiter_.timeout(), std::bind_front(&LongWait::activity_of, &waiter_.long_wait())),
+        lost);
+  leave();
 }
 
 void Session::await_agreement(std::uint64_t sequence) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "collective/report.h"
 #include "collective/session.h"
@@ -82,11 +83,12 @@ void Session::fail(Waiter::Outcome outcome, const Awaited& awaited, const Report
     late.push_back(i);
     if (waiter_.is_lost(i) && awaited.is_in_vain_without(i)) lost.push_back(i);
   }
-  const auto activity_of = [this](int rank, std::int32_t pid) { return waiter_.long_wait().activity_of(rank, pid); };
   if (outcome == Waiter::Outcome::kLost)
     break_group_once(FailureKind::kPeerLost, report.lost(lost), lost);
   else
-    break_group_once(FailureKind::kTimeout, report.timed_out(late, timeout, activity_of), {});
+    break_group_once(FailureKind::kTimeout,
+                     report.timed_out(late, timeout, std::bind_front(&LongWait::activity_of, &waiter_.long_wait())),
+                     {});
   leave();
 }
 

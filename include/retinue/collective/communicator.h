@@ -101,6 +101,11 @@ class Communicator : public TypedCollectives<Communicator> {
   std::vector<Request> batch_isend_irecv(std::span<const P2POp> messages, CallSite site = {});
 
   void barrier(CallSite site = {}) { run(CollectiveCall::barrier(), site); }
+  /// A barrier that says who did not come, on all who came and, when they come, on those.
+  /// Errors: TimeoutError, with all that are missing; PeerLost where members are gone: with those alone, or, with
+  /// `options.wait_all_ranks`, after the timeout with all others that are missing, too.
+  /// After an error: as after any, the group can't be used on; those that came can make a new one.
+  void monitored_barrier(const MonitoredBarrierOptions& options = {}, CallSite site = {});
 
   // On spans of elements, and reductions by a function of the program.
   using TypedCollectives::all_reduce, TypedCollectives::reduce, TypedCollectives::reduce_scatter,

@@ -28,4 +28,11 @@ struct CommunicatorOptions {
   std::optional<int> memory_node = std::nullopt;
 };
 
+struct MonitoredBarrierOptions {
+  /// Longest wait for the others; none: the group's.
+  std::optional<std::chrono::nanoseconds> timeout = std::nullopt;
+  /// true: goes on waiting when a member is lost, so that the error names all that don't come; false: it ends at once.
+  bool wait_all_ranks = false;
+};
+
 }  // namespace retinue
