@@ -1,0 +1,90 @@
+#include "retinue/collective/zero_first.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#include "retinue/base/error.h"
+#include "retinue/collective/communicator.h"
+
+namespace retinue {
+namespace {
+
+/// How rank 0 fared.
+struct ZeroFirstStatus {
+  enum Outcome : std::uint32_t { kPrepared = 0, kUsageError = 1, kOtherError = 2 };
+
+  std::uint32_t outcome = kPrepared;
+  char text[1020] = {};
+
+  void fail(Outcome how, std::string_view why) {
+    outcome = how;
+    std::memcpy(text, why.data(), std::min(why.size(), sizeof text - 1));
+  }
+};
+
+ZeroFirstStatus status_of(const std::exception_ptr& error) {
+  ZeroFirstStatus status;
+  if (!error) return status;
+  try {
+    std::rethrow_exception(error);
+  } catch (const UsageError& usage) {
+    status.fail(ZeroFirstStatus::kUsageError, usage.what());
+  } catch (const std::exception& other) {
+    status.fail(ZeroFirstStatus::kOtherError, other.what());
+  } catch (...) {
+    status.fail(ZeroFirstStatus::kOtherError, "something that is no std::exception");
+  }
+  return status;
+}
+
+}  // namespace
+
+detail::ZeroFirstGroup detail::ZeroFirstOf<Communicator>::make(Communicator& group, CallSite site) {
+  return {.rank = group.rank(),
+          .size = group.size(),
+          .name = group.group().name,
+          .broadcast = [&group, site](void* data, std::size_t bytes) { group.broadcast(data, bytes, 0, site); }};
+}
+
+ZeroFirst::ZeroFirst(detail::ZeroFirstGroup group, CallSite site, Made /*made*/)
+    : group_(std::move(group)), site_(site), exceptions_(std::uncaught_exceptions()) {
+  if (group_.rank < 0 || group_.size == 1) told_ = true;
+  if (told_ || group_.rank == 0) return;
+  told_ = true;
+  ZeroFirstStatus status;
+  group_.broadcast(&status, sizeof status);
+  if (status.outcome == ZeroFirstStatus::kPrepared) return;
+  const std::string text =
+      fmt::format("group \"{}\": rank 0, for which this rank waits at {}:{}, failed: {}", group_.name, site.file,
+                  site.line, std::string_view(status.text, strnlen(status.text, sizeof status.text)));
+  if (status.outcome == ZeroFirstStatus::kUsageError) throw UsageError(text);
+  throw Error(text);
+}
+
+ZeroFirst::~ZeroFirst() {
+  if (told_) return;
+  std::exception_ptr error;
+  if (std::uncaught_exceptions() > exceptions_)
+    error = std::make_exception_ptr(
+        Error(fmt::format("it left the scope of its ZeroFirst at {}:{} by an exception, which its own report shows, or "
+                          "zero_first(group, function) would show here",
+                          site_.file, site_.line)));
+  tell(error);
+}
+
+void ZeroFirst::tell(const std::exception_ptr& error) noexcept {
+  if (told_) return;
+  told_ = true;
+  try {
+    ZeroFirstStatus status = status_of(error);
+    group_.broadcast(&status, sizeof status);
+  } catch (const std::exception&) {
+    // The group is of no use any more: its next call throws the same.
+  }
+}
+
+}  // namespace retinue
