@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "retinue/base/error.h"
+#include "torch/make_group.h"
 #include "torch/shm_backend.h"
 
 namespace retinue {
@@ -36,8 +37,7 @@ c10::intrusive_ptr<MessageWork> make_work(const TensorP2POp& message, int rank) 
 }
 
 ShmBackend* shm_of(const char* call, const ProcessGroup& group) {
-  if (!group) throw UsageError(c10::str(call, ": the process group is null"));
-  return ShmBackend::of(*group);
+  return ShmBackend::of(checked_group(call, group));
 }
 
 /// By what c10d offers for all backends.
@@ -66,6 +66,7 @@ int run_one(const char* call, const TensorP2POp& message, const ProcessGroup& gr
 }  // namespace
 
 std::vector<ShmBackend::WorkPtr> ShmBackend::start(std::span<const TensorP2POp> messages, const CallMode& mode) {
+  check_open();
   if (messages.empty()) return {};
   if (!messages_) throw UsageError(c10::str(name_of(messages[0].kind), ": in a group of one there is nobody else"));
   std::vector<MessageQueue::WorkPtr> works;
@@ -75,6 +76,7 @@ std::vector<ShmBackend::WorkPtr> ShmBackend::start(std::span<const TensorP2POp> 
 }
 
 int ShmBackend::run(const TensorP2POp& message, const CallMode& mode) {
+  check_open();
   if (!messages_) throw UsageError(c10::str(name_of(message.kind), ": in a group of one there is nobody else"));
   const MessageQueue::WorkPtr work = make_work(message, rank_);
   messages_->run(work, timeout_of(mode), mode.site);

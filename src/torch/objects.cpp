@@ -2,21 +2,13 @@
 
 #include <c10/util/StringUtil.h>
 
+#include "torch/make_group.h"
 #include "torch/shm_backend.h"
 
 namespace retinue::detail {
-namespace {
-
-c10d::ProcessGroup& checked(std::string_view call, const ProcessGroup& group) {
-  if (!group) throw UsageError(c10::str(call, ": the process group is null"));
-  return *group;
-}
-
-}  // namespace
-
 bool use_communicator(std::string_view call, const ProcessGroup& group,
                       const std::function<void(Communicator&)>& body) {
-  c10d::ProcessGroup& ranks = checked(call, group);
+  c10d::ProcessGroup& ranks = checked_group(call, group);
   ShmBackend* const backend = ShmBackend::of(ranks);
   if (backend == nullptr)
     throw UsageError(c10::str(call, ": the group's backend is \"", ranks.getBackendName(),
@@ -25,7 +17,7 @@ bool use_communicator(std::string_view call, const ProcessGroup& group,
 }
 
 void check_rank(std::string_view call, const ProcessGroup& group, int rank) {
-  const int size = checked(call, group).getSize();
+  const int size = checked_group(call, group).getSize();
   if (rank < 0 || rank >= size)
     throw UsageError(c10::str(call, ": rank ", rank, " is outside of the group's [0, ", size, ")"));
 }

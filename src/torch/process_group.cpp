@@ -11,17 +11,21 @@
 namespace retinue {
 namespace {
 
-c10d::ProcessGroup& checked(const char* call, const ProcessGroup& group) {
-  if (!group) throw UsageError(c10::str(call, ": the process group is null"));
-  return *group;
+static_assert(kGroupTimeout == c10d::kUnsetTimeout);
+
+void check_timeout(const char* call, std::chrono::milliseconds timeout) {
+  if (timeout <= std::chrono::milliseconds(0) && timeout != kGroupTimeout)
+    throw UsageError(c10::str(call, ": the timeout must be longer than nothing; leave it out to have the group's"));
 }
 
 /// Asks a group's shm backend, or else what c10d offers for all backends, whose methods always return a work.
 template <typename Options, typename Shm, typename Other>
 Work ask(const char* call, const ProcessGroup& group, const Options& options, const std::source_location& where,
          Shm shm, Other other) {
-  c10d::ProcessGroup& ranks = checked(call, group);
-  if (ShmBackend* backend = ShmBackend::of(ranks)) return shm(*backend, {.async_op = options.async_op, .site = where});
+  c10d::ProcessGroup& ranks = checked_group(call, group);
+  check_timeout(call, options.timeout);
+  if (ShmBackend* backend = ShmBackend::of(ranks))
+    return shm(*backend, {.async_op = options.async_op, .site = where, .timeout = options.timeout});
   Work work = other(ranks);
   if (options.async_op) return work;
   work->wait();
@@ -29,6 +33,14 @@ Work ask(const char* call, const ProcessGroup& group, const Options& options, co
 }
 
 }  // namespace
+
+c10d::ProcessGroup& checked_group(std::string_view call, const ProcessGroup& group) {
+  if (!group)
+    throw UsageError(c10::str(call,
+                              ": the process group is null: this rank is outside of it, as new_group() and "
+                              "split_group() say by that, or it was destroyed here"));
+  return *group;
+}
 
 void check_options(const ProcessGroupOptions& options) {
   if (options.backend != "shm")
@@ -66,6 +78,7 @@ Work all_reduce(const at::Tensor& tensor, const ProcessGroup& group, AllReduceOp
         c10d::AllreduceOptions asked;
         asked.reduceOp = options.op;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.allreduce(tensors, asked);
       });
 }
@@ -80,6 +93,7 @@ Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const ProcessG
         c10d::AllreduceCoalescedOptions asked;
         asked.reduceOp = options.op;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.allreduce_coalesced(list, asked);
       });
 }
@@ -94,6 +108,7 @@ Work reduce(const at::Tensor& tensor, const ProcessGroup& group, ReduceOptions o
         asked.reduceOp = options.op;
         asked.rootRank = options.dst;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.reduce(tensors, asked);
       });
 }
@@ -109,6 +124,7 @@ Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& inp
         c10d::ReduceScatterOptions asked;
         asked.reduceOp = options.op;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.reduce_scatter(outputs, lists, asked);
       });
 }
@@ -124,6 +140,7 @@ Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, co
         c10d::ReduceScatterOptions asked;
         asked.reduceOp = options.op;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.reduce_scatter_single(to, from, asked);
       });
 }
@@ -138,6 +155,7 @@ Work broadcast(const at::Tensor& tensor, const ProcessGroup& group, BroadcastOpt
         c10d::BroadcastOptions asked;
         asked.rootRank = options.src;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.broadcast(tensors, asked);
       });
 }
@@ -152,6 +170,7 @@ Work all_gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input,
         std::vector<at::Tensor> inputs{input};
         c10d::AllgatherOptions asked;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.allgather(lists, inputs, asked);
       });
 }
@@ -166,6 +185,7 @@ Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, c
         at::Tensor from = input;
         c10d::AllgatherOptions asked;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.all_gather_single(to, from, asked);
       });
 }
@@ -182,6 +202,7 @@ Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs, co
         c10d::GatherOptions asked;
         asked.rootRank = options.dst;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.gather(lists, inputs, asked);
       });
 }
@@ -198,6 +219,7 @@ Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& inputs, co
         c10d::ScatterOptions asked;
         asked.rootRank = options.src;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.scatter(outputs, lists, asked);
       });
 }
@@ -212,6 +234,7 @@ Work all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Te
         std::vector<at::Tensor> from(inputs);
         c10d::AllToAllOptions asked;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.alltoall(to, from, asked);
       });
 }
@@ -228,16 +251,24 @@ Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, const 
         at::Tensor from = input;
         c10d::AllToAllOptions asked;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.all_to_all_single(to, from, options.output_split_sizes, options.input_split_sizes, asked);
       });
 }
 
 Work barrier(const ProcessGroup& group, BarrierOptions options, std::source_location where) {
+  if (!group) return nullptr;
+  const std::string backend = group->getDefaultBackend()->getBackendName();
+  if (!options.device_ids.empty() && backend != "nccl")
+    throw UsageError(
+        c10::str("barrier: device_ids are for groups of backend nccl, this one's is ", backend, ": leave them out"));
   return ask(
       "barrier", group, options, where, [&](ShmBackend& shm, const CallMode& mode) { return shm.barrier(mode); },
       [&](c10d::ProcessGroup& ranks) {
         c10d::BarrierOptions asked;
+        asked.device_ids = options.device_ids;
         asked.asyncOp = options.async_op;
+        asked.timeout = options.timeout;
         return ranks.barrier(asked);
       });
 }

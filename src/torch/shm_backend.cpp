@@ -58,19 +58,31 @@ std::vector<Bytes> rows_of(const TensorBuffer& buffer, const at::Tensor& tensor,
 
 ShmBackend::ShmBackend(JobGroup members, std::chrono::milliseconds timeout, Waiting waiting)
     : Backend(members.rank, static_cast<int>(members.process_slots.size())),
-      memory_(members.memory),
-      timeout_(timeout) {
+      members_(std::move(members)),
+      timeout_(timeout),
+      waiting_(waiting) {
   if (size_ == 1) return;
   const CommunicatorOptions options{.timeout = timeout, .waiting = waiting};
-  queue_ = std::make_shared<OperationQueue>(Communicator(members, options));
-  messages_ = std::make_shared<MessageQueue>(Communicator(std::move(members), options));
+  queue_ = std::make_shared<OperationQueue>(Communicator(members_, options));
+  messages_ = std::make_shared<MessageQueue>(Communicator(members_, options));
 }
 
 ShmBackend::ShmBackend(std::chrono::milliseconds timeout) : Backend(0, 1), timeout_(timeout) {}
 
 ShmBackend::~ShmBackend() {
+  shutdown();
+}
+
+void ShmBackend::shutdown() {
+  if (closed_.exchange(true, std::memory_order_relaxed)) return;
   if (queue_) queue_->close();
   if (messages_) messages_->close();
+  queue_.reset();
+  messages_.reset();
+}
+
+void ShmBackend::check_open() const {
+  if (closed_.load(std::memory_order_relaxed)) throw Closed("the process group was destroyed on this rank");
 }
 
 ShmBackend* ShmBackend::of(const c10d::ProcessGroup& group) {
@@ -107,6 +119,7 @@ std::chrono::milliseconds ShmBackend::timeout_of(const CallMode& mode) const {
 }
 
 bool ShmBackend::use_communicator(const std::function<void(Communicator&)>& body) {
+  check_open();
   sequence_.fetch_add(1, std::memory_order_relaxed);
   if (!queue_) return false;
   QueuedCall call;
@@ -117,6 +130,7 @@ bool ShmBackend::use_communicator(const std::function<void(Communicator&)>& body
 }
 
 ShmBackend::WorkPtr ShmBackend::submit(Request request, const CallMode& mode) {
+  check_open();
   check_call(request.call, rank_, size_);
   const std::uint64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
   const QueuedCall call{.call = request.call, .site = mode.site, .timeout = timeout_of(mode)};

@@ -42,8 +42,11 @@ class ShmBackend final : public c10d::Backend {
   /// The backend of a group if that is this one, else null.
   static ShmBackend* of(const c10d::ProcessGroup& group);
 
-  /// The job's memory; null in a world of one without a job.
-  const std::shared_ptr<JobMemory>& memory() const { return memory_; }
+  /// Without memory, and with no slots, in a world of one without a job.
+  const JobGroup& members() const { return members_; }
+  const std::shared_ptr<JobMemory>& memory() const { return members_.memory; }
+  std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
+  Waiting waiting() const { return waiting_; }
 
   // Without c10d's dispatcher.
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -99,6 +102,7 @@ class ShmBackend final : public c10d::Backend {
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                         std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   WorkPtr send(std::vector<at::Tensor>& tensors, int dst, int tag) override;
   WorkPtr recv(std::vector<at::Tensor>& tensors, int src, int tag) override;
   WorkPtr recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
@@ -109,6 +113,9 @@ class ShmBackend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10d::ErrorType getError() override;
+  /// Leaves the group. Doesn't wait: see OperationQueue::close(). Threads: while no other thread is in a call.
+  void shutdown() override;
+  void abort() override { shutdown(); }
 
  private:
   /// One c10d operation: what to ask of the communicator, the memory that this takes, and where the result goes if it
@@ -131,11 +138,16 @@ class ShmBackend final : public c10d::Backend {
   WorkPtr start(Request request, const QueuedCall& call, std::uint64_t sequence);
   WorkPtr always_work(WorkPtr work, c10d::OpType type, at::TensorList outputs) const;
 
-  std::shared_ptr<JobMemory> memory_;
+  /// Errors: Closed after shutdown().
+  void check_open() const;
+
+  JobGroup members_;
   std::shared_ptr<OperationQueue> queue_;  ///< Null in a world of one, and
   /// this one, too. On a communicator of its own: no message waits until collectives are done, nor they for it.
   std::shared_ptr<MessageQueue> messages_;
   std::atomic<std::chrono::milliseconds> timeout_;
+  Waiting waiting_ = Waiting::kBalanced;
+  std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> sequence_{0};
 };
 

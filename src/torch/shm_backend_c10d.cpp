@@ -111,6 +111,12 @@ ShmBackend::WorkPtr ShmBackend::barrier(const c10d::BarrierOptions& options) {
   return always_work(barrier(mode_of(options, "c10d barrier")), c10d::OpType::BARRIER, {});
 }
 
+void ShmBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  MonitoredBarrierOptions asked{.wait_all_ranks = wait_all_ranks};
+  if (options.timeout != c10d::kUnsetTimeout) asked.timeout = options.timeout;
+  use_communicator([&](Communicator& ranks) { ranks.monitored_barrier(asked, CallSite{"c10d monitoredBarrier", 0}); });
+}
+
 ShmBackend::WorkPtr ShmBackend::send(std::vector<at::Tensor>& tensors, int dst, int tag) {
   const TensorP2POp message = TensorP2POp::isend(only_tensor("send", tensors), dst, tag);
   return start({&message, 1}, {.async_op = true, .site = {"c10d send", 0}}).front();

@@ -40,39 +40,49 @@ ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions 
 /// Of any processes of a job.
 ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options = {});
 
+/// In the options of a call: it waits for other ranks as long as its group says.
+inline constexpr std::chrono::milliseconds kGroupTimeout{-1};
+
 struct AllReduceOptions {
   c10d::ReduceOp op = c10d::ReduceOp::SUM;
   bool async_op = false;
+  std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
 struct ReduceOptions {
   int dst = 0;
   c10d::ReduceOp op = c10d::ReduceOp::SUM;
   bool async_op = false;
+  std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
 struct ReduceScatterOptions {
   c10d::ReduceOp op = c10d::ReduceOp::SUM;
   bool async_op = false;
+  std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
 struct BroadcastOptions {
   int src = 0;
   bool async_op = false;
+  std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
 struct GatherOptions {
   int dst = 0;
   bool async_op = false;
+  std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
 struct ScatterOptions {
   int src = 0;
   bool async_op = false;
+  std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
 struct AllGatherOptions {
   bool async_op = false;
+  std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
 struct AllToAllOptions {
@@ -80,17 +90,21 @@ struct AllToAllOptions {
   std::vector<std::int64_t> output_split_sizes = {};
   std::vector<std::int64_t> input_split_sizes = {};
   bool async_op = false;
+  std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
 struct BarrierOptions {
   bool async_op = false;
+  std::vector<std::int64_t> device_ids = {};  ///< The GPU that each rank waits with: for groups of backend nccl alone.
+  std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
 // The collectives below throw UsageError for tensors that they cannot do right, CUDA tensors among them, before
 // anything is sent. PeerLost, CollectiveMismatch and TimeoutError come from the call itself, or with `async_op` from
 // wait() and from the work's future. With `async_op` the call never waits for other ranks, operations keep their order,
 // and the tensor must be left alone until the work is done. Tensors that are not contiguous go through a contiguous
-// copy.
+// copy. A null group is that of a rank outside of it: barrier() does nothing there and gives null, the others throw
+// UsageError; so they do for a `timeout` of nothing.
 
 /// Reduces the tensor over all ranks, in place, with the bits of the serial loop over ranks.
 /// Bool tensors: SUM and MAX are "or", PRODUCT and MIN are "and".
@@ -140,7 +154,9 @@ Work all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Te
 Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, const ProcessGroup& group,
                        AllToAllOptions options = {}, std::source_location where = std::source_location::current());
 
-/// Returns, or completes, when all ranks have called it.
+/// Returns, or completes, when all ranks have called it. A rank's n-th barrier meets the others' n-th, wherever in the
+/// program they are.
+/// Errors: UsageError for `device_ids` with another backend than nccl.
 Work barrier(const ProcessGroup& group, BarrierOptions options = {},
              std::source_location where = std::source_location::current());
 
