@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "retinue/ipc/job_group.h"
+#include "retinue/launch/world_place.h"
+#include "retinue/store/store.h"
+
+namespace retinue {
+
+struct WorldOptions {
+  /// Where the ranks meet, if not in `store`.
+  /// "env://": the ranks that Retinue started together; other ranks at MASTER_ADDR and MASTER_PORT, which rank 0
+  /// serves; where there are none, those of mpirun or srun by a file in TMPDIR.
+  /// "tcp://host:port": there; rank 0 serves it. "?rank=0&world_size=4" may follow.
+  /// "file:///path": by a file that is made here and removed when all have come. One that is there from an earlier job
+  /// is refused.
+  std::string init_method = "env://";
+  /// One that all ranks have, in place of `init_method`. What ranks write there begins with "retinue/".
+  std::shared_ptr<Store> store = nullptr;
+  int world_size = -1;                                          ///< -1: as world_place_of_environment() says.
+  int rank = -1;                                                ///< -1: likewise.
+  std::chrono::nanoseconds timeout = std::chrono::minutes(30);  ///< For all ranks to come.
+  std::string name = "world";                                   ///< The same on all ranks.
+};
+
+/// What join_world() takes as this process's place: what the options say, or else the job or the environment.
+/// Errors: UsageError for options and variables that make no sense.
+WorldPlace place_in_world(const WorldOptions& options);
+
+/// The group of ranks that anybody started, by mpirun, srun, torchrun, or by hand: what Communicator is made of. They
+/// are on one host so far, and get memory as join_group() has it. A rank that Retinue started, and that asks for no
+/// other world than that, gets the group of those that were started with it. May be called again, by all ranks, for
+/// another group.
+///
+/// Blocking: until all ranks have come.
+/// Threads: called by the main thread. Rank 0 serves "tcp://" and MASTER_ADDR by a thread to the end of its process.
+/// Errors: UsageError for options and variables that make no sense, and, on all ranks, for ranks on several hosts and
+/// whatever else join_group() refuses; TimeoutError, which names the ranks that didn't come; Closed when rank 0, which
+/// served the others, ended meanwhile.
+/// Cost: eight steps of some messages each: 64 ranks take some hundredths of a second after the last has come.
+JobGroup join_world(const WorldOptions& options = {});
+
+}  // namespace retinue

@@ -1,0 +1,105 @@
+#include "retinue/launch/join_world.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "launch/meeting_place.h"
+#include "launch/store_exchange.h"
+#include "retinue/base/error.h"
+#include "retinue/launch/join_group.h"
+#include "retinue/launch/runtime.h"
+#include "retinue/launch/world_place.h"
+
+namespace retinue {
+namespace {
+
+constexpr const char* kOfEnvironment = "env://";
+
+void check(const WorldOptions& options) {
+  if (options.timeout <= std::chrono::nanoseconds(0))
+    throw UsageError("join_world: the timeout must be longer than nothing");
+  if (options.world_size < -1 || options.world_size == 0 || options.rank < -1)
+    throw UsageError(fmt::format("join_world: rank {} of {}; leave out what the environment says", options.rank,
+                                 options.world_size));
+}
+
+/// This rank's world, if Retinue started it and that one is meant.
+std::optional<RankContext> own_context(const WorldOptions& options) {
+  const Runtime* const runtime = Runtime::current_or_null();
+  if (runtime == nullptr || !runtime->is_rank() || options.store || options.init_method != kOfEnvironment)
+    return std::nullopt;
+  RankContext context = runtime->rank_context();
+  const bool is_meant = (options.world_size == -1 || options.world_size == context.world_size()) &&
+                        (options.rank == -1 || options.rank == context.rank());
+  return is_meant ? std::optional(context) : std::nullopt;
+}
+
+MeetingPlace place_to_meet(const WorldOptions& options) {
+  if (options.store || options.init_method == kOfEnvironment) return {};
+  return meeting_place_of(options.init_method);
+}
+
+/// What the options say goes first, then the init method, then the environment.
+WorldPlace place_in_world(const WorldOptions& options, const MeetingPlace& meeting) {
+  const std::optional<int> rank = options.rank != -1 ? options.rank : meeting.rank;
+  const std::optional<int> size = options.world_size != -1 ? options.world_size : meeting.world_size;
+  WorldPlace place;
+  if (!rank || !size) place = world_place_of_environment();
+  const bool is_one_alone = size ? *size == 1 : !rank && !options.store && options.init_method == kOfEnvironment;
+  if ((!rank || !size) && place.told_by.empty() && !is_one_alone)
+    throw UsageError(
+        "join_world: nobody says which of how many ranks this is: give rank and world_size, or set RANK and "
+        "WORLD_SIZE");
+  if (rank) place.rank = *rank;
+  if (size) place.world_size = *size;
+  if (place.rank >= place.world_size)
+    throw UsageError(fmt::format("join_world: rank {} of a world of {}", place.rank, place.world_size));
+  return place;
+}
+
+JobGroup join_by(std::shared_ptr<Store> store, const WorldOptions& options, const WorldPlace& place, Deadline deadline,
+                 const std::string& meeting) {
+  StoreExchange exchange(std::move(store), options.name, place.rank, place.world_size, deadline, meeting);
+  return join_group(
+      {.rank = place.rank,
+       .size = place.world_size,
+       .name = options.name,
+       .hosts_advice = "start all ranks on one, or split the world by hosts",
+       .all_gather = [&](const void* own, void* all, std::size_t bytes) { exchange.all_gather(own, all, bytes); }});
+}
+
+JobGroup join_alone(const WorldOptions& options) {
+  return join_group(
+      {.rank = 0, .size = 1, .name = options.name, .all_gather = [](const void* own, void* all, std::size_t bytes) {
+         std::memcpy(all, own, bytes);
+       }});
+}
+
+}  // namespace
+
+WorldPlace place_in_world(const WorldOptions& options) {
+  check(options);
+  if (const auto context = own_context(options))
+    return {.rank = context->rank(),
+            .world_size = context->world_size(),
+            .local_rank = context->local_rank(),
+            .told_by = "the job"};
+  return place_in_world(options, place_to_meet(options));
+}
+
+JobGroup join_world(const WorldOptions& options) {
+  check(options);
+  if (const auto context = own_context(options)) return context->world();
+  MeetingPlace meeting = place_to_meet(options);
+  const WorldPlace place = place_in_world(options, meeting);
+  if (place.world_size == 1) return join_alone(options);
+  const Deadline deadline = Deadline::after(options.timeout);
+  if (options.store) return join_by(options.store, options, place, deadline, options.store->name());
+  if (options.init_method == kOfEnvironment) meeting = meeting_place_of_environment(place);
+  return join_by(open_store(meeting, place.rank, place.world_size, deadline), options, place, deadline, meeting.name());
+}
+
+}  // namespace retinue

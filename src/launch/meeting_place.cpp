@@ -1,0 +1,171 @@
+#include "launch/meeting_place.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "os/kernel_files.h"
+#include "retinue/base/error.h"
+#include "retinue/store/file_store.h"
+#include "retinue/store/tcp_store.h"
+
+namespace retinue {
+namespace {
+
+[[noreturn]] void refuse(std::string_view method, std::string_view why) {
+  throw UsageError(
+      fmt::format("init method \"{}\": {}; use \"env://\", \"tcp://host:port\" or \"file:///path\"", method, why));
+}
+
+std::optional<int> number_in(std::string_view text) {
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
+  return number;
+}
+
+/// "rank=0&world_size=4".
+void read_query(std::string_view method, std::string_view query, MeetingPlace& place) {
+  while (!query.empty()) {
+    const std::string_view item = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), item.size() + 1));
+    const std::size_t equals = std::min(item.find('='), item.size());
+    const std::string_view name = item.substr(0, equals);
+    const std::optional<int> number = number_in(item.substr(std::min(item.size(), equals + 1)));
+    if (!number || (name != "rank" && name != "world_size"))
+      refuse(method, fmt::format("it says \"{}\" where rank=N or world_size=N may be", item));
+    (name == "rank" ? place.rank : place.world_size) = number;
+  }
+}
+
+MeetingPlace tcp_place(std::string_view method, std::string_view address) {
+  MeetingPlace place;
+  const std::size_t colon = address.rfind(':');
+  const std::optional<int> port = colon == std::string_view::npos ? std::nullopt : number_in(address.substr(colon + 1));
+  if (!port || *port < 1 || *port > 65535) refuse(method, "it names no port from 1 to 65535");
+  std::string_view host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  if (host.empty()) refuse(method, "it names no host");
+  place.host = host;
+  place.port = *port;
+  return place;
+}
+
+const char* variable(const char* name) {
+  const char* const text = std::getenv(name);
+  return text != nullptr && *text != '\0' ? text : nullptr;
+}
+
+/// The parent of ranks that mpirun starts, by its pid and the moment of its start.
+std::string name_of_parent() {
+  const std::string stat = read_kernel_file(fmt::format("/proc/{}/stat", getppid()));
+  std::size_t at = std::min(stat.rfind(')'), stat.size());
+  for (int field = 2; field < 22 && at < stat.size(); ++field) at = std::min(stat.find(' ', at + 1), stat.size());
+  const std::size_t end = std::min(stat.find(' ', at + 1), stat.size());
+  return at < stat.size() ? fmt::format("{}-{}", getppid(), stat.substr(at + 1, end - at - 1))
+                          : std::to_string(getppid());
+}
+
+/// What all ranks that one mpirun or srun started on a host have in common, and no others.
+std::string name_of_launch() {
+  std::string name;
+  if (const char* const open_mpi = variable("PMIX_NAMESPACE")) {
+    name = open_mpi;
+  } else if (variable("SLURM_JOB_ID") != nullptr && variable("SLURM_STEP_ID") != nullptr) {
+    name = fmt::format("slurm-{}.{}", variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID"));
+  } else {
+    name = "mpirun-" + name_of_parent();
+  }
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '-'; }, '_');
+  return name;
+}
+
+MeetingPlace place_of_launch() {
+  static std::atomic<int> worlds{0};  // As on all ranks, which make them in one order.
+  const char* const folder = variable("TMPDIR");
+  MeetingPlace place;
+  place.path = fmt::format("{}/retinue-{}-{}-world{}", folder != nullptr ? folder : "/tmp", getuid(), name_of_launch(),
+                           ++worlds);
+  return place;
+}
+
+/// Serves until the end of the process: the others may come for another group, while this one serves them already.
+std::shared_ptr<Store> serve(const MeetingPlace& place, const TcpStoreOptions& options) {
+  static std::mutex mutex;
+  static auto* const served = new std::map<std::string, std::pair<pid_t, std::shared_ptr<Store>>>;
+  const std::lock_guard lock(mutex);
+  auto& [pid, store] = (*served)[place.name()];
+  if (!store || pid != getpid()) {  // A fork has its parent's list, but no server.
+    store = std::make_shared<TcpStore>(options);
+    pid = getpid();
+  }
+  return store;
+}
+
+}  // namespace
+
+std::string MeetingPlace::name() const {
+  if (port == 0) return "file://" + path;
+  return host.find(':') == std::string::npos ? fmt::format("tcp://{}:{}", host, port)
+                                             : fmt::format("tcp://[{}]:{}", host, port);
+}
+
+MeetingPlace meeting_place_of(const std::string& init_method) {
+  constexpr std::string_view kTcp = "tcp://";
+  constexpr std::string_view kFile = "file://";
+  std::string_view rest = init_method;
+  const std::size_t question = rest.find('?');
+  const std::string_view query = question == std::string_view::npos ? "" : rest.substr(question + 1);
+  rest = rest.substr(0, question);
+  MeetingPlace place;
+  if (rest.starts_with(kTcp)) {
+    place = tcp_place(init_method, rest.substr(kTcp.size()));
+  } else if (rest.starts_with(kFile)) {
+    place.path = rest.substr(kFile.size());
+    if (place.path.size() < 2 || place.path[0] != '/') refuse(init_method, "the path doesn't begin at the root");
+  } else {
+    refuse(init_method, "there is none such");
+  }
+  read_query(init_method, query, place);
+  return place;
+}
+
+MeetingPlace meeting_place_of_environment(const WorldPlace& rank) {
+  const char* const host = variable("MASTER_ADDR");
+  const char* const port = variable("MASTER_PORT");
+  if (host != nullptr && port != nullptr) {
+    const std::string bracketed =
+        std::string_view(host).find(':') == std::string_view::npos || host[0] == '[' ? host : fmt::format("[{}]", host);
+    const std::string address = fmt::format("{}:{}", bracketed, port);
+    return tcp_place(fmt::format("tcp://{} (MASTER_ADDR and MASTER_PORT)", address), address);
+  }
+  if (host == nullptr && port == nullptr && !rank.told_by.empty() && !rank.told_by.starts_with("RANK"))
+    return place_of_launch();
+  throw UsageError(fmt::format(
+      "init method \"env://\": {} ranks that Retinue did not start need a place to meet: set {}, to an address of rank "
+      "0's host and a free port there, the same on all ranks; or give \"tcp://host:port\" or \"file:///path\"",
+      rank.world_size,
+      host != nullptr   ? "MASTER_PORT"
+      : port != nullptr ? "MASTER_ADDR"
+                        : "MASTER_ADDR and MASTER_PORT"));
+}
+
+std::shared_ptr<Store> open_store(const MeetingPlace& place, int rank, int world_size, Deadline deadline) {
+  if (place.port == 0)
+    return std::make_shared<FileStore>(
+        FileStoreOptions{.path = place.path, .world_size = world_size, .timeout = deadline.left()});
+  const TcpStoreOptions options{
+      .host = place.host, .port = place.port, .is_server = rank == 0, .timeout = deadline.left()};
+  return rank == 0 ? serve(place, options) : std::make_shared<TcpStore>(options);
+}
+
+}  // namespace retinue

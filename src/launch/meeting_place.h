@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "retinue/base/deadline.h"
+#include "retinue/launch/world_place.h"
+#include "retinue/store/store.h"
+
+namespace retinue {
+
+/// Where an init method says that ranks meet, and what it says of their place.
+struct MeetingPlace {
+  std::string host = {};  ///< With a port: a TCP store there.
+  int port = 0;
+  std::string path = {};  ///< Else a file.
+  std::optional<int> rank = std::nullopt;
+  std::optional<int> world_size = std::nullopt;
+
+  std::string name() const;
+};
+
+/// Errors: UsageError for a method that isn't there, or is wrong.
+MeetingPlace meeting_place_of(const std::string& init_method);
+
+/// What "env://" means for ranks that Retinue did not start. Errors: UsageError where the environment says nothing.
+MeetingPlace meeting_place_of_environment(const WorldPlace& place);
+
+/// Blocking: until rank 0's store is there. Errors: the store's.
+std::shared_ptr<Store> open_store(const MeetingPlace& place, int rank, int world_size, Deadline deadline);
+
+}  // namespace retinue

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "retinue/base/deadline.h"
+#include "retinue/store/store.h"
+
+namespace retinue {
+
+/// Ranks that gather bytes of all through a store, of which rank 0 makes one value for the others: a step costs each
+/// rank two calls, whatever their number.
+///
+/// Errors: TimeoutError that names the ranks that didn't come; UsageError where ranks give different sizes; the
+/// store's.
+class StoreExchange {
+ public:
+  /// `place`: where the store is, for errors.
+  StoreExchange(std::shared_ptr<Store> store, std::string name, int rank, int size, Deadline deadline,
+                std::string place);
+
+  void all_gather(const void* own, void* all, std::size_t bytes);
+
+ private:
+  std::string key(const std::string& who) const;
+  std::vector<std::string> keys_of_others() const;
+  std::string combine(std::string own);
+  std::string take(std::string own);
+  /// Says who is missing, to the other ranks as well.
+  [[noreturn]] void fail_missing();
+
+  std::shared_ptr<Store> store_;
+  std::string name_;
+  int rank_;
+  int size_;
+  Deadline deadline_;
+  std::string place_;
+  std::string prefix_;  ///< Of this exchange's keys: each rank counts those that it made in the store.
+  int step_ = 0;
+};
+
+}  // namespace retinue
