@@ -42,16 +42,6 @@ c10d::ProcessGroup& checked_group(std::string_view call, const ProcessGroup& gro
   return *group;
 }
 
-void check_options(const ProcessGroupOptions& options) {
-  if (options.backend != "shm")
-    throw UsageError(c10::str("init_process_group: there is no backend \"", options.backend, "\"; use \"shm\""));
-  if (options.init_method != "env://")
-    throw UsageError(
-        c10::str("init_process_group: there is no init method \"", options.init_method, "\"; use \"env://\""));
-  if (options.timeout <= std::chrono::milliseconds(0))
-    throw UsageError("init_process_group: the timeout must be longer than nothing");
-}
-
 ProcessGroup make_group(c10::intrusive_ptr<c10d::Backend> backend, const std::string& name) {
   auto group = c10::make_intrusive<c10d::ProcessGroup>(c10::intrusive_ptr<c10d::Store>(), backend->getRank(),
                                                        backend->getSize());

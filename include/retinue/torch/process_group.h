@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <source_location>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -15,6 +16,7 @@
 namespace retinue {
 
 class RankContext;
+class Store;
 
 /// A group of ranks that step together. It is c10d's own class, so code written for c10d works on it.
 using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
@@ -23,18 +25,24 @@ using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 using Work = c10::intrusive_ptr<c10d::Work>;
 
 struct ProcessGroupOptions {
-  std::string backend = "shm";                                   ///< "shm": ranks of one host, through job memory.
-  std::string init_method = "env://";                            ///< "env://": the job that started this process.
+  /// "shm": for CPU tensors of ranks of one host, through job memory; "cpu:shm" is the same. What is asked for besides,
+  /// as in "cpu:shm,cuda:nccl", is refused where it is not there.
+  std::string backend = "shm";
+  std::string init_method = "env://";                            ///< As WorldOptions has it (join_world.h).
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< Longest wait of an operation for the other ranks.
   std::string group_name = {};           ///< Set it to have several groups of the same ranks, the same on all of them.
   Waiting waiting = Waiting::kBalanced;  ///< How this rank waits for the others.
+  std::shared_ptr<Store> store = nullptr;  ///< Where the ranks meet, in place of `init_method`; see also C10dStore.
+  int world_size = -1;                     ///< -1, as `rank`: as the job or the environment says.
+  int rank = -1;
 };
 
-/// The group of all ranks of the context that started this one; a world of one in a process that nobody started as a
-/// rank.
+/// The group of all ranks of the context that started this one, or of those that `options`, mpirun, srun, torchrun or
+/// the environment say; a world of one where nobody says anything. Under torchrun ranks meet at its agent's store.
 ///
 /// Blocking: waits for all ranks, at most `options.timeout`.
-/// Errors: UsageError when the environment is another launcher's; PeerLost, TimeoutError.
+/// Threads: called by the main thread, unless Retinue started this rank.
+/// Errors: as join_world()'s.
 ProcessGroup init_process_group(ProcessGroupOptions options = {});
 ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions options = {});
 /// Of any processes of a job.

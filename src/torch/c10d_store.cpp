@@ -1,0 +1,93 @@
+#include "retinue/torch/c10d_store.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+std::vector<std::uint8_t> bytes_of(std::string_view text) {
+  return {text.begin(), text.end()};
+}
+
+std::string text_of(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+std::chrono::milliseconds left(Deadline deadline) {
+  constexpr std::chrono::hours kLongest{24 * 365};
+  // Of c10d's timeouts 0 means none.
+  return std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline.left(kLongest)), std::chrono::milliseconds(1));
+}
+
+template <class Call>
+auto translated(Call call) {
+  try {
+    return call();
+  } catch (const c10::DistNetworkError& error) {
+    throw Closed(c10::str("the c10d store: ", error.what_without_backtrace()));
+  } catch (const c10::DistStoreError& error) {
+    throw TimeoutError(c10::str("the c10d store: ", error.what_without_backtrace()));
+  } catch (const c10::Error& error) {
+    throw Error(c10::str("the c10d store: ", error.what_without_backtrace()));
+  }
+}
+
+}  // namespace
+
+C10dStore::C10dStore(c10::intrusive_ptr<c10d::Store> store)
+    : Store(store ? std::chrono::nanoseconds(store->getTimeout()) : kDefaultTimeout), store_(std::move(store)) {
+  if (!store_) throw UsageError("C10dStore: there is no store");
+}
+
+void C10dStore::do_set(std::string_view key, std::string_view value, Deadline /*deadline*/) {
+  translated([&] { store_->set(std::string(key), bytes_of(value)); });
+}
+
+std::vector<std::string> C10dStore::do_multi_get(const std::vector<std::string>& keys, Deadline deadline) {
+  if (keys.empty()) return {};
+  return translated([&] {
+    store_->wait(keys, left(deadline));
+    std::vector<std::string> values;
+    if (store_->hasExtendedApi()) {
+      for (const auto& value : store_->multiGet(keys)) values.push_back(text_of(value));
+    } else {
+      for (const std::string& key : keys) values.push_back(text_of(store_->get(key)));
+    }
+    return values;
+  });
+}
+
+std::int64_t C10dStore::do_add(std::string_view key, std::int64_t delta, Deadline /*deadline*/) {
+  return translated([&] { return store_->add(std::string(key), delta); });
+}
+
+std::string C10dStore::do_compare_set(std::string_view key, std::string_view expected, std::string_view desired,
+                                      Deadline /*deadline*/) {
+  return translated(
+      [&] { return text_of(store_->compareSet(std::string(key), bytes_of(expected), bytes_of(desired))); });
+}
+
+void C10dStore::do_wait(const std::vector<std::string>& keys, Deadline deadline) {
+  if (!keys.empty()) translated([&] { store_->wait(keys, left(deadline)); });
+}
+
+bool C10dStore::do_check(const std::vector<std::string>& keys, Deadline /*deadline*/) {
+  return translated([&] { return store_->check(keys); });
+}
+
+bool C10dStore::do_delete_key(std::string_view key, Deadline /*deadline*/) {
+  return translated([&] { return store_->deleteKey(std::string(key)); });
+}
+
+std::int64_t C10dStore::do_num_keys(Deadline /*deadline*/) {
+  return translated([&] { return store_->getNumKeys(); });
+}
+
+}  // namespace retinue

@@ -1,0 +1,115 @@
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <vector>
+
+#include "retinue/base/error.h"
+#include "retinue/launch/join_world.h"
+#include "retinue/launch/runtime.h"
+#include "retinue/torch/c10d_store.h"
+#include "retinue/torch/process_group.h"
+#include "torch/make_group.h"
+#include "torch/shm_backend.h"
+
+namespace retinue {
+namespace {
+
+std::vector<std::string> parts_of(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, at), text.size());
+    parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+[[noreturn]] void refuse_backend(const std::string& backend, const std::string& why) {
+  throw UsageError(c10::str("init_process_group: backend \"", backend, "\": ", why, "; use \"shm\", or \"cpu:shm\""));
+}
+
+/// "shm", or "cpu:shm": what it has besides is asked for in vain, which is better said here than at the first tensor.
+void check_backend(const std::string& backend) {
+  std::vector<std::string> devices;
+  for (const std::string& item : parts_of(backend, ',')) {
+    const std::size_t colon = item.find(':');
+    const std::string device = colon == std::string::npos ? "cpu" : item.substr(0, colon);
+    const std::string name = colon == std::string::npos ? item : item.substr(colon + 1);
+    if (std::find(devices.begin(), devices.end(), device) != devices.end())
+      refuse_backend(backend, c10::str("two for device ", device));
+    devices.push_back(device);
+    if (name != "shm") refuse_backend(backend, c10::str("there is no \"", name, "\" in this build of Retinue"));
+    if (device != "cpu") refuse_backend(backend, c10::str("shm is for CPU tensors, not for those of ", device));
+  }
+}
+
+std::string variable(const char* name) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+/// Where torchrun's agent serves a store itself, so that rank 0 can't serve one there.
+std::shared_ptr<Store> store_of_agent(const ProcessGroupOptions& options) {
+  if (options.store || options.init_method != "env://" || variable("TORCHELASTIC_USE_AGENT_STORE") != "True")
+    return options.store;
+  const std::string host = variable("MASTER_ADDR");
+  const std::string port = variable("MASTER_PORT");
+  const long number = std::strtol(port.c_str(), nullptr, 10);
+  if (host.empty() || number < 1 || number > 65535)
+    throw UsageError(c10::str("init_process_group: TORCHELASTIC_USE_AGENT_STORE is True, but MASTER_ADDR=", host,
+                              " and MASTER_PORT=", port, " are no address of a store"));
+  c10d::TCPStoreOptions asked;
+  asked.port = static_cast<std::uint16_t>(number);
+  asked.isServer = false;
+  asked.waitWorkers = false;
+  asked.timeout = options.timeout;
+  // A restart of the ranks finds the same store.
+  const std::string attempt = c10::str("/worker/attempt_", variable("TORCHELASTIC_RESTART_COUNT"));
+  try {
+    return std::make_shared<C10dStore>(
+        c10::make_intrusive<c10d::PrefixStore>(attempt, c10::make_intrusive<c10d::TCPStore>(host, asked)));
+  } catch (const c10::Error& error) {
+    throw Error(c10::str("init_process_group: the store of torchrun's agent at ", host, ":", port, ": ",
+                         error.what_without_backtrace()));
+  }
+}
+
+bool is_own_world(const Runtime* runtime, const WorldPlace& place) {
+  if (runtime == nullptr) return false;
+  return runtime->is_rank() ? place.told_by == "the job" : place.world_size == 1;
+}
+
+}  // namespace
+
+void check_options(const ProcessGroupOptions& options) {
+  check_backend(options.backend);
+  if (options.timeout <= std::chrono::milliseconds(0))
+    throw UsageError("init_process_group: the timeout must be longer than nothing");
+}
+
+ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions options) {
+  return init_process_group(context.world(), std::move(options));
+}
+
+ProcessGroup init_process_group(ProcessGroupOptions options) {
+  check_options(options);
+  WorldOptions world{.init_method = options.init_method,
+                     .store = options.store,
+                     .world_size = options.world_size,
+                     .rank = options.rank,
+                     .timeout = options.timeout,
+                     .name = options.group_name.empty() ? "world" : options.group_name};
+  const WorldPlace place = place_in_world(world);
+  const Runtime* const runtime = Runtime::current_or_null();
+  if (is_own_world(runtime, place)) return init_process_group(runtime->rank_context().world(), std::move(options));
+  if (place.world_size == 1) return make_group(c10::make_intrusive<ShmBackend>(options.timeout), options.group_name);
+  world.store = store_of_agent(options);
+  return make_group(c10::make_intrusive<ShmBackend>(join_world(world), options.timeout, options.waiting),
+                    options.group_name);
+}
+
+}  // namespace retinue

@@ -1,0 +1,113 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "launch/strangers.h"
+#include "retinue/base/error.h"
+#include "retinue/store/tcp_store.h"
+#include "retinue/torch/c10d_store.h"
+#include "retinue/torch/groups.h"
+#include "retinue/torch/process_group.h"
+#include "support/usage_error.h"
+
+namespace retinue {
+namespace {
+
+using namespace std::chrono_literals;
+using test::run_strangers;
+using test::usage_error_of;
+
+/// All ranks of a world are there, in memory that they share.
+void expect_works(const ProcessGroup& group, int rank, int size) {
+  EXPECT_EQ(group->getRank(), rank);
+  ASSERT_EQ(group->getSize(), size);
+  at::Tensor sum = torch::full({1000}, static_cast<float>(rank + 1));
+  all_reduce(sum, group);
+  EXPECT_TRUE(torch::equal(sum, torch::full({1000}, static_cast<float>(size * (size + 1) / 2))));
+  barrier(group);
+}
+
+TEST(InitProcessGroup, MeetsOverTcp) {
+  setenv("RETINUE_TOKEN", "of the test", 1);
+  const std::string method = fmt::format("tcp://127.0.0.1:{}", TcpStore({.port = 0, .is_server = true}).port());
+  run_strangers(3, [&](int rank) {
+    const ProcessGroup group =
+        init_process_group({.backend = "cpu:shm", .init_method = method, .world_size = 3, .rank = rank});
+    expect_works(group, rank, 3);
+    const ProcessGroup named =
+        init_process_group({.init_method = method, .group_name = "second", .world_size = 3, .rank = rank});
+    EXPECT_EQ(named->getGroupName(), "second");
+    expect_works(named, rank, 3);
+    const ProcessGroup part = new_group({0, 2}, group);
+    if (part) expect_works(part, rank / 2, 2);
+  });
+}
+
+TEST(InitProcessGroup, MeetsAtTheAgentOfTorchrun) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const auto agent = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  for (const char* restarts : {"0", "1"})
+    run_strangers(2, [&](int rank) {
+      setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+      setenv("TORCHELASTIC_RESTART_COUNT", restarts, 1);
+      setenv("MASTER_ADDR", "127.0.0.1", 1);
+      setenv("MASTER_PORT", std::to_string(agent->getPort()).c_str(), 1);
+      setenv("RANK", std::to_string(rank).c_str(), 1);
+      setenv("WORLD_SIZE", "2", 1);
+      expect_works(init_process_group(), rank, 2);
+      expect_works(init_process_group({.group_name = "second"}), rank, 2);
+    });
+}
+
+TEST(InitProcessGroup, SaysWhatNoAgentIsThere) {
+  run_strangers(1, [&](int /*rank*/) {
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", "none", 1);
+    EXPECT_NE(usage_error_of([] { init_process_group(); }).find("MASTER_PORT=none"), std::string::npos);
+  });
+}
+
+TEST(InitProcessGroup, RefusesBackendsThatAreNotThere) {
+  const auto text_of = [](const std::string& backend) {
+    return usage_error_of([&] { init_process_group({.backend = backend}); });
+  };
+  EXPECT_NE(text_of("cpu:shm,cuda:nccl").find("\"nccl\""), std::string::npos);
+  EXPECT_NE(text_of("gloo").find("\"gloo\""), std::string::npos);
+  EXPECT_NE(text_of("cuda:shm").find("not for those of cuda"), std::string::npos);
+  EXPECT_NE(text_of("shm,cpu:shm").find("two for device cpu"), std::string::npos);
+  EXPECT_NE(text_of("").find("backend \"\""), std::string::npos);
+}
+
+TEST(C10dStore, IsAStore) {
+  C10dStore store(c10::make_intrusive<c10d::HashStore>());
+  store.set("a", "1");
+  store.set("b", std::string("\0two", 4));
+  EXPECT_EQ(store.get("a"), "1");
+  EXPECT_EQ(store.multi_get({"b", "a"}), (std::vector<std::string>{std::string("\0two", 4), "1"}));
+  EXPECT_TRUE(store.multi_get({}).empty());
+  EXPECT_EQ(store.add("a", 41), 42);
+  EXPECT_EQ(store.compare_set("a", "42", "43"), "43");
+  EXPECT_TRUE(store.check({"a", "b"}));
+  EXPECT_FALSE(store.check({"c"}));
+  store.wait({"a"});
+  EXPECT_EQ(store.num_keys(), 2);
+  EXPECT_TRUE(store.delete_key("b"));
+  EXPECT_THROW(store.wait({"c"}, 20ms), TimeoutError);
+  EXPECT_THROW(store.get("c", Deadline::after(20ms)), TimeoutError);
+  EXPECT_THROW(C10dStore(nullptr), UsageError);
+}
+
+}  // namespace
+}  // namespace retinue
