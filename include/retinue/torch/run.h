@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cereal/types/string.hpp>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "retinue/launch/entry.h"
+#include "retinue/launch/rank_context.h"
+#include "retinue/torch/process_group.h"
+
+namespace retinue {
+
+/// A rank's place among several machines, each of which runs `num_proc` ranks of one program.
+struct RunOptions {
+  int local_rank = 0;
+  int num_proc = 1;
+  std::string init_method = "env://";  ///< As ProcessGroupOptions has it.
+  int shard_id = 0;                    ///< The machine, of
+  int num_shards = 1;
+  std::string backend = "shm";
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< Of the group.
+
+  template <class Archive>
+  void save(Archive& archive) const {
+    archive(local_rank, num_proc, init_method, shard_id, num_shards, backend, timeout.count());
+  }
+  template <class Archive>
+  void load(Archive& archive) {
+    std::chrono::milliseconds::rep milliseconds = 0;
+    archive(local_rank, num_proc, init_method, shard_id, num_shards, backend, milliseconds);
+    timeout = std::chrono::milliseconds(milliseconds);
+  }
+};
+
+namespace detail {
+
+/// Calls `body` in the world's group, and leaves that, however the call ends. `context`: whose world it may be.
+void run_in_world(const RunOptions& options, const std::function<void(const ProcessGroup&)>& body);
+/// With the place that the context has.
+RunOptions with_place_of(const RankContext& context, RunOptions options);
+
+/// What a function of run() takes after the group, if it takes that.
+template <class Pointer>
+struct RunSignature;
+template <class Returned, class Config>
+struct RunSignature<Returned (*)(Config)> {
+  using Result = std::decay_t<Returned>;
+  using Value = std::decay_t<Config>;
+};
+template <class Returned, class Config>
+struct RunSignature<Returned (*)(const ProcessGroup&, Config)> : RunSignature<Returned (*)(Config)> {};
+
+template <auto fn>
+class RunEntry {
+  using Signature = RunSignature<decltype(pointer_to<fn>())>;
+
+ public:
+  using Result = typename Signature::Result;
+  using Config = typename Signature::Value;
+
+  Result operator()(const RunOptions& options, const Config& config) const {
+    if constexpr (std::is_void_v<Result>) {
+      run_in_world(options, [&](const ProcessGroup& group) { call(group, config); });
+    } else {
+      std::optional<Result> result;
+      run_in_world(options, [&](const ProcessGroup& group) { result.emplace(call(group, config)); });
+      return std::move(*result);
+    }
+  }
+  Result operator()(const RankContext& context, const Config& config) const {
+    return (*this)(with_place_of(context, {}), config);
+  }
+
+  /// As the entry of spawn(), whose arguments are options, of which local_rank and num_proc are the rank's, and config.
+  using Entry = Result (*)(RankContext& context, RunOptions options, const Config& config);
+  constexpr operator Entry() const {  // NOLINT(google-explicit-constructor): as a captureless lambda's
+    return [](RankContext& context, RunOptions options, const Config& config) -> Result {
+      return RunEntry()(with_place_of(context, std::move(options)), config);
+    };
+  }
+
+ private:
+  static Result call(const ProcessGroup& group, const Config& config) {
+    if constexpr (std::is_invocable_v<decltype(pointer_to<fn>()), const ProcessGroup&, const Config&>)
+      return pointer_to<fn>()(group, config);
+    else
+      return pointer_to<fn>()(config);
+  }
+};
+
+}  // namespace detail
+
+/// Runs `fn(config)`, or `fn(group, config)`, as one rank of a world of num_proc x num_shards ranks: joins it as rank
+/// shard_id x num_proc + local_rank, makes CUDA device `local_rank` the current one if there is one, calls `fn`, and
+/// leaves the group, however `fn` ended. Gives what `fn` returns.
+///
+///   run<train>(options, config);                          // in a rank that anybody started
+///   run<train>(context, config);                          // in one that Retinue started
+///   spawn<run<train>>({.nprocs = 4}, options, config);    // starts the ranks, too: on each shard with its shard_id
+///
+/// Blocking: as init_process_group() and `fn`. Errors: what those throw; UsageError for a place that makes no sense.
+template <auto fn>
+inline constexpr detail::RunEntry<fn> run{};
+
+}  // namespace retinue
