@@ -74,10 +74,24 @@ std::string name_of_parent() {
                           : std::to_string(getppid());
 }
 
-/// What all ranks that one mpirun or srun started on a host have in common, and no others.
+/// Whether MASTER_ADDR and MASTER_PORT are of a store that torchrun's agent serves, which speaks PyTorch's language.
+bool has_agent_store() {
+  const char* const text = variable("TORCHELASTIC_USE_AGENT_STORE");
+  return text != nullptr && std::string_view(text) == "True";
+}
+
+std::string text_of(const char* name) {
+  const char* const text = variable(name);
+  return text != nullptr ? text : "";
+}
+
+/// What all ranks that one torchrun, mpirun or srun started on a host have in common, and no others.
 std::string name_of_launch() {
   std::string name;
-  if (const char* const open_mpi = variable("PMIX_NAMESPACE")) {
+  if (has_agent_store()) {
+    name = fmt::format("torchrun-{}-{}-{}", text_of("TORCHELASTIC_RUN_ID"), text_of("MASTER_PORT"),
+                       text_of("TORCHELASTIC_RESTART_COUNT"));
+  } else if (const char* const open_mpi = variable("PMIX_NAMESPACE")) {
     name = open_mpi;
   } else if (variable("SLURM_JOB_ID") != nullptr && variable("SLURM_STEP_ID") != nullptr) {
     name = fmt::format("slurm-{}.{}", variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID"));
@@ -140,6 +154,7 @@ MeetingPlace meeting_place_of(const std::string& init_method) {
 }
 
 MeetingPlace meeting_place_of_environment(const WorldPlace& rank) {
+  if (has_agent_store()) return place_of_launch();
   const char* const host = variable("MASTER_ADDR");
   const char* const port = variable("MASTER_PORT");
   if (host != nullptr && port != nullptr) {

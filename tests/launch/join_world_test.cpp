@@ -32,7 +32,8 @@ bool says(const std::string& text, const std::string& part) {
 void set_environment(const Variables& more) {
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
                            "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
-                           "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID"})
+                           "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_USE_AGENT_STORE",
+                           "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"})
     unsetenv(name);
   setenv("RETINUE_TOKEN", "of the test", 1);
   for (const auto& [name, value] : more) setenv(name.c_str(), value.c_str(), 1);
@@ -118,6 +119,12 @@ TEST(JoinWorld, OfLaunchersWithoutAnAddress) {
                                              {"OMPI_COMM_WORLD_SIZE", "3"},
                                              {"PMIX_NAMESPACE", fmt::format("test/{}@1", getpid())}},
                                             {{"PMI_RANK", "r"}, {"PMI_SIZE", "3"}},
+                                            {{"RANK", "r"},
+                                             {"WORLD_SIZE", "3"},
+                                             {"MASTER_ADDR", "127.0.0.1"},
+                                             {"MASTER_PORT", "1"},
+                                             {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                             {"TORCHELASTIC_RUN_ID", fmt::format("test {}", getpid())}},
                                             {{"SLURM_PROCID", "r"},
                                              {"SLURM_STEP_NUM_TASKS", "3"},
                                              {"SLURM_JOB_ID", std::to_string(getpid())},
