@@ -53,33 +53,54 @@ inline std::size_t output_parts(CollectiveKind kind, std::size_t size) {
              : 1;
 }
 
-/// Element `i` of part `part` of what `rank` must get.
+/// What ranks give, and what comes of it: told element by element.
 template <typename T>
-T expected_element(const ExchangeCase& c, int size, int rank, std::size_t part, std::size_t i) {
+class ComputedValues {
+ public:
+  explicit ComputedValues(const ExchangeCase& c) : seed_(c.seed), op_(c.op) {}
+
+  T given(int rank, std::size_t i) const { return element<T>(seed_, rank, i); }
+  /// Of ranks 0 to before `ranks`.
+  T reduced(int ranks, std::size_t i) const {
+    by_rank_.clear();
+    factors_.clear();
+    for (int k = 0; k < ranks; ++k) {
+      by_rank_.push_back(given(k, i));
+      factors_.push_back(factor_of_rank(k));
+    }
+    return reference(op_, by_rank_, factors_);
+  }
+
+ private:
+  std::uint64_t seed_;
+  ReduceOp op_;
+  mutable std::vector<T> by_rank_;
+  mutable std::vector<double> factors_;
+};
+
+/// Element `i` of part `part` of what `rank` must get.
+template <typename Values>
+auto expected_element(const Values& values, const ExchangeCase& c, int size, int rank, std::size_t part,
+                      std::size_t i) {
   const auto own = static_cast<std::size_t>(rank);
   const auto from = static_cast<int>(part);
   switch (c.kind) {
     case CollectiveKind::kBroadcast:
-      return element<T>(c.seed, c.root, i);
+      return values.given(c.root, i);
     case CollectiveKind::kScatter:
-      return element<T>(c.seed, c.root, own * c.count + i);
+      return values.given(c.root, own * c.count + i);
     case CollectiveKind::kGather:
     case CollectiveKind::kAllGather:
-      return element<T>(c.seed, from, i);
+      return values.given(from, i);
     case CollectiveKind::kAllToAll:
-      return element<T>(c.seed, from, own * c.count + i);
+      return values.given(from, own * c.count + i);
+    case CollectiveKind::kScan:
+      return values.reduced(rank + 1, i);
+    case CollectiveKind::kReduceScatter:
+      return values.reduced(size, own * c.count + i);
     default:
-      break;
+      return values.reduced(size, i);
   }
-  const int last = c.kind == CollectiveKind::kScan ? rank + 1 : size;
-  const std::size_t at = c.kind == CollectiveKind::kReduceScatter ? own * c.count + i : i;
-  std::vector<T> by_rank;
-  std::vector<double> factors;
-  for (int k = 0; k < last; ++k) {
-    by_rank.push_back(element<T>(c.seed, k, at));
-    factors.push_back(factor_of_rank(k));
-  }
-  return reference(c.op, by_rank, factors);
 }
 
 template <typename T>
@@ -120,9 +141,9 @@ void place_in_place(const ExchangeCase& c, int rank, std::byte*& input, std::byt
   }
 }
 
-/// Makes one call and compares every bit of its result with the model's.
-template <typename T>
-void check_exchange(Communicator& communicator, ExchangeCase c) {
+/// Makes one call and compares every bit of its result with what comes of `values`.
+template <typename T, typename Values>
+void check_exchange(Communicator& communicator, ExchangeCase c, const Values& values) {
   const int rank = communicator.rank();
   const auto size = static_cast<std::size_t>(communicator.size());
   if (c.kind == CollectiveKind::kAllReduce || c.kind == CollectiveKind::kBroadcast) c.in_place = true;
@@ -137,7 +158,7 @@ void check_exchange(Communicator& communicator, ExchangeCase c) {
   const bool in_place = c.in_place && ((gives && takes) || c.kind == CollectiveKind::kBroadcast);
   if (in_place) place_in_place<T>(c, rank, input, output);
   for (std::size_t i = 0; i < given && gives; ++i) {
-    const T value = element<T>(c.seed, rank, i);
+    const T value = values.given(rank, i);
     std::memcpy(input + i * sizeof(T), &value, sizeof value);
   }
   const CollectiveCall call = call_of<T>(c, gives || in_place ? input : nullptr, takes ? output : nullptr);
@@ -145,7 +166,7 @@ void check_exchange(Communicator& communicator, ExchangeCase c) {
   std::size_t wrong = 0;
   if (gives && !in_place) {
     for (std::size_t i = 0; i < given; ++i) {
-      const T value = element<T>(c.seed, rank, i);
+      const T value = values.given(rank, i);
       wrong += std::memcmp(input + i * sizeof(T), &value, sizeof value) != 0;
     }
     EXPECT_EQ(wrong, 0u) << "the input was changed";
@@ -155,11 +176,17 @@ void check_exchange(Communicator& communicator, ExchangeCase c) {
     for (std::size_t i = 0; i < c.count; ++i) {
       T result;
       std::memcpy(static_cast<void*>(&result), output + (part * c.count + i) * sizeof(T), sizeof result);
-      wrong += !same(result, expected_element<T>(c, static_cast<int>(size), rank, part, i));
+      wrong += !same(result, expected_element(values, c, static_cast<int>(size), rank, part, i));
     }
-  EXPECT_EQ(wrong, 0u) << name_of(c.kind) << " of " << c.count << " x " << sizeof(T) << " bytes, places "
-                       << static_cast<int>(c.input_place) << " and " << static_cast<int>(c.output_place)
-                       << ", in place " << in_place << ", root " << c.root << ", rank " << rank << " of " << size;
+  EXPECT_EQ(wrong, 0u) << name_of(c.kind) << " (" << name_of(c.op) << " of " << name_of(DtypeOf<T>::value) << ") of "
+                       << c.count << " x " << sizeof(T) << " bytes, places " << static_cast<int>(c.input_place)
+                       << " and " << static_cast<int>(c.output_place) << ", in place " << in_place << ", root "
+                       << c.root << ", rank " << rank << " of " << size;
+}
+
+template <typename T>
+void check_exchange(Communicator& communicator, const ExchangeCase& c) {
+  check_exchange<T>(communicator, c, ComputedValues<T>(c));
 }
 
 /// Of floats where the kind reduces, of bytes where it copies.

@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "collective/exchange_grid.h"
 #include "collective/exchange_model.h"
 #include "support/ranks.h"
 
@@ -20,30 +21,22 @@ void check_with_its_type(Communicator& communicator, const ExchangeCase& c) {
   }
 }
 
-// Around the borders of all paths: lines (32 bytes), staging (8 KiB and 64 KiB, by all parts together), chunks (128
-// KiB, and their shares).
-constexpr std::size_t kCounts[] = {0, 1, 3, 16, 33, 500, 4096, 4097, 8192, 16000, 33000, 70001};
-
 TEST_P(Exchange, OfEachKindGivesWhatTheModelSays) {
   run_ranks(GetParam(), [](const JobGroup& group) {
     Communicator communicator(group);
+    const int size = communicator.size();
     std::uint64_t seed = 0;
     for (const CollectiveKind kind : kDataKinds)
-      for (const std::size_t count : kCounts)
-        for (const Place place : kPlaces) {
-          ++seed;
-          const bool is_much = count * static_cast<std::size_t>(communicator.size()) > 20000;
-          const std::uint64_t every = is_much && is_sanitized() ? 7 : is_much || is_sanitized() ? 3 : 1;
-          if (seed % every != 0) continue;
-          check_with_its_type(communicator, {.kind = kind,
-                                             .count = count,
-                                             .input_place = place,
-                                             .output_place = kPlaces[seed % 4],
-                                             .in_place = seed % 5 < 2,
-                                             .root = static_cast<int>(seed) % communicator.size(),
-                                             .op = kOps[seed % std::size(kOps)],
-                                             .seed = seed});
+      for (const std::size_t count : counts_around_borders({}, kind, static_cast<std::size_t>(size),
+                                                           reduces(kind) ? sizeof(BFloat16) : sizeof(std::uint8_t))) {
+        ++seed;
+        const bool is_much = count * static_cast<std::size_t>(size) > 20000;
+        const std::size_t every = is_much && is_sanitized() ? 7 : is_much || is_sanitized() ? 3 : 1;
+        for (std::uint64_t turn = 0; turn < (is_much ? 1 : 4); ++turn) {
+          const std::uint64_t chance = seed * 8 + turn;
+          if (pick(chance, 9, every) == 0) check_with_its_type(communicator, case_by_chance(kind, count, size, chance));
         }
+      }
   });
 }
 
@@ -75,15 +68,11 @@ TEST_P(FewerRanks, ReduceEachTypeWithTheBitsOfTheSerialLoop) {
       if (!reduces(kind)) continue;
       for_each_pair([&]<typename T>(ReduceOp op) {
         ++seed;
-        for (const std::size_t count : {1, 3, 700, seed % 4 == 0 && !is_sanitized() ? 20001 : 5})
-          check_exchange<T>(communicator, {.kind = kind,
-                                           .count = count,
-                                           .input_place = kPlaces[seed % std::size(kPlaces)],
-                                           .output_place = kPlaces[seed / 2 % std::size(kPlaces)],
-                                           .in_place = seed % 3 == 0,
-                                           .root = static_cast<int>(seed) % communicator.size(),
-                                           .op = op,
-                                           .seed = seed});
+        for (const std::size_t count : {1, 3, 700, pick(seed, 9, 4) == 0 && !is_sanitized() ? 20001 : 5}) {
+          ExchangeCase c = case_by_chance(kind, count, communicator.size(), seed * 100000 + count);
+          c.op = op;
+          check_exchange<T>(communicator, c);
+        }
       });
     }
   });

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "collective/board.h"
+#include "collective/call.h"
+#include "collective/exchange_model.h"
+#include "collective/path_table.h"
+#include "collective/select.h"
+
+/// Collectives at the sizes at which they change their path, in all combinations of what else matters.
+namespace retinue::test {
+
+/// What a member of a group of `ranks` gives where another path is taken, or another round begins. Units: bytes.
+inline std::set<std::size_t> borders_of(const PathTable& table, std::size_t ranks) {
+  std::set<std::size_t> borders;
+  for (const std::size_t bytes : {line_room(ReduceOp::kPremulSum), line_room(ReduceOp::kSum), kSmallStageBytes,
+                                  table.staged_in_job, table.staged_in_job_one_way, table.staged, table.staged_one_way,
+                                  table.staged_reads / ranks, table.stored_plainly, kChunkBytes})
+    borders.insert(bytes);
+  return borders;
+}
+
+/// Elements of a part, at and beside each border, and hardly any.
+inline std::set<std::size_t> counts_around_borders(const PathTable& table, CollectiveKind kind, std::size_t ranks,
+                                                   std::size_t element_bytes) {
+  std::set<std::size_t> counts{0, 1, 3};
+  const std::size_t parts = pattern_of(kind).part_per_taker ? ranks : 1;
+  const auto add = [&](std::size_t count) {
+    for (const std::size_t near : {count, count + 1, count + 2})
+      if (near > 0) counts.insert(near - 1);
+  };
+  for (const std::size_t border : borders_of(table, ranks)) add(border / (element_bytes * parts));
+  // Where a part goes through chunks in rounds: five of the smallest.
+  const std::size_t room = std::min((table.smallest_chunk / parts + 63) / 64, kChunkBytes / parts / 64) * 64;
+  add(5 * room / element_bytes);
+  return counts;
+}
+
+/// The most elements that a member gives in any of these.
+inline std::size_t most_elements(const PathTable& table, std::size_t ranks, std::size_t element_bytes) {
+  std::size_t most = 0;
+  for (const CollectiveKind kind : kDataKinds) {
+    const std::size_t parts = pattern_of(kind).part_per_taker ? ranks : 1;
+    most = std::max(most, *counts_around_borders(table, kind, ranks, element_bytes).rbegin() * parts);
+  }
+  return most;
+}
+
+/// An answer of chance to one question of many about a case: they don't depend on each other.
+inline std::size_t pick(std::uint64_t seed, int question, std::size_t answers) {
+  return hash(seed, question, 0) % answers;
+}
+
+/// With all that isn't given here by chance.
+inline ExchangeCase case_by_chance(CollectiveKind kind, std::size_t count, int ranks, std::uint64_t seed) {
+  return {.kind = kind,
+          .count = count,
+          .input_place = kPlaces[pick(seed, 0, std::size(kPlaces))],
+          .output_place = kPlaces[pick(seed, 1, std::size(kPlaces))],
+          .in_place = pick(seed, 2, 2) == 0,
+          .root = static_cast<int>(pick(seed, 3, static_cast<std::size_t>(ranks))),
+          .op = kOps[pick(seed, 4, std::size(kOps))],
+          .seed = seed};
+}
+
+/// Values that are made once for many calls. Each call takes them from another one on, so that what an earlier call
+/// left somewhere is wrong.
+template <typename T>
+class TableValues {
+ public:
+  TableValues(ReduceOp op, int ranks, std::size_t elements) : op_(op), given_(static_cast<std::size_t>(ranks)) {
+    for (int rank = 0; rank < ranks; ++rank)
+      for (std::size_t i = 0; i < elements + kMostShift; ++i)
+        given_[static_cast<std::size_t>(rank)].push_back(element<T>(17, rank, i));
+  }
+
+  /// To be called before reduced() of as many: what comes of the values of ranks 0 to before `ranks`.
+  void reduce(int ranks) {
+    std::vector<T> by_rank(static_cast<std::size_t>(ranks));
+    std::vector<double> factors;
+    for (int rank = 0; rank < ranks; ++rank) factors.push_back(factor_of_rank(rank));
+    std::vector<T>& results = reduced_[static_cast<std::size_t>(ranks)];
+    for (std::size_t i = 0; i < given_[0].size(); ++i) {
+      for (std::size_t rank = 0; rank < by_rank.size(); ++rank) by_rank[rank] = given_[rank][i];
+      results.push_back(reference(op_, by_rank, factors));
+    }
+  }
+  void begin_at(std::uint64_t seed) { shift_ = pick(seed, 5, kMostShift); }
+
+  T given(int rank, std::size_t i) const { return given_[static_cast<std::size_t>(rank)][i + shift_]; }
+  T reduced(int ranks, std::size_t i) const { return reduced_.at(static_cast<std::size_t>(ranks))[i + shift_]; }
+
+ private:
+  static constexpr std::size_t kMostShift = 61;
+
+  ReduceOp op_;
+  std::vector<std::vector<T>> given_;
+  std::map<std::size_t, std::vector<T>> reduced_;
+  std::size_t shift_ = 0;
+};
+
+}  // namespace retinue::test
