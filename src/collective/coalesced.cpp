@@ -61,7 +61,7 @@ void reduce_staged(Session& session, const Call& call) {
 }
 
 /// As one large buffer: each member reduces its slice of all, from all to all.
-Steps reduce_direct(Session& session, const Call& call) {
+Steps reduce_buffers_in_place(Session& session, const Call& call) {
   PointerLists& lists = session.scratch();
   const Slice slice = slice_of(call.part_bytes(), session.size(), session.rank());
   session.enter();
@@ -107,7 +107,7 @@ void run_alone_coalesced(const Call& call) {
 }
 
 Steps reduce_coalesced(Session& session, const Call& call, Path path) {
-  if (path == Path::kDirect) return reduce_direct(session, call);
+  if (path == Path::kDirect) return reduce_buffers_in_place(session, call);
   if (path == Path::kStaged) reduce_staged(session, call);
   return {};
 }

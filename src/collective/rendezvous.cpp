@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ipc/crash_point.h"
 #include "ipc/job_layout.h"
 #include "os/futex.h"
 #include "os/process_look.h"
@@ -146,11 +147,14 @@ Entry& make_entry(JobMemory& memory, Registry& registry, const JobGroup& group) 
   std::memcpy(entry.name, group.name.c_str(), group.name.size() + 1);
   Board::initialise(memory.at(entry.block.offset), group, entry.generation);
   choose_paths(registry, board_of(memory, entry).header());
+  RETINUE_CRASH_POINT();
   // Owned for all from the start: a member may come after the maker's death, and must find its board alive.
   for (const std::uint32_t slot : group.process_slots)
     if (slot != memory.own_slot() && process_slot(memory, slot).state.load() != ProcessState::kFree)
       memory.retain(entry.block, slot);
+  RETINUE_CRASH_POINT();
   entry.used.store(1, std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
   registry.end = std::max(registry.end, index + 1);
   return entry;
 }
@@ -168,11 +172,14 @@ JoinedBoard join_board(const JobGroup& group, JobDeadline deadline) {
   if (group.name.size() >= kNameBytes)
     throw UsageError(fmt::format("group name of {} bytes is too long: at most {}", group.name.size(), kNameBytes - 1));
   const RegistryLock lock(group, deadline);
+  RETINUE_CRASH_POINT();
   Registry& registry = *lock;
   Entry* entry = find_entry(*group.memory, registry, group);
   if (entry == nullptr) entry = &make_entry(*group.memory, registry, group);
   const JoinedBoard joined{.board = board_of(*group.memory, *entry), .block = entry->block};
+  RETINUE_CRASH_POINT();
   joined.board.member(group.rank).pid.store(getpid(), std::memory_order_release);
+  RETINUE_CRASH_POINT();
   return joined;
 }
 
