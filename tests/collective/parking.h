@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <iostream>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -41,6 +43,19 @@ inline void keep_to_one_cpu(int rank) {
   set_allowed_cpus({cpus[static_cast<std::size_t>(rank) % cpus.size()]});
 }
 
+/// What became of a member's waits.
+struct Parks {
+  std::int64_t posts = 0;   ///< Of the group.
+  std::int64_t rings = 0;   ///< Posts that found this member parked, or about to: each has to wake it.
+  std::int64_t sleeps = 0;  ///< Times that the kernel took it off its CPU because it slept.
+};
+
+inline std::int64_t sleeps_of_this_thread() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw;
+}
+
 /// One member of a group whose members post and wait for each other in all the ways that there are.
 class ParkingMember {
  public:
@@ -55,7 +70,9 @@ class ParkingMember {
     begin_call();
   }
 
-  void run() {
+  Parks run() {
+    const std::int64_t sleeps = sleeps_of_this_thread();
+    const std::uint32_t rings = bell();
     while (meeting_.meet()) {
       pause_a_moment(own_);
       const unsigned way = common_() % 4;
@@ -70,9 +87,13 @@ class ParkingMember {
         session_.has_posted({0, session_.size()}, step_);
       }
     }
+    return {.posts = meeting_.posts(), .rings = bell() - rings, .sleeps = sleeps_of_this_thread() - sleeps};
   }
 
  private:
+  /// How often somebody rang.
+  std::uint32_t bell() const { return session_.board().member(session_.rank()).bell.load(std::memory_order_relaxed); }
+
   /// In turn, now and then: by chance alone members may hardly ever sleep on a machine that does much else.
   bool makes_all_wait(int post) const { return post % 8 == 0 && post / 8 % session_.size() == session_.rank(); }
 
@@ -115,12 +136,27 @@ class ParkingMember {
   std::uint64_t step_ = 0;
 };
 
-/// Fails if of `ranks` members one is not woken.
-inline void check_that_no_wake_up_is_lost(int ranks, Posts posts) {
+/// Fails if of `ranks` members one is not woken, or if they hardly ever have to be.
+inline Parks check_that_no_wake_up_is_lost(int ranks, Posts posts) {
   const ForkShared<Meeting::Place> places(static_cast<std::size_t>(ranks));
+  const ForkShared<Parks> parks(static_cast<std::size_t>(ranks));
   run_ranks(ranks,
-            [&](const JobGroup& group) { ParkingMember(group, Meeting(places.get(), group.rank, ranks, posts)).run(); },
+            [&](const JobGroup& group) {
+              Meeting meeting(places.get(), group.rank, ranks, posts);
+              parks.get()[group.rank] = ParkingMember(group, meeting).run();
+            },
             {.timeout = posts.duration + std::chrono::minutes(2)});
+  Parks sum;
+  for (int rank = 0; rank < ranks; ++rank) {
+    sum.posts = parks.get()[rank].posts;
+    sum.rings += parks.get()[rank].rings;
+    sum.sleeps += parks.get()[rank].sleeps;
+  }
+  std::cout << ranks << " members, " << sum.posts << " posts of each, " << sum.rings
+            << " of them to one that was parked, " << sum.sleeps << " sleeps\n";
+  // Of each sixteen posts one waits until all others are parked.
+  EXPECT_GE(sum.rings, sum.posts * (ranks - 1) / 20);
+  return sum;
 }
 
 }  // namespace retinue::test
