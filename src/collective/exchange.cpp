@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -11,7 +9,6 @@
 #include "collective/paths.h"
 #include "collective/reducer.h"
 #include "collective/slices.h"
-#include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
 
 namespace retinue {
@@ -245,9 +242,7 @@ class Exchange {
   void prepare_rounds() {
     plan_rounds();
     rounds_ = (largest_ + unit_ - 1) / unit_ * pieces_;
-    if (rounds_ >= std::size_t{1} << kStepBits)  // On all members alike, so the group stays in step.
-      throw UsageError(fmt::format("{}: {} bytes from private memory are too many for one call; use job memory",
-                                   name_of(call_.shape.kind), largest_));
+    check_steps(call_, rounds_, largest_);
     if (pieces_ > 1 && takes_from_others_) make_windows();
     if (gives_to_others_)
       fill(0);

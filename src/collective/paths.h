@@ -16,6 +16,10 @@ Steps take_path(Session& session, const Call& call, const Arrival& arrival);
 /// What a call comes to in a group of one.
 void run_alone(const Call& call);
 
+/// Of a path in rounds through private memory, `bytes` from each member. Errors: UsageError where it has more steps
+/// than a call can count: on all members alike, so that the group stays in step.
+void check_steps(const Call& call, std::size_t steps, std::size_t bytes);
+
 /// Each taker takes its parts from all givers by itself.
 Steps exchange(Session& session, const Call& call, Path path, const Arrival& arrival);
 

@@ -75,6 +75,7 @@ class ChunkedReduction {
         rounds_((bytes_ + room_ - 1) / room_) {}
 
   static Steps run(Session& session, ChunkedReduction reduction) {
+    check_steps(reduction.call_, reduced(reduction.rounds_ - 1), reduction.bytes_);
     reduction.copy_in(0);
     for (std::size_t k = 0; k < reduction.rounds_; ++k) {
       co_await all_posted(session, copied_in(k));

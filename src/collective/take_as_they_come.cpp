@@ -13,7 +13,9 @@ bool may_find_all_staged(const Session& session, const Call& call) {
   if (session.size() < 3 || !call.pattern.takes_parts() || !call.takes || call.what.uneven) return false;
   if (session.relays(call) || call.overwrites_itself)
     return false;  // Where some give in another way, the input is needed once more.
-  return (session.place(session.rank()) & kStaged) != 0 && call.given_bytes(session.size()) > line_room(call.shape.op);
+  const std::size_t bytes = call.given_bytes(session.size());
+  // The root of a gather says so of any size.
+  return (session.place(session.rank()) & kStaged) != 0 && bytes > line_room(call.shape.op) && bytes <= kStageBytes;
 }
 
 bool has_line(const Session& session, int rank) {
