@@ -1,12 +1,28 @@
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <csignal>
+#include <fstream>
+#include <optional>
 #include <span>
+#include <string>
 #include <thread>
 
+#include "collective/call.h"
+#include "collective/session.h"
+#include "ipc/process_table.h"
+#include "os/cpus.h"
 #include "retinue/collective/communicator.h"
+#include "support/fork_shared.h"
 #include "support/ranks.h"
+#include "support/wait_until.h"
 
 namespace retinue::test {
 namespace {
@@ -56,6 +72,148 @@ TEST(Waiting, MayDifferBetweenMembers) {
         ASSERT_EQ(sum, ranks * (ranks - 1) / 2 + ranks * i);
       }
     });
+}
+
+constexpr Waiting kPolicies[] = {Waiting::kPolite, Waiting::kBalanced, Waiting::kLatency};
+
+/// What the kernel says of another rank's main thread.
+struct Used {
+  std::chrono::nanoseconds cpu{};
+  long sleeps = 0;
+};
+
+Used used_by(const JobGroup& group, int rank) {
+  const int pid = process_slot(*group.memory, group.process_slots[static_cast<std::size_t>(rank)]).pid.load();
+  const std::string folder = "/proc/" + std::to_string(pid);
+  Used used;
+  std::int64_t nanoseconds = 0;
+  std::ifstream(folder + "/schedstat") >> nanoseconds;
+  used.cpu = std::chrono::nanoseconds(nanoseconds);
+  std::ifstream status(folder + "/status");
+  for (std::string word; status >> word;)
+    if (word == "voluntary_ctxt_switches:") status >> used.sleeps;
+  return used;
+}
+
+/// Rank 0 waits for rank 1, which stays away while the other wakes by itself time and again.
+template <typename Wait>
+void check_that_idle_ranks_sleep(Waiting waiting, Wait wait) {
+  constexpr long kLookUps = 12;
+  run_ranks(2, [&](const JobGroup& group) {
+    Communicator communicator(group, {.waiting = waiting});
+    if (group.rank == 1) {
+      const long first = used_by(group, 0).sleeps + 2;  // By then it has spun enough.
+      ASSERT_TRUE(wait_until([&] { return used_by(group, 0).sleeps >= first; }));
+      const Used before = used_by(group, 0);
+      ASSERT_TRUE(wait_until([&] { return used_by(group, 0).sleeps >= before.sleeps + kLookUps; }));
+      const Used after = used_by(group, 0);
+      // Some 50 us to look up, which happens every 50 ms.
+      EXPECT_LT((after.cpu - before.cpu) / (after.sleeps - before.sleeps), 5ms);
+    }
+    wait(communicator);
+  });
+}
+
+TEST(Waiting, UsesNoCpuWhereARankIsIdle) {
+  for (const Waiting waiting : kPolicies) {
+    SCOPED_TRACE(static_cast<int>(waiting));
+    check_that_idle_ranks_sleep(waiting, [](Communicator& communicator) { communicator.barrier(); });
+    check_that_idle_ranks_sleep(waiting, [](Communicator& communicator) {
+      int request = 7;
+      if (communicator.rank() == 1) communicator.send(std::span(&request, 1), 0);
+      if (communicator.rank() == 0) communicator.recv(std::span(&request, 1), kAnySource);
+    });
+  }
+}
+
+/// How often a member looks before it sleeps.
+class Looks final : public Background {
+ public:
+  explicit Looks(const Member& own) : own_(own) {}
+  void advance() override {
+    if (own_.state.load(std::memory_order_relaxed) != MemberState::kParked) ++count;
+  }
+  long count = 0;
+
+ private:
+  const Member& own_;
+};
+
+void make_barrier(Session& session) {
+  const CollectiveCall barrier = CollectiveCall::barrier();
+  const Call call = checked_call(barrier, session.rank(), session.size(), CallSite());
+  session.publish(call);
+  session.await_arrival(call);
+  session.end_call();
+}
+
+/// The most in several waits of rank 0 for rank 1, which comes only when the other sleeps: in one of them nothing else
+/// was on its CPU. 0 where there is no CPU for each.
+long most_looks_before_sleep(Waiting waiting) {
+  const ForkShared<std::atomic<long>> most;
+  run_ranks(2, [&](const JobGroup& group) {
+    const std::vector<int> cpus = allowed_cpus();
+    set_allowed_cpus({cpus[static_cast<std::size_t>(group.rank) % cpus.size()]});
+    Session session(group, {.waiting = waiting});
+    if (session.waiter().is_crowded()) return;
+    Looks looks(session.board().member(0));
+    session.waiter().set_background(&looks);
+    for (int round = 0; round < 30; ++round) {
+      looks.count = 0;
+      if (group.rank == 1) wait_until([&] { return session.board().member(0).state.load() == MemberState::kParked; });
+      make_barrier(session);
+      if (group.rank == 0) *most = std::max(most->load(), looks.count);
+    }
+  });
+  return *most;
+}
+
+TEST(Waiting, LooksLongerTheMoreItIsForLatency) {
+  const long polite = most_looks_before_sleep(Waiting::kPolite);
+  if (polite == 0) GTEST_SKIP() << "needs a CPU for each of two ranks";
+  const long balanced = most_looks_before_sleep(Waiting::kBalanced);
+  const long latency = most_looks_before_sleep(Waiting::kLatency);
+  EXPECT_LE(polite, 4);  // One, and one each time that it looks up.
+  EXPECT_GT(balanced, 4 * polite);
+  EXPECT_GT(latency, 4 * balanced);
+}
+
+/// A program that never sleeps, on this process's CPU, until this ends.
+class Hog {
+ public:
+  Hog() : pid_(fork()) {
+    if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) asm volatile("");
+  }
+  ~Hog() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  Hog(const Hog&) = delete;
+  Hog& operator=(const Hog&) = delete;
+
+ private:
+  pid_t pid_;
+};
+
+TEST(Waiting, SleepsInsteadOfYieldingWhereAnUnrelatedProgramTakesTheCpu) {
+  constexpr std::uint32_t kCalls = 400;
+  const ForkShared<std::atomic<std::uint32_t>> rings;
+  run_ranks(2, [&](const JobGroup& group) {
+    set_allowed_cpus({allowed_cpus()[0]});
+    Session session(group, {.waiting = Waiting::kLatency});
+    ASSERT_TRUE(session.waiter().is_crowded());
+    std::optional<Hog> hog;
+    if (group.rank == 0) hog.emplace();
+    const auto bell = [&] { return session.board().member(group.rank).bell.load(std::memory_order_relaxed); };
+    const std::uint32_t before = bell();
+    for (std::uint32_t i = 0; i < kCalls; ++i) make_barrier(session);
+    *rings += bell() - before;
+  });
+  // In each call one waits for the other, and is rung if it is parked. By its policy alone it isn't parked before 20
+  // ms, which is longer than the turn of one other program.
+  EXPECT_GT(*rings, kCalls / 4);
 }
 
 }  // namespace
