@@ -170,8 +170,9 @@ std::string burdens(const std::optional<ActivityLook>& before, const ActivityLoo
   std::string text;
   if (before && now.major_faults > before->major_faults + 10)
     text += fmt::format("; it waits for its pages: {} major faults", now.major_faults - before->major_faults);
-  if (before && now.read_bytes > before->read_bytes)
-    text += fmt::format("; it read {} bytes meanwhile", now.read_bytes - before->read_bytes);
+  // Less is what any process reads that looks about itself.
+  if (before && now.read_bytes >= before->read_bytes + kMiB)
+    text += fmt::format("; it read {} MiB meanwhile", (now.read_bytes - before->read_bytes) / kMiB);
   if (now.swapped_bytes > kMiB && now.swapped_bytes > now.resident_bytes / 4)
     text += fmt::format("; {} MiB of it are swapped out", now.swapped_bytes / kMiB);
   return text;

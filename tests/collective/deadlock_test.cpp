@@ -28,6 +28,13 @@ JobGroup named(const JobGroup& group, const std::string& name) {
   return other;
 }
 
+/// A process with other threads might make the missing call in one of them; ThreadSanitizer has one in every process.
+#if defined(__SANITIZE_THREAD__)
+#define RETINUE_NEEDS_ONE_THREAD() GTEST_SKIP() << "ThreadSanitizer's thread makes this uncertain"
+#else
+#define RETINUE_NEEDS_ONE_THREAD() static_cast<void>(0)
+#endif
+
 /// `call` must be found to be a deadlock. Returns its text.
 std::string text_of_deadlock(const std::function<void()>& call) {
   try {
@@ -105,6 +112,7 @@ TEST(Deadlock, OfACollectiveAndAMessage) {
 }
 
 TEST(Deadlock, OfTwoGroupsInOppositeOrder) {
+  RETINUE_NEEDS_ONE_THREAD();
   run_ranks(2, [](const JobGroup& group) {
     Communicator a(named(group, "a"), {.timeout = kTimeout});
     Communicator b(named(group, "b"), {.timeout = kTimeout});
@@ -118,6 +126,7 @@ TEST(Deadlock, OfTwoGroupsInOppositeOrder) {
 }
 
 TEST(Deadlock, OfThreeGroupsOfTwo) {
+  RETINUE_NEEDS_ONE_THREAD();
   run_ranks(3, [](const JobGroup& group) {
     // Group i is of ranks i and i + 1; each rank comes to its own group first, and to that of its predecessor then.
     const auto group_of = [&](int i) {
@@ -142,6 +151,7 @@ TEST(Deadlock, OfThreeGroupsOfTwo) {
 }
 
 TEST(Deadlock, OfGroupsThatAreMadeInOppositeOrder) {
+  RETINUE_NEEDS_ONE_THREAD();
   run_ranks(2, [](const JobGroup& group) {
     const std::string text = text_of_deadlock(
         [&] { const Communicator first(named(group, group.rank == 0 ? "a" : "b"), {.timeout = kTimeout}); });
@@ -169,6 +179,7 @@ TEST(Deadlock, OfReceivesFromAnySource) {
 }
 
 TEST(Deadlock, OfBegunCollectives) {
+  RETINUE_NEEDS_ONE_THREAD();
   run_ranks(2, [](const JobGroup& group) {
     Communicator a(named(group, "a"), {.timeout = kTimeout});
     Communicator b(named(group, "b"), {.timeout = kTimeout});

@@ -90,12 +90,12 @@ TEST(ProcessActivity, TellsWhatHappenedBetweenTwoLooks) {
   now.state = 'S';
   now.kernel_function = "do_poll";
   now.major_faults = 812;
-  now.read_bytes = 77;
+  now.read_bytes = std::uint64_t{77} << 20;
   now.swapped_bytes = std::uint64_t{3} << 20;
   EXPECT_EQ(
       describe_activity(none, before, now),
       "waits in the kernel (do_poll); the process runs in the kernel (295 % of a CPU in the last 2.0 s); it waits "
-      "for its pages: 812 major faults; it read 77 bytes meanwhile; 3 MiB of it are swapped out");
+      "for its pages: 812 major faults; it read 77 MiB meanwhile; 3 MiB of it are swapped out");
 }
 
 }  // namespace
