@@ -39,6 +39,7 @@ void LongWait::look(const Awaited& awaited, JobDeadline deadline, std::uint64_t 
     publish(awaited);
     own_.wait.moves.store(moves, std::memory_order_release);
     own_.wait.looks.fetch_add(1, std::memory_order_seq_cst);
+    if (awaited.needs() == Needs::kUnknown) return;
     const auto now = job_now(header);
     if (now >= next_search_) {
       const bool may_be_one = deadlocks_.look();
@@ -58,6 +59,7 @@ void LongWait::begin(const Awaited& awaited) {
   wait_.since = job_now(group_.memory->header()) - kFirstLook;
   next_search_ = wait_.since;
   first_looks_.clear();
+  if (awaited.needs() == Needs::kUnknown) return;
   const Reporter report(group_, board_, board_.newest_call(group_.rank).sequence);
   for (int rank = 0; rank < board_.size() && first_looks_.size() < kMostLooks; ++rank)
     if (awaited.is_late(rank)) first_looks_.emplace(rank, look_at_activity(report.pid_of(rank)));
@@ -70,7 +72,7 @@ void LongWait::publish(const Awaited& awaited) {
   wait.is_certain = !awaited.has_own_deadline();
   wait.is_for_message = awaited.is_for_message();
   wait.has_other_threads = count_tasks() != 1;
-  // A wait that others may end is for nobody, neither in a deadlock nor in a report.
+  // A wait that others may end is for nobody.
   for (int rank = 0; rank < board_.size() && awaited.needs() != Needs::kUnknown; ++rank)
     if (awaited.is_late(rank)) wait.late.push_back(rank);
   const std::string own_wait = awaited.describe();

@@ -117,10 +117,10 @@ std::uint64_t swapped_bytes_of(pid_t pid) {
 }
 
 std::string waits_in(const BlockingCall& call, const ActivityLook& look) {
-  const std::string of = call.has_descriptor
-                             ? fmt::format("{} of descriptor {}{}{}", call.name, static_cast<int>(look.first_argument),
-                                           look.descriptor.empty() ? "" : ", ", look.descriptor)
-                             : std::string(call.name);
+  std::string of = call.has_descriptor
+                       ? fmt::format("{} of descriptor {}{}{}", call.name, static_cast<int>(look.first_argument),
+                                     look.descriptor.empty() ? "" : ", ", look.descriptor)
+                       : std::string(call.name);
   switch (call.waits) {
     case Waits::kReads:
       return fmt::format("is blocked reading ({})", of);

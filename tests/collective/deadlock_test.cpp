@@ -296,6 +296,23 @@ TEST(NoDeadlock, WhereABegunCollectiveGoesOn) {
             "");
 }
 
+/// As servers wait for requests: nobody is late, and others might interrupt it.
+TEST(NoDeadlock, WhereSeveralAreWaitedFor) {
+  EXPECT_EQ(stderr_of_sound(2,
+                            [](const JobGroup& group) {
+                              Communicator communicator(group, {.timeout = kTimeout, .late_after = 1100ms});
+                              int x = 0;
+                              if (group.rank == 1) {
+                                std::this_thread::sleep_for(kLong);
+                                send(communicator, 0, 1);
+                                return;
+                              }
+                              const Request requests[] = {communicator.irecv(std::span(&x, 1), 1, 1)};
+                              EXPECT_EQ(Request::wait_any(requests), 0u);
+                            }),
+            "");
+}
+
 /// Its message is there, but it can't look for it.
 TEST(NoDeadlock, WhereARankIsOnlyStopped) {
   const std::string text = stderr_of_sound(2, [](const JobGroup& group) {
