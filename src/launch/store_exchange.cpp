@@ -100,7 +100,7 @@ std::string StoreExchange::combine(std::string own) {
   return all;
 }
 
-std::string StoreExchange::take(std::string own) {
+std::string StoreExchange::take(const std::string& own) {
   store_->set(key(std::to_string(rank_)), own, deadline_);
   std::string all;
   try {
@@ -117,7 +117,7 @@ std::string StoreExchange::take(std::string own) {
 
 void StoreExchange::all_gather(const void* own, void* all, std::size_t bytes) {
   std::string mine(static_cast<const char*>(own), bytes);
-  const std::string values = rank_ == 0 ? combine(std::move(mine)) : take(std::move(mine));
+  const std::string values = rank_ == 0 ? combine(std::move(mine)) : take(mine);
   const std::size_t wanted = bytes * static_cast<std::size_t>(size_);
   if (values.size() != wanted)
     throw UsageError(

@@ -27,7 +27,7 @@ class StoreExchange {
   std::string key(const std::string& who) const;
   std::vector<std::string> keys_of_others() const;
   std::string combine(std::string own);
-  std::string take(std::string own);
+  std::string take(const std::string& own);
   /// Says who is missing, to the other ranks as well.
   [[noreturn]] void fail_missing();
 

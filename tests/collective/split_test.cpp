@@ -133,13 +133,13 @@ TEST(Split, WhatMakesNoSenseOnOneIsAnErrorOnAll) {
 /// Many overlapping groups, made in a random order and all used in another one, the same on all ranks.
 TEST(Split, ManyOverlappingGroupsOfEightRanks) {
   constexpr int kRanks = 8;
-  const int groups = is_sanitized() ? 12 : 40;
-  run_ranks(kRanks, [groups](const JobGroup& world) {
+  constexpr int kGroups = is_sanitized() ? 12 : 40;
+  run_ranks(kRanks, [](const JobGroup& world) {
     Communicator parent(world);
     std::mt19937 random(4);
     std::vector<std::vector<int>> lists;
     std::vector<std::optional<Communicator>> own;
-    for (int i = 0; i < groups; ++i) {
+    for (int i = 0; i < kGroups; ++i) {
       std::vector<int> ranks(kRanks);
       std::iota(ranks.begin(), ranks.end(), 0);
       std::shuffle(ranks.begin(), ranks.end(), random);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <exception>
 #include <functional>
@@ -40,7 +39,7 @@ struct ZeroFirstOf<Communicator> {
 /// Blocking, errors: as ZeroFirst's; what rank 0's `prepare` throws is thrown there, and on the others an Error, or a
 /// UsageError for a UsageError, with its text.
 template <class Group, class Prepare>
-auto zero_first(Group&& group, Prepare&& prepare, CallSite site = {});
+auto zero_first(Group& group, Prepare&& prepare, CallSite site = {});
 
 /// Lets rank 0 go first through a scope, as for a download or a cache that all use then: the other ranks wait in the
 /// constructor until rank 0's destructor. Of a Communicator or a ProcessGroup. Nothing happens in a group of one, nor
@@ -55,8 +54,8 @@ auto zero_first(Group&& group, Prepare&& prepare, CallSite site = {});
 class ZeroFirst {
  public:
   template <class Group>
-  requires(!std::same_as<std::remove_cvref_t<Group>, ZeroFirst>) explicit ZeroFirst(Group&& group, CallSite site = {})
-      : ZeroFirst(detail::ZeroFirstOf<std::remove_cvref_t<Group>>::make(group, site), site, Made()) {}
+  explicit ZeroFirst(Group& group, CallSite site = {})
+      : ZeroFirst(detail::ZeroFirstOf<std::remove_const_t<Group>>::make(group, site), site, Made()) {}
   ~ZeroFirst();
   ZeroFirst(const ZeroFirst&) = delete;
   ZeroFirst& operator=(const ZeroFirst&) = delete;
@@ -66,7 +65,7 @@ class ZeroFirst {
 
  private:
   template <class Group, class Prepare>
-  friend auto zero_first(Group&& group, Prepare&& prepare, CallSite site);
+  friend auto zero_first(Group& group, Prepare&& prepare, CallSite site);
   struct Made {};
   ZeroFirst(detail::ZeroFirstGroup group, CallSite site, Made made);
 
@@ -80,8 +79,8 @@ class ZeroFirst {
 };
 
 template <class Group, class Prepare>
-auto zero_first(Group&& group, Prepare&& prepare, CallSite site) {
-  ZeroFirst guard(std::forward<Group>(group), site);
+auto zero_first(Group& group, Prepare&& prepare, CallSite site) {
+  ZeroFirst guard(group, site);
   try {
     return std::forward<Prepare>(prepare)();
   } catch (...) {

@@ -13,8 +13,8 @@ namespace retinue {
 struct WorldOptions {
   /// Where the ranks meet, if not in `store`.
   /// "env://": the ranks that Retinue started together; other ranks at MASTER_ADDR and MASTER_PORT, which rank 0
-  /// serves; those of torchrun, whose agent has a store of its own there, and of mpirun and srun where nothing is there,
-  /// by a file in TMPDIR.
+  /// serves; those of torchrun, whose agent has a store of its own there, and those of mpirun and srun where nothing is
+  /// there, by a file in TMPDIR.
   /// "tcp://host:port": there; rank 0 serves it. "?rank=0&world_size=4" may follow.
   /// "file:///path": by a file that is made here and removed when all have come. One that is there from an earlier job
   /// is refused.
