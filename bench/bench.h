@@ -73,6 +73,7 @@ std::vector<std::pair<std::string, Case>> data_cases();
 std::vector<Row> run_spawn(const Settings& settings);
 std::vector<Row> run_barrier(const Settings& settings);
 std::vector<Row> run_ddp(const Settings& settings);
+std::vector<Row> run_init(const Settings& settings);
 std::vector<Row> run_launch(const Settings& settings);
 std::vector<Row> run_tee(const Settings& settings);
 std::vector<Row> run_diagnosis(const Settings& settings);

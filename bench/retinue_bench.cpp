@@ -25,17 +25,12 @@ using retinue::bench::Settings;
 
 std::map<std::string, Case> all_cases() {
   std::map<std::string, Case> all = {
-      {"barrier", retinue::bench::run_barrier},
-      {"ddp", retinue::bench::run_ddp},
-      {"diagnosis", retinue::bench::run_diagnosis},
-      {"failure", retinue::bench::run_failure},
-      {"launch", retinue::bench::run_launch},
-      {"pool", retinue::bench::run_pool},
-      {"queue", retinue::bench::run_queue},
-      {"recorder", retinue::bench::run_recorder},
-      {"scale", retinue::bench::run_scale},
-      {"spawn", retinue::bench::run_spawn},
-      {"tee", retinue::bench::run_tee},
+      {"barrier", retinue::bench::run_barrier},     {"ddp", retinue::bench::run_ddp},
+      {"diagnosis", retinue::bench::run_diagnosis}, {"failure", retinue::bench::run_failure},
+      {"init", retinue::bench::run_init},           {"launch", retinue::bench::run_launch},
+      {"pool", retinue::bench::run_pool},           {"queue", retinue::bench::run_queue},
+      {"recorder", retinue::bench::run_recorder},   {"scale", retinue::bench::run_scale},
+      {"spawn", retinue::bench::run_spawn},         {"tee", retinue::bench::run_tee},
   };
   for (auto& [name, run] : retinue::bench::data_cases()) all.emplace(name, std::move(run));
   return all;
