@@ -37,7 +37,6 @@ class Session {
 
   /// Publishes the line of the next call. Waits only where it would write over what others, far behind, still read.
   void publish(const Call& call);
-
   /// Whether publish() would wait for nobody.
   bool can_publish(const Call& call);
   /// Whether all members published the line of this call.
