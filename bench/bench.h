@@ -16,6 +16,7 @@ struct Settings {
   std::vector<std::size_t> bytes;  ///< Sizes of buffers; empty: the case's own list.
   bool peers = false;              ///< Measure the peers in the same run.
   int rounds = 7;
+  bool beside_busy = false;  ///< An unrelated program uses a CPU: rounds of ours are longer than its turns.
 };
 
 /// One line of the result; a figure that is absent was not measured.
@@ -30,7 +31,8 @@ struct Row {
   std::optional<double> peer_us = std::nullopt;
   std::optional<double> peer_p99_us = std::nullopt;
   std::optional<double> ratio = std::nullopt;
-  std::string skipped = "";  ///< Why a figure is absent.
+  std::optional<double> switches = std::nullopt;  ///< Context switches of ours: of a rank in a call.
+  std::string skipped = "";                       ///< Why a figure is absent.
 };
 
 /// Thrown by a contender that cannot run here; the others go on.
@@ -72,12 +74,14 @@ using Case = std::function<std::vector<Row>(const Settings&)>;
 std::vector<std::pair<std::string, Case>> data_cases();
 std::vector<Row> run_spawn(const Settings& settings);
 std::vector<Row> run_barrier(const Settings& settings);
+std::vector<Row> run_bounds(const Settings& settings);
 std::vector<Row> run_ddp(const Settings& settings);
 std::vector<Row> run_init(const Settings& settings);
 std::vector<Row> run_launch(const Settings& settings);
 std::vector<Row> run_tee(const Settings& settings);
 std::vector<Row> run_diagnosis(const Settings& settings);
 std::vector<Row> run_failure(const Settings& settings);
+std::vector<Row> run_peer_lost(const Settings& settings);
 std::vector<Row> run_pool(const Settings& settings);
 std::vector<Row> run_queue(const Settings& settings);
 std::vector<Row> run_recorder(const Settings& settings);

@@ -48,6 +48,7 @@ nlohmann::json to_json(const Row& row) {
   if (row.peer_us) json["peer_us"] = *row.peer_us;
   if (row.peer_p99_us) json["peer_p99_us"] = *row.peer_p99_us;
   if (row.ratio) json["ratio"] = *row.ratio;
+  if (row.switches) json["switches"] = *row.switches;
   if (!row.skipped.empty()) json["skipped"] = row.skipped;
   return json;
 }
@@ -73,9 +74,11 @@ std::string table(const std::vector<Row>& rows) {
   std::string text = fmt::format("{:<15}{:<22}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}\n", "case", "variant",
                                  "ranks", "bytes", "ours us", "p99 us", "peer", "peer us", "ratio");
   for (const Row& row : rows) {
-    text += fmt::format("{:<15}{:<22}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}{}\n", row.case_name, row.variant,
+    const std::string switches =
+        row.switches ? fmt::format("  {} switches of a rank in a call", cell(row.switches)) : "";
+    text += fmt::format("{:<15}{:<22}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}{}{}\n", row.case_name, row.variant,
                         row.ranks, row.bytes, cell(row.ours_us), cell(row.p99_us), row.peer, cell(row.peer_us),
-                        cell(row.ratio), row.skipped.empty() ? "" : "  skipped: " + row.skipped);
+                        cell(row.ratio), switches, row.skipped.empty() ? "" : "  skipped: " + row.skipped);
   }
   return text;
 }

@@ -8,9 +8,11 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "bench.h"
+#include "busy_program.h"
 #include "report.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/collective/explain.h"
@@ -25,12 +27,13 @@ using retinue::bench::Settings;
 
 std::map<std::string, Case> all_cases() {
   std::map<std::string, Case> all = {
-      {"barrier", retinue::bench::run_barrier},     {"ddp", retinue::bench::run_ddp},
-      {"diagnosis", retinue::bench::run_diagnosis}, {"failure", retinue::bench::run_failure},
-      {"init", retinue::bench::run_init},           {"launch", retinue::bench::run_launch},
-      {"pool", retinue::bench::run_pool},           {"queue", retinue::bench::run_queue},
-      {"recorder", retinue::bench::run_recorder},   {"scale", retinue::bench::run_scale},
-      {"spawn", retinue::bench::run_spawn},         {"tee", retinue::bench::run_tee},
+      {"barrier", retinue::bench::run_barrier},   {"bounds", retinue::bench::run_bounds},
+      {"ddp", retinue::bench::run_ddp},           {"diagnosis", retinue::bench::run_diagnosis},
+      {"failure", retinue::bench::run_failure},   {"init", retinue::bench::run_init},
+      {"launch", retinue::bench::run_launch},     {"peer_lost", retinue::bench::run_peer_lost},
+      {"pool", retinue::bench::run_pool},         {"queue", retinue::bench::run_queue},
+      {"recorder", retinue::bench::run_recorder}, {"scale", retinue::bench::run_scale},
+      {"spawn", retinue::bench::run_spawn},       {"tee", retinue::bench::run_tee},
   };
   for (auto& [name, run] : retinue::bench::data_cases()) all.emplace(name, std::move(run));
   return all;
@@ -63,6 +66,8 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--peers", settings.peers, "Measure the peers too (install them by make peers)");
+  app.add_flag("--busy", settings.beside_busy,
+               "Beside an unrelated program that never sleeps, on the last of the CPUs");
   app.add_option("--json", json, "File for the rows");
   bool explain = false;
   app.add_flag("--explain", explain, "Print which path collectives take for which sizes, and why");
@@ -74,6 +79,8 @@ int main(int argc, char** argv) {
       retinue::spawn<print_paths>({.nprocs = settings.ranks});
       if (!*which) return 0;
     }
+    std::optional<retinue::bench::BusyProgram> busy_program;
+    if (settings.beside_busy) busy_program.emplace();
     const std::vector<Row> rows = cases().at(case_name)(settings);
     fmt::print("{}", retinue::bench::table(rows));
     if (!json.empty()) retinue::bench::write_json(rows, json);

@@ -1,4 +1,7 @@
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <memory>
 
 #include "bench.h"
 #include "collective/mpi_peers.h"
@@ -23,11 +26,43 @@ void check_barriers(const Spans& spans) {
   }
 }
 
-void core_barrier(RankContext& context, const Round& round) {
+/// And where in job memory each rank leaves how often its thread left its CPU for another, or slept.
+struct BarrierRound : Round {
+  std::uint64_t switches_offset = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    Round::serialize(archive);
+    archive(switches_offset);
+  }
+};
+
+long context_switches() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+
+void core_barrier(RankContext& context, const BarrierRound& round) {
   Communicator group(context.world());
   const auto nothing = [](int) {};
+  const long before = context_switches();
   measure_iterations(
       round, context, nothing, [&] { group.barrier(); }, nothing);
+  context.memory()->at<double>(round.switches_offset)[context.rank()] =
+      static_cast<double>(context_switches() - before) / (round.warmups + round.iterations);
+}
+
+/// Adds to `switches` what each rank had.
+Spans measure_core(int ranks, BarrierRound round, std::vector<double>& switches) {
+  JobMemory& memory = *Runtime::current().memory();
+  const BlockHandle block = memory.allocate(sizeof(double) * static_cast<std::size_t>(ranks));
+  round.switches_offset = block.offset;
+  Spans spans = measure_round<core_barrier>(ranks, round);
+  const double* const of_ranks = memory.at<double>(block.offset);
+  switches.insert(switches.end(), of_ranks, of_ranks + ranks);
+  memory.release(block);
+  return spans;
 }
 
 Contender checked(std::string name, std::function<Spans()> measure) {
@@ -41,10 +76,13 @@ Contender checked(std::string name, std::function<Spans()> measure) {
 }  // namespace
 
 std::vector<Row> run_barrier(const Settings& settings) {
-  const Round round = {.warmups = 500, .iterations = 5000};
+  BarrierRound round;
+  round.warmups = 500;
+  round.iterations = settings.beside_busy ? 200'000 : 5000;
+  std::vector<double> switches;
   const int ranks = settings.ranks;
   std::vector<Contender> contenders;
-  contenders.push_back(checked("core", [=] { return measure_round<core_barrier>(ranks, round); }));
+  contenders.push_back(checked("core", [&] { return measure_core(ranks, round, switches); }));
   contenders.push_back(checked("c10d", [=] { return c10d_barrier_spans(ranks, round); }));
   if (settings.peers) {
     const auto gloo = std::make_shared<Peer>("torch_gloo.py", ranks);
@@ -59,7 +97,8 @@ std::vector<Row> run_barrier(const Settings& settings) {
     std::vector<std::pair<std::string, Figures>> peers;
     for (std::size_t peer = 2; peer < contenders.size(); ++peer)
       peers.emplace_back(contenders[peer].name, figures[peer]);
-    const Row head = {.case_name = "barrier", .variant = contenders[i].name, .ranks = ranks};
+    Row head = {.case_name = "barrier", .variant = contenders[i].name, .ranks = ranks};
+    if (i == 0) head.switches = quantile(switches, 0.5);
     for (Row& row : rows_of(head, figures[i], peers)) rows.push_back(std::move(row));
   }
   return rows;

@@ -69,12 +69,13 @@ std::string command_of(const DataOp& op, std::size_t bytes, int iterations) {
   return fmt::format("{} {} {} {}", op.name, bytes, iterations / 10 + 1, iterations);
 }
 
-std::vector<Contender> own_contenders(const DataOp& op, int ranks, std::size_t bytes) {
+std::vector<Contender> own_contenders(const DataOp& op, const Settings& settings, std::size_t bytes) {
+  const int ranks = settings.ranks;
   const TimesOf times = times_of(op, ranks);
   std::vector<Contender> contenders;
   for (const auto buffer : {Round::Buffer::kPrivate, Round::Buffer::kJob}) {
     const std::string suffix = buffer == Round::Buffer::kJob ? "-job" : "-private";
-    const int iterations = own_iterations(bytes);
+    const int iterations = own_iterations(bytes) * (settings.beside_busy && bytes <= 65536 ? 50 : 1);
     DataRound round;
     round.warmups = iterations / 10;
     round.iterations = iterations;
@@ -88,7 +89,7 @@ std::vector<Contender> own_contenders(const DataOp& op, int ranks, std::size_t b
 }
 
 std::vector<Row> run_size(const DataOp& op, const Settings& settings, std::size_t bytes, const Peers& others) {
-  std::vector<Contender> contenders = own_contenders(op, settings.ranks, bytes);
+  std::vector<Contender> contenders = own_contenders(op, settings, bytes);
   const std::size_t variants = contenders.size();
   const TimesOf times = times_of(op, settings.ranks);
   if (others.gloo)
