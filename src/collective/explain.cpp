@@ -9,6 +9,10 @@
 namespace retinue {
 namespace {
 
+/// Those that move data.
+constexpr CollectiveKind kFirst = CollectiveKind::kAllReduce;
+constexpr CollectiveKind kLast = CollectiveKind::kAllReduceCoalesced;
+
 constexpr std::size_t kLargest = std::size_t{1} << 30;
 
 std::string size_text(std::size_t bytes) {
@@ -43,13 +47,12 @@ std::string explain_paths(const PathTable& table, TableSource source, int size) 
   std::string text = fmt::format("borders for {} ranks ({}): {}\n", size, name_of(source), text_of(table));
   if (const auto file = path_table_file()) text += fmt::format("kept in {}\n", *file);
   text += "RETINUE_PATH_TABLE changes them; its bytes are those that a rank gives in all, below are those of a part\n";
-  text += fmt::format("{:<15}{:<45}{}\n", "", "parts in job memory", "parts in private memory");
-  for (auto kind = CollectiveKind::kAllReduce; kind <= CollectiveKind::kScan;
-       kind = static_cast<CollectiveKind>(static_cast<int>(kind) + 1)) {
+  text += fmt::format("{:<22}{:<45}{}\n", "", "parts in job memory", "parts in private memory");
+  for (auto kind = kFirst; kind <= kLast; kind = static_cast<CollectiveKind>(static_cast<int>(kind) + 1)) {
     const auto of = [&](bool in_job) {
       return borders([&](std::size_t bytes) { return usual_path(table, kind, size, bytes, in_job); });
     };
-    text += fmt::format("{:<15}{:<45}{}\n", name_of(kind), of(true), of(false));
+    text += fmt::format("{:<22}{:<45}{}\n", name_of(kind), of(true), of(false));
   }
   return text;
 }

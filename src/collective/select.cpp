@@ -43,7 +43,8 @@ Path select_path(const Call& call, int size, const Arrival& arrival) {
 
 Path usual_path(const PathTable& table, CollectiveKind kind, int size, std::size_t part_bytes, bool in_job_memory) {
   const CollectiveCall what = {.kind = kind, .count = part_bytes};
-  const Call call(what);
+  Call call(what);
+  call.shape.kind = kind;
   const bool stages = stages_first(table, call.pattern, size, call.given_bytes(size), in_job_memory);
   const unsigned places = (in_job_memory ? kInJobMemory : kPrivateMemory) | (stages ? kStaged : 0);
   return select_path(call, size, {.places = static_cast<std::uint8_t>(places), .count = part_bytes});

@@ -194,6 +194,8 @@ TEST_F(PathTableTest, IsExplained) {
     EXPECT_NE(text.find("inline to 32 B, direct"), std::string::npos) << text;
     EXPECT_NE(text.find("inline to 16 B, staged to 2500 B, chunked"), std::string::npos) << text;
     EXPECT_NE(text.find("inline to 32 B, staged to 3000 B, chunked"), std::string::npos) << text;
+    // Nothing of several buffers travels in lines.
+    EXPECT_NE(text.find("all_reduce_coalesced  staged to 2 KiB, direct"), std::string::npos) << text;
   });
 }
 

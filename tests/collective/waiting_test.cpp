@@ -133,6 +133,7 @@ class Looks final : public Background {
   void advance() override {
     if (own_.state.load(std::memory_order_relaxed) != MemberState::kParked) ++count;
   }
+  std::uint64_t moves() const override { return 0; }
   long count = 0;
 
  private:
