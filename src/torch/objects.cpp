@@ -22,4 +22,12 @@ void check_rank(std::string_view call, const ProcessGroup& group, int rank) {
     throw UsageError(c10::str(call, ": rank ", rank, " is outside of the group's [0, ", size, ")"));
 }
 
+void check_peer(std::string_view call, const ProcessGroup& group, int rank) {
+  const int own = checked_group(call, group).getRank();
+  if (rank == own || checked_group(call, group).getSize() == 1)
+    throw UsageError(c10::str(call, ": an object goes to another rank, and this is rank ", own, " of ",
+                              checked_group(call, group).getSize()));
+  if (rank != kAnySource) check_rank(call, group, rank);
+}
+
 }  // namespace retinue::detail

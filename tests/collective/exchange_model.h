@@ -57,9 +57,9 @@ inline std::size_t output_parts(CollectiveKind kind, std::size_t size) {
 template <typename T>
 class ComputedValues {
  public:
-  explicit ComputedValues(const ExchangeCase& c) : seed_(c.seed), op_(c.op) {}
+  explicit ComputedValues(const ExchangeCase& c) : case_(c) {}
 
-  T given(int rank, std::size_t i) const { return element<T>(seed_, rank, i); }
+  T given(int rank, std::size_t i) const { return element<T>(case_.seed, rank, i); }
   /// Of ranks 0 to before `ranks`.
   T reduced(int ranks, std::size_t i) const {
     by_rank_.clear();
@@ -68,12 +68,11 @@ class ComputedValues {
       by_rank_.push_back(given(k, i));
       factors_.push_back(factor_of_rank(k));
     }
-    return reference(op_, by_rank_, factors_);
+    return reference(case_.op, by_rank_, factors_);
   }
 
  private:
-  std::uint64_t seed_;
-  ReduceOp op_;
+  ExchangeCase case_;
   mutable std::vector<T> by_rank_;
   mutable std::vector<double> factors_;
 };

@@ -26,6 +26,8 @@ namespace detail {
 bool use_communicator(std::string_view call, const ProcessGroup& group, const std::function<void(Communicator&)>& body);
 /// Errors: UsageError for a rank that the group doesn't have.
 void check_rank(std::string_view call, const ProcessGroup& group, int rank);
+/// The same, and for this rank itself. kAnySource is one.
+void check_peer(std::string_view call, const ProcessGroup& group, int rank);
 
 }  // namespace detail
 
@@ -72,6 +74,29 @@ T scatter_object(const std::vector<T>& values, const ProcessGroup& group, int sr
     return value;
   if (values.size() != 1) throw UsageError("scatter_object: a world of one scatters one value");
   return values.front();
+}
+
+/// Sends a value to one rank, which takes it by recv_object(): torch.distributed's send_object_list.
+///
+/// Blocking: until the receiver has it where it holds job memory or is large; the group's later calls wait meanwhile.
+/// Tags are no tensors': send() and recv() don't meet these. Errors: also UsageError in a world of one.
+template <class T>
+void send_object(const T& value, int dst, const ProcessGroup& group, int tag = 0,
+                 std::source_location where = std::source_location::current()) {
+  detail::check_peer("send_object", group, dst);
+  detail::use_communicator("send_object", group,
+                           [&](Communicator& ranks) { send_object(ranks, value, dst, tag, where); });
+}
+
+/// Makes `value` what send_object() sent. `src`: a rank, or kAnySource. Returns the rank that sent it.
+template <class T>
+int recv_object(T& value, int src, const ProcessGroup& group, int tag = 0,
+                std::source_location where = std::source_location::current()) {
+  detail::check_peer("recv_object", group, src);
+  int sender = src;
+  detail::use_communicator("recv_object", group,
+                           [&](Communicator& ranks) { sender = recv_object(ranks, value, src, tag, where).source; });
+  return sender;
 }
 
 }  // namespace retinue
