@@ -1,0 +1,147 @@
+// Tensors that don't lie in rows, or are of types that few use, and numbers that are none.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <limits>
+
+#include "retinue/torch/process_group.h"
+#include "support/ranks.h"
+#include "torch/contribution.h"
+#include "torch/shm_backend.h"
+
+namespace retinue {
+namespace {
+
+using c10d::ReduceOp;
+using test::contribution;
+using test::run_ranks;
+
+constexpr int kRanks = 3;
+
+at::Tensor filled(int rank, at::IntArrayRef sizes) {
+  return contribution(rank, sizes, at::kFloat);
+}
+at::Tensor sum_of_all(at::IntArrayRef sizes) {
+  return filled(0, sizes) + filled(1, sizes) + filled(2, sizes);
+}
+
+/// A tensor of these sizes that isn't contiguous: every second column of a larger one.
+at::Tensor sparse(at::IntArrayRef sizes) {
+  const at::Tensor tensor = torch::full({sizes[0], 2 * sizes[1]}, -77.f).slice(1, 0, 2 * sizes[1], 2);
+  EXPECT_FALSE(tensor.is_contiguous());
+  return tensor;
+}
+at::Tensor sparse_copy(const at::Tensor& values) {
+  return sparse(values.sizes()).copy_(values);
+}
+
+/// Finishes a call of either way.
+void finish(const Work& work) {
+  if (work) work->wait();
+}
+
+class Layouts : public testing::TestWithParam<bool> {
+ protected:
+  /// Calls body(group, rank) on all ranks.
+  template <typename Body>
+  static void run(Body body) {
+    run_ranks(kRanks, [&](const JobGroup& members) { body(init_process_group(members), members.rank); });
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Asynchronous, Layouts, testing::Bool());
+
+TEST_P(Layouts, OfAnyStridesAreReduced) {
+  run([](const ProcessGroup& group, int rank) {
+    const at::Tensor tensor = sparse_copy(filled(rank, {5, 6}));
+    finish(reduce(tensor, group, {.dst = 1, .async_op = GetParam()}));
+    EXPECT_TRUE(torch::equal(tensor, rank == 1 ? sum_of_all({5, 6}) : filled(rank, {5, 6})));
+  });
+}
+
+TEST_P(Layouts, OfAnyStridesAreGathered) {
+  run([](const ProcessGroup& group, int rank) {
+    const at::Tensor all = sparse({kRanks * 4, 3});
+    finish(all_gather_into_tensor(all, sparse_copy(filled(rank, {4, 3})), group, {.async_op = GetParam()}));
+    EXPECT_TRUE(torch::equal(all, torch::cat({filled(0, {4, 3}), filled(1, {4, 3}), filled(2, {4, 3})})));
+  });
+}
+
+TEST_P(Layouts, OfAnyStridesAreReducedAndScattered) {
+  run([](const ProcessGroup& group, int rank) {
+    const at::Tensor own = sparse({4, 3});
+    finish(reduce_scatter_tensor(own, sparse_copy(filled(rank, {kRanks * 4, 3})), group, {.async_op = GetParam()}));
+    EXPECT_TRUE(torch::equal(own, sum_of_all({kRanks * 4, 3}).slice(0, 4 * rank, 4 * rank + 4)));
+  });
+}
+
+TEST_P(Layouts, OfAnyStridesAreExchanged) {
+  run([](const ProcessGroup& group, int rank) {
+    const at::Tensor from_all = sparse({kRanks * 2, 5});
+    finish(all_to_all_single(from_all, sparse_copy(filled(rank, {kRanks * 2, 5})), group, {.async_op = GetParam()}));
+    for (int from = 0; from < kRanks; ++from)
+      EXPECT_TRUE(torch::equal(from_all.slice(0, 2 * from, 2 * from + 2),
+                               filled(from, {kRanks * 2, 5}).slice(0, 2 * rank, 2 * rank + 2)));
+  });
+}
+
+TEST(TensorValues, NanComesThroughAsInTorch) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    const float infinity = std::numeric_limits<float>::infinity();
+    const at::Tensor of[] = {torch::tensor({nan, 1.f, nan, infinity, -infinity, 0.f}),
+                             torch::tensor({2.f, nan, nan, -infinity, nan, -1.f})};
+    for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+      const at::Tensor first = of[0].to(type);
+      const at::Tensor second = of[1].to(type);
+      const std::pair<ReduceOp::RedOpType, at::Tensor> wanted[] = {{ReduceOp::MIN, torch::minimum(first, second)},
+                                                                   {ReduceOp::MAX, torch::maximum(first, second)},
+                                                                   {ReduceOp::SUM, first + second}};
+      for (const auto& [op, result] : wanted) {
+        at::Tensor own = of[members.rank].to(type).clone();
+        all_reduce(own, group, {.op = op});
+        EXPECT_TRUE(torch::allclose(own, result, 0, 0, /*equal_nan=*/true))
+            << at::toString(type) << " op " << static_cast<int>(op) << ": " << own;
+      }
+    }
+  });
+}
+
+/// Computed in int64, which holds what torch itself adds of few of these types.
+TEST(TensorValues, OfUnsignedTypesAreReduced) {
+  run_ranks(kRanks, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members);
+    const auto numbers = [](int rank) { return torch::arange(30, 63, torch::kInt64) * (rank + 2); };
+    const at::Tensor sum = numbers(0) + numbers(1) + numbers(2);
+    for (const auto type : {at::kByte, at::kUInt16, at::kUInt32, at::kUInt64}) {
+      at::Tensor tensor = numbers(members.rank).to(type);
+      all_reduce(tensor, group);
+      // Of bytes it wraps.
+      EXPECT_TRUE(torch::equal(tensor.to(at::kLong), type == at::kByte ? sum.remainder(256) : sum))
+          << at::toString(type);
+      tensor = numbers(members.rank).to(type);
+      all_reduce(tensor, group, {.op = ReduceOp::MAX});
+      EXPECT_TRUE(torch::equal(tensor.to(at::kLong), numbers(2))) << at::toString(type);
+      const at::Tensor all = torch::empty({kRanks * 33}, torch::dtype(type));
+      all_gather_into_tensor(all, numbers(members.rank).to(type), group);
+      for (int rank = 0; rank < kRanks; ++rank)
+        EXPECT_TRUE(
+            torch::equal(all.slice(0, 33 * rank, 33 * rank + 33).to(at::kLong), numbers(rank).to(type).to(at::kLong)));
+    }
+  });
+}
+
+TEST(ProcessGroupOptions, SayHowARankWaits) {
+  for (const Waiting waiting : {Waiting::kLatency, Waiting::kPolite}) {
+    run_ranks(2, [waiting](const JobGroup& members) {
+      const ProcessGroup group = init_process_group(members, {.waiting = waiting});
+      EXPECT_EQ(ShmBackend::of(*group)->waiting(), waiting);
+      at::Tensor one = torch::ones({1});
+      all_reduce(one, group);
+      EXPECT_EQ(one.item<float>(), 2);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace retinue
