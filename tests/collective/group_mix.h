@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "collective/exchange_model.h"
+#include "collective/mixed_calls.h"
 #include "retinue/collective/request.h"
 
 namespace retinue::test {
@@ -51,14 +52,10 @@ class GroupMix {
   Communicator& world() { return *groups_.front().communicator; }
 
  private:
-  struct Begun {
-    std::vector<std::int64_t> data;
-    std::int64_t expected;
-    Request call;
-  };
   struct Group {
     std::unique_ptr<Communicator> communicator;  ///< Null where this rank is no member.
-    std::deque<Begun> begun = {};                ///< In the order in which they were; all end in it.
+    /// In the order in which they were; all end in it.
+    std::deque<std::unique_ptr<BegunExchange>> begun = {};
   };
   struct Message {
     unsigned number;
@@ -94,14 +91,13 @@ class GroupMix {
       settle(group);
     } else if (what == 8) {
       group.communicator->barrier();
-      for (const Begun& begun : group.begun) ASSERT_TRUE(begun.call.done());
+      for (const auto& begun : group.begun) ASSERT_TRUE(begun->request().done());
     } else {
       exchange(*group.communicator, random);
     }
   }
 
-  static void exchange(Communicator& communicator, std::mt19937& random) {
-    const auto size = static_cast<unsigned>(communicator.size());
+  static ExchangeCase draw_case(unsigned size, std::mt19937& random) {
     ExchangeCase c{.kind = kDataKinds[random() % std::size(kDataKinds)], .count = random() % 40};
     if (random() % 4 == 0) c.count = random() % (random() % 4 == 0 ? 60000 : 5000) * 4 / (size + 4);
     c.input_place = kPlaces[random() % std::size(kPlaces)];
@@ -110,28 +106,39 @@ class GroupMix {
     c.root = static_cast<int>(random() % size);
     c.op = kOps[random() % std::size(kOps)];
     c.seed = random();
+    return c;
+  }
+
+  static void exchange(Communicator& communicator, std::mt19937& random) {
+    const unsigned way = random() % 16;
+    if (way == 0) return check_coalesced(communicator, random);
+    if (way == 1) return check_uneven(communicator, random);
+    if (way == 2) return check_function(communicator, random);
+    const ExchangeCase c = draw_case(static_cast<unsigned>(communicator.size()), random);
     if (!reduces(c.kind)) return check_exchange<std::uint8_t>(communicator, c);
-    if (random() % 2 == 0) return check_exchange<BFloat16>(communicator, c);
-    check_exchange<double>(communicator, c);
+    switch (random() % 5) {
+      case 0:
+        return check_exchange<Float16>(communicator, c);
+      case 1:
+        return check_exchange<std::int8_t>(communicator, c);
+      case 2:
+        return check_exchange<std::uint64_t>(communicator, c);
+      case 3:
+        return check_exchange<BFloat16>(communicator, c);
+      default:
+        return check_exchange<double>(communicator, c);
+    }
   }
 
   static void begin_collective(Group& group, std::mt19937& random) {
-    const std::int64_t size = group.communicator->size();
-    const std::size_t count = random() % 2 == 0 ? 1 : random() % (random() % 4 == 0 ? 60000 : 3000);
-    const std::int64_t value = random();
-    Begun& begun = group.begun.emplace_back();
-    begun.data.assign(count, value + group.communicator->rank());
-    begun.expected = value * size + size * (size - 1) / 2;
-    begun.call =
-        group.communicator->start(CollectiveCall::all_reduce(begun.data.data(), count, Dtype::kInt64, ReduceOp::kSum));
-    if (random() % 2 == 0) static_cast<void>(begun.call.done());
+    Communicator& ranks = *group.communicator;
+    group.begun.push_back(
+        std::make_unique<BegunExchange>(ranks, draw_case(static_cast<unsigned>(ranks.size()), random)));
+    if (random() % 2 == 0) static_cast<void>(group.begun.back()->request().done());
   }
 
   static void settle(Group& group) {
-    for (const Begun& begun : group.begun) {
-      begun.call.wait();
-      for (const std::int64_t element : begun.data) ASSERT_EQ(element, begun.expected);
-    }
+    for (const auto& begun : group.begun) begun->check();
     group.begun.clear();
   }
 
