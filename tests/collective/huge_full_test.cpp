@@ -83,7 +83,7 @@ void expect_places(const std::byte* data, std::size_t bytes, Wanted wanted) {
   EXPECT_EQ(wrong, 0u);
   // Between the places there is nothing.
   std::size_t nonzero = 0;
-  for (std::size_t i = 500'000; i + 64 < bytes; i += 7 * 999'983)
+  for (std::size_t i = 500'000; i + 64 < bytes; i += std::size_t{7} * 999'983)
     if (i % (kGiB / 2) > 64 && i % (kGiB / 2) < kGiB / 2 - 64 && (i - 64) % 999'983 != 0)
       nonzero += data[i] != std::byte{};
   EXPECT_EQ(nonzero, 0u);
