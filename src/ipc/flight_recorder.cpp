@@ -84,6 +84,7 @@ FlightRecorder::FlightRecorder(const std::shared_ptr<JobMemory>& memory, std::si
   std::memset(static_cast<void*>(head_), 0, sizeof *head_);
   head_->pid = getpid();
   head_->begin = TickMark::now();
+  head_->segment_mask.store(static_cast<std::uint32_t>(segments - 1), std::memory_order_relaxed);
   head_->words = words;
   head_->site_count.store(1, std::memory_order_relaxed);
   head_->magic.store(kRecorderMagic, std::memory_order_release);
@@ -105,6 +106,7 @@ CallEntry* FlightRecorder::add_segment(std::uint64_t call) {
       // Full memory is no reason to end a job: those that are there are used again, and hold fewer calls.
       if (segment == 0) return nullptr;
       segment_mask_.store(std::bit_floor(segment) - 1, std::memory_order_release);
+      head_->segment_mask.store(static_cast<std::uint32_t>(std::bit_floor(segment) - 1), std::memory_order_release);
       return segments_[call / kEntriesOfSegment & segment_mask_].load(std::memory_order_relaxed) +
              call % kEntriesOfSegment;
     }

@@ -65,7 +65,8 @@ struct RecorderHead {
   std::atomic<std::uint64_t> magic;  ///< Written last.
   std::int32_t pid;
   TickMark begin;
-  std::atomic<std::uint64_t> next;  ///< Calls recorded so far.
+  std::atomic<std::uint64_t> next;          ///< Calls recorded so far.
+  std::atomic<std::uint32_t> segment_mask;  ///< Call n, from 0, is in the segment n / kEntriesOfSegment & this.
   CallWords words;
   std::atomic<std::uint32_t> site_count;
   RecordedSite sites[kRecordedSites];

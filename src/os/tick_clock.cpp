@@ -1,5 +1,7 @@
 #include "os/tick_clock.h"
 
+#include <algorithm>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -40,8 +42,12 @@ TickScale::TickScale(const TickMark& early, const TickMark& late)
                        : 0) {}
 
 std::uint64_t TickScale::ns_of(std::uint64_t ticks) const {
+  // Also of numbers that nobody read from a clock: a century before or after is the most.
+  constexpr double kFarthest = 3e18;
   const double distance = static_cast<double>(static_cast<std::int64_t>(ticks - late_.ticks)) * ns_per_tick_;
-  return static_cast<std::uint64_t>(static_cast<std::int64_t>(late_.ns) + static_cast<std::int64_t>(distance));
+  const auto offset = static_cast<std::int64_t>(std::clamp(distance, -kFarthest, kFarthest));
+  if (offset >= 0) return late_.ns + static_cast<std::uint64_t>(offset);
+  return late_.ns - std::min(late_.ns, static_cast<std::uint64_t>(-offset));
 }
 
 }  // namespace retinue

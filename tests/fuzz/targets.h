@@ -24,6 +24,7 @@ void job_view(Bytes input);        ///< Another job's tables, as `retinue ps` re
 void store_server(Bytes input);    ///< What members and strangers say to a TcpStore's server.
 void store_client(Bytes input);    ///< What a server says to a TcpStore.
 void store_file(Bytes input);      ///< A FileStore's file.
+void recording(Bytes input);       ///< What a process keeps of its last calls, and what is made of it.
 void tensor(Bytes input);          ///< A tensor out of a message. In builds with LibTorch.
 
 struct Target {
@@ -45,6 +46,7 @@ inline constexpr Target kTargets[] = {
     {"store_server", store_server},
     {"store_client", store_client},
     {"store_file", store_file},
+    {"recording", recording},
 };
 
 }  // namespace retinue::fuzz

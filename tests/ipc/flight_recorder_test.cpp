@@ -111,6 +111,46 @@ TEST_F(FlightRecorderTest, KeepsTheLastCallsOnly) {
   }
 }
 
+std::vector<std::uint64_t> records_of(const std::vector<RecordedCall>& calls) {
+  std::vector<std::uint64_t> records;
+  for (const RecordedCall& call : calls) records.push_back(call.record);
+  return records;
+}
+
+TEST_F(FlightRecorderTest, IsReadOnFromWhereAReaderStood) {
+  set_calls("1024");
+  const auto recorder = this->recorder();
+  const auto since = [&](std::uint64_t record, std::size_t limit) {
+    return records_of(read_calls_since(*memory_, memory_->own_slot(), record, limit));
+  };
+  EXPECT_TRUE(since(1, 10).empty());
+  for (int i = 0; i < 5; ++i) recorder->begin({.sequence = 1});
+  EXPECT_EQ(since(1, 10), (std::vector<std::uint64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(since(4, 10), (std::vector<std::uint64_t>{4, 5}));
+  EXPECT_EQ(since(1, 2), (std::vector<std::uint64_t>{4, 5}));
+  EXPECT_TRUE(since(6, 10).empty());
+  for (int i = 0; i < 2000; ++i) recorder->begin({.sequence = 2});
+  EXPECT_EQ(since(6, 10'000).front(), 2005u - 1023u);  // Those before are kept no more.
+  EXPECT_EQ(since(6, 10'000).size(), 1024u);
+  const auto call = read_call(*memory_, memory_->own_slot(), 2005);
+  ASSERT_TRUE(call);
+  EXPECT_EQ(call->sequence, 2u);
+  for (const std::uint64_t record : {0, 5, 2006}) EXPECT_FALSE(read_call(*memory_, memory_->own_slot(), record));
+}
+
+/// As a thread that stands between taking its number and saying what the call is.
+TEST_F(FlightRecorderTest, IsReadOnUpToACallThatIsBeingWritten) {
+  const auto recorder = this->recorder();
+  for (int i = 0; i < 4; ++i) recorder->begin({.sequence = 1});
+  const std::uint32_t slot = memory_->own_slot();
+  auto* const head = memory_->at<RecorderHead>(process_slot(*memory_, slot).recorder.load());
+  auto* const entries = memory_->at<CallEntry>(head->segments[0].load());
+  entries[2].record.store(0);
+  EXPECT_EQ(records_of(read_calls_since(*memory_, slot, 1, 10)), (std::vector<std::uint64_t>{1, 2}));
+  entries[2].record.store(3);
+  EXPECT_EQ(records_of(read_calls_since(*memory_, slot, 3, 10)), (std::vector<std::uint64_t>{3, 4}));
+}
+
 TEST_F(FlightRecorderTest, IsLeftOutOnRequest) {
   set_calls("0");
   EXPECT_EQ(recorder(), nullptr);
