@@ -13,14 +13,15 @@ constexpr const char* kContextHelp = "Only ranks of this context, as `retinue ps
 }  // namespace
 
 bool is_job_command(const std::string& word) {
-  return std::ranges::count(std::array<std::string_view, 4>{"ps", "stop", "stacks", "debug"}, word) > 0;
+  return std::ranges::count(std::array<std::string_view, 5>{"ps", "stop", "stacks", "debug", "trace"}, word) > 0;
 }
 
 JobCommands::JobCommands(CLI::App& app)
     : ps_(app.add_subcommand("ps", "List your running jobs with their ranks, states, CPU time and memory")),
       stop_(app.add_subcommand("stop", "Stop a job's ranks: SIGTERM, and SIGKILL when their time is over")),
       stacks_(app.add_subcommand("stacks", "Print the stack of every thread of a job's ranks")),
-      debug_(app.add_subcommand("debug", "Attach gdb to a rank; the job's deadlines pause until gdb leaves")) {
+      debug_(app.add_subcommand("debug", "Attach gdb to a rank; the job's deadlines pause until gdb leaves")),
+      trace_(app.add_subcommand("trace", "Write the last calls of all ranks: a timeline, or dumps for torchfrtrace")) {
   ps_->add_flag("--all", ps_options_.all, "Other users' jobs too; for root");
   ps_->add_flag("--json", ps_options_.json, "For programs");
   stop_->add_option("job", stop_options_.job, kJobHelp)->required();
@@ -37,12 +38,19 @@ JobCommands::JobCommands(CLI::App& app)
   debug_->add_option("job", debug_options_.job, kJobHelp)->required();
   debug_->add_option("--rank", debug_options_.rank, "The rank")->required()->check(CLI::NonNegativeNumber);
   debug_->add_option("--context", debug_options_.context, kContextHelp)->check(CLI::NonNegativeNumber);
+  trace_->add_option("job", trace_options_.job, kJobHelp)->required();
+  trace_->add_option("--format", trace_options_.format, "chrome, for Perfetto, or pytorch, for torchfrtrace")
+      ->check(CLI::IsMember({"chrome", "pytorch"}))
+      ->capture_default_str();
+  trace_->add_option("--out", trace_options_.out, "File, or with pytorch folder, to write; - is standard output");
+  trace_->add_option("--context", trace_options_.context, kContextHelp)->check(CLI::NonNegativeNumber);
 }
 
 int JobCommands::run() const {
   if (ps_->parsed()) return ps_command(ps_options_);
   if (stop_->parsed()) return stop_command(stop_options_);
   if (stacks_->parsed()) return stacks_command(stacks_options_);
+  if (trace_->parsed()) return trace_command(trace_options_);
   return debug_command(debug_options_);
 }
 

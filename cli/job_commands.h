@@ -7,6 +7,7 @@
 #include "ps_command.h"
 #include "stacks_command.h"
 #include "stop_command.h"
+#include "trace_command.h"
 
 namespace retinue {
 
@@ -30,10 +31,12 @@ class JobCommands {
   CLI::App* stop_;
   CLI::App* stacks_;
   CLI::App* debug_;
+  CLI::App* trace_;
   PsOptions ps_options_;
   StopOptions stop_options_;
   StacksOptions stacks_options_;
   DebugOptions debug_options_;
+  TraceOptions trace_options_;
 };
 
 }  // namespace retinue
