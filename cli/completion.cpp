@@ -86,7 +86,7 @@ _retinue() {{
   done
   if [ "$at" -gt "$COMP_CWORD" ]; then
     case "${{COMP_WORDS[COMP_CWORD-1]}}" in
-{values}      --log-dir) COMPREPLY=($(compgen -d -- "$word")) ;;
+{values}      --log-dir|--trace-dir) COMPREPLY=($(compgen -d -- "$word")) ;;
     esac
     return
   fi
@@ -138,7 +138,7 @@ std::string zsh_specs(const CLI::App& app) {
       std::string value;
       if (option->get_items_expected_max() != 0) value = ":value:";
       if (const std::string words = values_of(name); !words.empty()) value = fmt::format(":value:({})", words);
-      if (name == "--log-dir") value = ":folder:_files -/";
+      if (name == "--log-dir" || name == "--trace-dir") value = ":folder:_files -/";
       specs += fmt::format("\n    '{}[{}]{}'", name, help, value);
     }
   }
@@ -195,7 +195,7 @@ std::string fish_specs(const CLI::App& app, const std::string& condition) {
     }
     std::string value;
     if (option->get_items_expected_max() != 0) value = fmt::format(" -x -a '{}'", words);
-    if (names == " -l log-dir") value = " -x -a '(__fish_complete_directories)'";
+    if (names == " -l log-dir" || names == " -l trace-dir") value = " -x -a '(__fish_complete_directories)'";
     specs += fmt::format("complete -c retinue -n {}{}{} -d {}\n", condition, names, value,
                          shell_quoted(option->get_description()));
   }

@@ -42,6 +42,7 @@ StartOptions start_options(const RunOptions& options, const std::string& log_dir
   start.name = common_role(options);
   start.stop.terminate_wait = options.shutdown_timeout;
   start.log_dir = log_dir;
+  start.trace_dir = options.trace_dir;
   start.redirects = options.redirects;
   start.tee = options.tee;
   start.console_ranks = options.console_ranks;

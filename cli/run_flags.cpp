@@ -93,6 +93,7 @@ void declare_run_flags(CLI::App& run, RunFlags& flags) {
   Group(run, "Looking into it")
       .flag("dry-run", flags.dry_run, "Print programs, environment and log folders; start nothing")
       .text("report", flags.report, "File for a page about the run: timelines, waiting, calls, failures")
+      .text("trace-dir", flags.trace_dir, "Folder for the last calls of all ranks, if one fails: see retinue trace")
       .text("wrap", flags.wrap, "Command to put before the program, as 'gdb --args'")
       .text("wrap-ranks", flags.wrap_ranks, "Ranks that --wrap is for, as 0,2; all if empty");
   Group(run, "Accepted because torchrun has them")

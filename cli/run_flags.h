@@ -22,7 +22,7 @@ struct RunFlags {
   std::string event_log_handler = "null", logs_specs, numa_binding;
   std::string signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT", shutdown_timeout;
   bool virtual_local_rank = false, dry_run = false;
-  std::string input, wrap, wrap_ranks, report;
+  std::string input, wrap, wrap_ranks, report, trace_dir;
 };
 
 /// Declares the flags of `retinue run`; each is also read from RETINUE_<NAME>, else PET_<NAME>.

@@ -196,6 +196,7 @@ RunOptions make_run_options(const RunFlags& flags, const std::vector<std::string
     throw UsageError("--wrap-ranks says for which ranks --wrap is: give --wrap as well, as --wrap 'gdb --args'");
   options.dry_run = flags.dry_run;
   options.report = flags.report;
+  options.trace_dir = flags.trace_dir;
   return options;
 }
 

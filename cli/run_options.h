@@ -51,6 +51,7 @@ struct RunOptions {
   std::vector<int> wrap_ranks;  ///< Empty: all.
   bool dry_run = false;
   std::string report;  ///< A file; empty: none.
+  std::string trace_dir;
 };
 
 }  // namespace retinue

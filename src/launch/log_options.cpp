@@ -128,6 +128,20 @@ void check_directory(const std::string& path) {
     refuse_directory(path, fmt::format("cannot be written to: {}", strerrordesc_np(errno)));
 }
 
+/// Made when it is needed; what is there already, and cannot be written to, is refused at once.
+std::string trace_directory_of(const StartOptions& options) {
+  const char* variable = std::getenv("RETINUE_TRACE_DIR");
+  const std::string path = !options.trace_dir.empty() || variable == nullptr ? options.trace_dir : variable;
+  struct stat status {};
+  if (path.empty()) return path;
+  if (stat(path.c_str(), &status) == 0) {
+    if (!S_ISDIR(status.st_mode)) throw UsageError(fmt::format("trace_dir '{}' is no directory: give one", path));
+    if (faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+      throw UsageError(fmt::format("trace_dir '{}' cannot be written to: {}", path, strerrordesc_np(errno)));
+  }
+  return std::filesystem::absolute(path);
+}
+
 std::string make_temporary_directory() {
   const char* folder = std::getenv("TMPDIR");
   std::string path =
@@ -148,6 +162,7 @@ PreparedLogs::PreparedLogs(const StartOptions& options, int nprocs) {
   if (has_files || !options.console_ranks.empty())
     for (int rank = 0; rank < nprocs; ++rank) request_.ranks.push_back(logs_of(options, rank));
   request_.name = options.name;
+  request_.trace_directory = trace_directory_of(options);
   request_.filters = options.console_filters;
   take_copy_filters("duplicate_stdout_filters", options, kStdoutBit);
   take_copy_filters("duplicate_stderr_filters", options, kStderrBit);

@@ -20,6 +20,7 @@
 #include "os/process_look.h"
 #include "os/process_use.h"
 #include "process/failure_text.h"
+#include "process/failure_trace.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -200,6 +201,9 @@ RunResult ProcessContext::Impl::look_at_the_end() const {
   const bool failed = std::any_of(outcomes.begin(), outcomes.end(), is_failure);
   if (logs_.is_temporary && !failed)  // The files are gone.
     for (RankOutcome& outcome : outcomes) outcome.stdout_log = outcome.stderr_log = {};
+  const std::string trace = failed ? failure_trace_folder(logs_, *memory_, record().id) : "";
+  if (has_failure_trace(trace))
+    for (RankOutcome& outcome : outcomes) outcome.trace = trace;
   std::vector<detail::ReturnedValue> returned;
   for (std::uint32_t rank = 0; rank < nprocs_; ++rank) {
     const bool is_whole = outcomes[rank].end == RankEnd::kReturned;

@@ -288,7 +288,8 @@ StartOptions start_options_of(const SpawnOptions& options) {
           .directory = options.directory,
           .threads_per_rank = options.threads_per_rank,
           .cpu_affinity = options.cpu_affinity,
-          .memory_nodes = options.memory_nodes};
+          .memory_nodes = options.memory_nodes,
+          .trace_dir = options.trace_dir};
 }
 
 const Encoded& EncodedArguments::of(int rank) const {

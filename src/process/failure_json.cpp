@@ -57,6 +57,7 @@ nlohmann::ordered_json json_of(const RankOutcome& outcome) {
           {"peak_memory_bytes", outcome.use.peak_memory_bytes},
           {"stdout_log", outcome.stdout_log},
           {"stderr_log", outcome.stderr_log},
+          {"trace", outcome.trace},
           {"stderr_last_lines", last_lines(outcome.stderr_log, kStderrLines)}};
 }
 

@@ -174,6 +174,12 @@ std::string output_text(const RankOutcome& cause) {
   return text;
 }
 
+std::string trace_text(const RankOutcome& cause) {
+  if (cause.trace.empty()) return {};
+  return fmt::format("\n  the last calls of all ranks are in {}: trace.json for ui.perfetto.dev, and for torchfrtrace",
+                     cause.trace);
+}
+
 std::string duration_text(std::chrono::nanoseconds duration) {
   const double seconds = std::chrono::duration<double>(duration).count();
   return seconds < 1 ? fmt::format("{:.0f} ms", seconds * 1e3) : fmt::format("{:.1f} s", seconds);
@@ -223,7 +229,7 @@ std::string failure_text(std::span<const RankOutcome> outcomes) {
   if (const std::size_t end = details.find('\n'); end != std::string::npos) {
     head += excerpt(std::string_view(details).substr(end + 1), kMaxMessageLines - 1, "  ");
   }
-  const std::string tail = output_text(cause) + use_text(cause.use) + others_text(group_others(outcomes, root));
+  const std::string tail = output_text(cause) + trace_text(cause) + use_text(cause.use) + others_text(group_others(outcomes, root));
   const auto lines =
       static_cast<std::size_t>(std::count(head.begin(), head.end(), '\n') + std::count(tail.begin(), tail.end(), '\n'));
   const std::size_t stack_lines = std::min(kMaxStackLines, kMaxLines - 2 - std::min(lines, kMaxLines - 2));

@@ -143,8 +143,8 @@ class Dumps {
     for (const std::uint32_t process : calls_.groups()[merged.group].members) {
       if (process == MergedGroup::kUnknown) continue;
       const Recording& recording = calls_.processes()[process].recording;
-      const bool is_partial = recording.total > recording.calls.size();
-      if (is_partial && (recording.calls.empty() || began < recording.calls.front().started_ns)) return false;
+      if (recording.calls.empty() || recording.calls.front().record == 1) continue;
+      if (began < recording.calls.front().started_ns) return false;
     }
     return true;
   }

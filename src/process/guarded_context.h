@@ -146,6 +146,8 @@ class GuardedContext {
   void start_clerk_for_rest();
   void on_clerk_exit(int status);
   void add_to_report() const;
+  /// In the clerk: leaves what the ranks last called where the start asked for it.
+  void write_trace() const;
   void tell_failure_without_clerk();
   /// What join() would throw, on standard error, or as much of it as is taken; `patience`: with a reader that rests.
   void tell_failure(std::chrono::milliseconds patience) const;

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <utility>
 
 #include "ipc/poller.h"
 #include "process/clerk.h"
 #include "process/console.h"
 #include "process/failure_text.h"
+#include "process/failure_trace.h"
 #include "process/guarded_context.h"
 #include "process/run_report.h"
 #include "retinue/base/error.h"
@@ -73,7 +75,10 @@ void GuardedContext::start_clerk_for_rest() {
   }
   const bool tells = request_.tells_failure != 0 && has_failed();
   const bool reports = !report_file_of(*memory_).empty();
-  clerk_ = ranks.empty() && !tells && !reports ? 0 : start_clerk(ranks, [this, tells, reports] {
+  const bool traces = has_failed() && !failure_trace_folder(request_.logs, *memory_, record().id).empty();
+  const bool nothing = ranks.empty() && !tells && !reports && !traces;
+  clerk_ = nothing ? 0 : start_clerk(ranks, [this, tells, reports, traces] {
+    if (traces) write_trace();
     if (reports) add_to_report();
     if (tells) tell_failure(kReaderTime);
   });
@@ -114,6 +119,16 @@ void GuardedContext::add_to_report() const {
   }
 }
 
+void GuardedContext::write_trace() const {
+  std::vector<std::uint32_t> slots;
+  for (const Member& member : members_) slots.push_back(member.slot);
+  try {
+    write_failure_trace(request_.logs, *memory_, record().id, slots);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "retinue: the last calls of %s are lost: %s\n", request_.name.c_str(), error.what());
+  }
+}
+
 /// Its stack has no names then, but the failure is told.
 void GuardedContext::tell_failure_without_clerk() {
   if (request_.tells_failure == 0 || !has_failed() || std::exchange(has_told_, true)) return;
@@ -123,6 +138,9 @@ void GuardedContext::tell_failure_without_clerk() {
 void GuardedContext::tell_failure(std::chrono::milliseconds patience) const {
   std::vector<RankOutcome> outcomes;
   for (const Member& member : members_) outcomes.push_back(outcome_of(process_slot(*memory_, member.slot)));
+  const std::string trace = failure_trace_folder(request_.logs, *memory_, record().id);
+  if (has_failure_trace(trace))
+    for (RankOutcome& outcome : outcomes) outcome.trace = trace;
   std::atomic<std::uint64_t> written = 0;
   Console console(standard_error_ ? standard_error_.get() : STDERR_FILENO, written);
   console.add_line(request_.name + ":\n" + failure_text(outcomes));

@@ -36,10 +36,13 @@ struct LogRequest {
   std::vector<std::string> stdout_copy_filters;
   std::vector<std::string> stderr_copy_filters;
   std::vector<RankLogs> ranks;  ///< By local rank; empty: all streams stay the requester's.
+  std::string
+      trace_directory;  ///< Absolute; for the last calls of ranks that failed, see failure_trace.h. Empty: none.
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(name, directory, is_temporary, coloured, filters, stdout_copy_filters, stderr_copy_filters, ranks);
+    archive(name, directory, is_temporary, coloured, filters, stdout_copy_filters, stderr_copy_filters, ranks,
+            trace_directory);
   }
 
   /// Whether any stream is shown line by line.

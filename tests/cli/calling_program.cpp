@@ -1,9 +1,11 @@
 // A program whose ranks make some calls, for commands that look at what they recorded; its words say which:
 //   calls     three collectives in a whole and one in a part of the world, and messages, and then they wait
 //   mismatch  one rank calls something else than the others, who then wait
-//   dies      the last rank is killed while the others wait for it in an all_reduce
+//   dies      the last rank is killed while the others wait for it in an all_reduce; dies-as-rank: the same in ranks of
+//             `retinue run`
 //   steps     all_reduces without an end, to each of which rank 1 comes last, by 2 ms
 // Prints "ready" for each rank that waits.
+#include <sched.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -13,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "ipc/recorded_calls.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/spawn.h"
 
@@ -65,7 +68,13 @@ void die(const retinue::RankContext& context) {
   retinue::Communicator world(context.world());
   float value = 1;
   world.barrier();
-  if (context.rank() + 1 == context.world_size()) raise(SIGKILL);
+  if (context.rank() + 1 == context.world_size()) {
+    for (int other = 0; other < context.rank(); ++other)
+      while (!retinue::read_call(*context.world().memory,
+                                 context.world().process_slots[static_cast<std::size_t>(other)], 2))
+        sched_yield();
+    raise(SIGKILL);
+  }
   world.all_reduce(&value, 1, retinue::Dtype::kFloat32, retinue::ReduceOp::kSum);
 }
 
@@ -92,10 +101,17 @@ int main(int argc, char** argv) {
   const retinue::Runtime runtime(argc, argv);
   const std::string what = argc > 1 ? argv[1] : "calls";
   const int ranks = argc > 2 ? std::stoi(argv[2]) : 2;
+  if (what == "dies-as-rank") {
+    die(runtime.rank_context());
+    return 0;
+  }
   try {
     retinue::spawn<run>({.nprocs = ranks}, what);
   } catch (const retinue::ProcessException& failure) {
     std::printf("%s\n", failure.what());
     return 1;
+  } catch (const retinue::Error& error) {
+    std::printf("%s\n", error.what());
+    return 2;
   }
 }

@@ -10,5 +10,6 @@ with tempfile.NamedTemporaryFile() as output:
     _, database = pickle.load(output)
 for each in database.collectives:
     errors = {rank: str(other.type_of_mismatch) for rank, other in (each.mismatch_collectives or {}).items()}
-    print(each.pg_desc, each.collective_name, each.collective_seq_id, "matches" if each.pass_check else "differs",
-          sorted(each.missing_ranks or []), errors)
+    missing = sorted(each.missing_ranks or [])
+    word = "matches" if each.pass_check and not missing else "differs"
+    print(each.pg_desc, each.collective_name, each.collective_seq_id, word, missing, errors)

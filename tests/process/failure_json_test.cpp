@@ -23,6 +23,7 @@ TEST(FailureJson, HasAllThatIsKnownOfEachRank) {
   RankOutcome returned;
   returned.rank = 2;
   returned.end = RankEnd::kReturned;
+  killed.trace = "/traces/job/context_1";
   const auto json = nlohmann::json::parse(failure_json(std::vector{returned, killed}));
   EXPECT_EQ(json.at("root_cause"), 3);
   EXPECT_NE(json.at("message").get<std::string>().find("rank 3 (pid 4711)"), std::string::npos);
@@ -37,6 +38,7 @@ TEST(FailureJson, HasAllThatIsKnownOfEachRank) {
   EXPECT_EQ(rank.at("signal_name"), "SIGKILL");
   EXPECT_EQ(rank.at("out_of_memory"), true);
   EXPECT_EQ(rank.at("ended_ns"), 5);
+  EXPECT_EQ(rank.at("trace"), "/traces/job/context_1");
   EXPECT_EQ(rank.at("user_cpu_s"), 1.5);
   EXPECT_EQ(rank.at("peak_memory_bytes"), 1 << 20);
   EXPECT_EQ(json.at("ranks").at(0).at("failed"), false);

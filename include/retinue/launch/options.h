@@ -60,13 +60,17 @@ struct SpawnOptions {
   CpuAffinity cpu_affinity = {};
   /// The memory node that pages come from: one for all ranks, or one for each. Empty: as the kernel chooses.
   std::vector<int> memory_nodes = {};
+  /// A folder, made where there is none. When one of the ranks fails, DIR/<job>.<id>/context_<n> in it gets the last
+  /// collectives and messages of all of them: trace.json for https://ui.perfetto.dev, and dumps for PyTorch's
+  /// torchfrtrace. The failure says where. Empty: RETINUE_TRACE_DIR, else none.
+  std::string trace_dir = {};
 };
 
 struct StartOptions {
   /// Heads the lines of these ranks on the console, and the job's messages about them.
   std::string name = "rank";
   std::optional<StartMethod> start_method = std::nullopt;
-  /// From here to memory_nodes as SpawnOptions has them.
+  /// From here to trace_dir as SpawnOptions has them.
   bool daemon = false;
   StopPolicy stop = {};
   std::chrono::milliseconds exit_grace = std::chrono::seconds(30);
@@ -75,6 +79,7 @@ struct StartOptions {
   int threads_per_rank = 0;
   CpuAffinity cpu_affinity = {};
   std::vector<int> memory_nodes = {};
+  std::string trace_dir = {};  ///< Left out where there is a log_dir: log_dir/trace gets the last 1,000 calls of each.
   /// An empty directory that exists: gets {local_rank}/stdout.log, stderr.log, error.json. Left out where redirects or
   /// tees need one: a new one in the temporary folder (TMPDIR), named on standard error, kept after a failure only.
   /// Ranks find the path of their error.json in TORCHELASTIC_ERROR_FILE.

@@ -46,6 +46,8 @@ struct RankOutcome {
   std::string stack;         ///< Of the throw or crash, one frame per line; empty when unknown.
   std::string stdout_log;    ///< Files that its output went to; empty when it went to the console only.
   std::string stderr_log;
+  /// Folder with the last calls of all ranks that were started with it, as SpawnOptions::trace_dir says; empty: none.
+  std::string trace;
   std::chrono::nanoseconds ended{0};    ///< CLOCK_MONOTONIC at the throw, the crash or the end.
   std::chrono::nanoseconds stopped{0};  ///< CLOCK_MONOTONIC at the job's SIGTERM or SIGKILL for it, 0: none was sent.
   bool out_of_memory = false;           ///< The kernel killed it because memory ran out, and said so.
