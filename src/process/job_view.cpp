@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "ipc/context_table.h"
 #include "ipc/job_clock.h"
@@ -77,7 +78,10 @@ std::vector<RankView> view_ranks(const JobMemory& memory) {
       const std::uint32_t slot = record.slots[rank];
       if (slot >= kMaxProcesses || process_slot(memory, slot).context != index)
         continue;  // It is just being given back.
-      ranks.push_back(view_of(memory, record, process_slot(memory, slot)));
+      RankView view = view_of(memory, record, process_slot(memory, slot));
+      view.slot = slot;
+      if (view.is_alive()) view.call = current_call_of(memory, slot);
+      ranks.push_back(std::move(view));
     }
   }
   std::ranges::stable_sort(ranks, {}, &RankView::context);

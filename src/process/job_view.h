@@ -4,9 +4,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "process/current_call.h"
 #include "retinue/ipc/job_memory.h"
 
 namespace retinue {
@@ -25,6 +27,8 @@ struct RankView {
   std::chrono::nanoseconds cpu{0};   ///< User and system.
   std::uint64_t resident_bytes = 0;  ///< Job memory that it touched included.
   std::string command;
+  std::optional<CurrentCall> call;  ///< Of one that lives.
+  std::uint32_t slot = 0;           ///< Its entry in the job's process table.
 
   bool is_alive() const { return process_state != 0 && process_state != 'Z'; }
 };

@@ -3,6 +3,7 @@
 //   mismatch  one rank calls something else than the others, who then wait
 //   dies      the last rank is killed while the others wait for it in an all_reduce; dies-as-rank: the same in ranks of
 //             `retinue run`
+//   waits     all ranks wait in an all_reduce for the last one, which never comes
 //   steps     all_reduces without an end, to each of which rank 1 comes last, by 2 ms
 // Prints "ready" for each rank that waits.
 #include <sched.h>
@@ -78,6 +79,14 @@ void die(const retinue::RankContext& context) {
   world.all_reduce(&value, 1, retinue::Dtype::kFloat32, retinue::ReduceOp::kSum);
 }
 
+void wait_in_a_call(const retinue::RankContext& context) {
+  retinue::Communicator world(context.world());
+  float value = 1;
+  world.barrier();
+  if (context.rank() + 1 == context.world_size()) wait_for_a_look();
+  world.all_reduce(&value, 1, retinue::Dtype::kFloat32, retinue::ReduceOp::kSum);
+}
+
 void step(const retinue::RankContext& context) {
   retinue::Communicator world(context.world());
   std::vector<float> values(1000, 1);
@@ -92,6 +101,7 @@ void run(retinue::RankContext& context, const std::string& what) {
   if (what == "calls") make_calls(context);
   if (what == "mismatch") mismatch(context);
   if (what == "dies") die(context);
+  if (what == "waits") wait_in_a_call(context);
   if (what == "steps") step(context);
 }
 

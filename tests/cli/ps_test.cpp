@@ -51,6 +51,26 @@ TEST(Ps, ListsRanksWithTheirStates) {
   EXPECT_TRUE(listed_job(name).is_null());
 }
 
+TEST(Ps, ShowsTheCallThatARankIsIn) {
+  StartedProgram program("calling_program", {"waits", "2"});
+  EXPECT_EQ(program.read_line(), "ready\n");
+  const std::string name = "calling_program-" + std::to_string(program.pid());
+  ASSERT_TRUE(retinue::test::wait_until([&] {
+    const auto ranks = listed_job(name)["ranks"];
+    return ranks.size() == 2 && !ranks[0]["call"].is_null() && ranks[0]["call"]["seconds"] > 0.1;
+  }));
+  const auto ranks = listed_job(name)["ranks"];
+  EXPECT_EQ(ranks[0]["call"]["kind"], "all_reduce");
+  EXPECT_EQ(ranks[0]["call"]["group"], "context 1/world");
+  EXPECT_EQ(ranks[0]["call"]["sequence"], 2);
+  EXPECT_TRUE(contains(ranks[0]["call"]["site"], "calling_program.cpp:"));
+  EXPECT_TRUE(ranks[1]["call"].is_null());
+  const std::string table = shell_run("$RETINUE ps").output;
+  EXPECT_TRUE(contains(table, " all_reduce ")) << table;
+  kill(program.pid(), SIGKILL);
+  program.wait_for_all();
+}
+
 TEST(Ps, NamesAJobByItsProgramOrByTheVariable) {
   StartedProgram program("waiting_program");
   program.read_line();
