@@ -66,7 +66,7 @@ _retinue() {{
   case "$command" in
     completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$word")); return ;;
     ps) COMPREPLY=($(compgen -W "--all --json --help" -- "$word")); return ;;
-    stop|stacks|debug|trace)
+    stop|stacks|debug|trace|top)
       case "$word" in
         -*) COMPREPLY=($(compgen -W "$(retinue "$command" --help | grep -o -- ' --[a-z]*')" -- "$word")) ;;
         *) COMPREPLY=($(compgen -W "$(retinue ps 2>/dev/null | sed -n 's/^\([^ ].*\)  (id .*/\1/p')" -- "$word")) ;;
@@ -110,7 +110,7 @@ _retinue() {{
   case "$words[2]" in
     completion) compadd -- bash zsh fish ;;
     ps) compadd -- --all --json --help ;;
-    stop|stacks|debug|trace)
+    stop|stacks|debug|trace|top)
       compadd -- ${{(f)"$(retinue ps 2>/dev/null | sed -n 's/^\([^ ].*\)  (id .*/\1/p')"}}
       compadd -- ${{(f)"$(retinue $words[2] --help | grep -o -- '--[a-z]*')"}} ;;
     run)
@@ -174,7 +174,7 @@ complete -c retinue -n 'test (count (commandline -opc)) -eq 1' -a '{commands}'
 complete -c retinue -n __retinue_before_program -a '(__fish_complete_command)'
 complete -c retinue -n __retinue_in_program -F
 complete -c retinue -n '__retinue_in completion' -a 'bash zsh fish'
-complete -c retinue -n '__retinue_in stop stacks debug trace' -a "(retinue ps 2>/dev/null | sed -n 's/^\([^ ].*\)  (id .*/\1/p')"
+complete -c retinue -n '__retinue_in stop stacks debug trace top' -a "(retinue ps 2>/dev/null | sed -n 's/^\([^ ].*\)  (id .*/\1/p')"
 {specs})sh";
 
 /// A line for each flag of `app`, for where `condition` holds.

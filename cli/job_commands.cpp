@@ -13,7 +13,7 @@ constexpr const char* kContextHelp = "Only ranks of this context, as `retinue ps
 }  // namespace
 
 bool is_job_command(const std::string& word) {
-  return std::ranges::count(std::array<std::string_view, 5>{"ps", "stop", "stacks", "debug", "trace"}, word) > 0;
+  return std::ranges::count(std::array<std::string_view, 6>{"ps", "stop", "stacks", "debug", "trace", "top"}, word) > 0;
 }
 
 JobCommands::JobCommands(CLI::App& app)
@@ -21,7 +21,8 @@ JobCommands::JobCommands(CLI::App& app)
       stop_(app.add_subcommand("stop", "Stop a job's ranks: SIGTERM, and SIGKILL when their time is over")),
       stacks_(app.add_subcommand("stacks", "Print the stack of every thread of a job's ranks")),
       debug_(app.add_subcommand("debug", "Attach gdb to a rank; the job's deadlines pause until gdb leaves")),
-      trace_(app.add_subcommand("trace", "Write the last calls of all ranks: a timeline, or dumps for torchfrtrace")) {
+      trace_(app.add_subcommand("trace", "Write the last calls of all ranks: a timeline, or dumps for torchfrtrace")),
+      top_(app.add_subcommand("top", "Show what a job's ranks do, again each second")) {
   ps_->add_flag("--all", ps_options_.all, "Other users' jobs too; for root");
   ps_->add_flag("--json", ps_options_.json, "For programs");
   stop_->add_option("job", stop_options_.job, kJobHelp)->required();
@@ -44,12 +45,19 @@ JobCommands::JobCommands(CLI::App& app)
       ->capture_default_str();
   trace_->add_option("--out", trace_options_.out, "File, or with pytorch folder, to write; - is standard output");
   trace_->add_option("--context", trace_options_.context, kContextHelp)->check(CLI::NonNegativeNumber);
+  top_->add_option("job", top_options_.job, kJobHelp)->required();
+  top_->add_option("--interval", top_options_.interval_seconds, "Seconds between two looks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  top_->add_flag("--once", top_options_.once, "One look, an interval long, as plain lines");
+  top_->add_flag("--json", top_options_.json, "The same for programs");
 }
 
 int JobCommands::run() const {
   if (ps_->parsed()) return ps_command(ps_options_);
   if (stop_->parsed()) return stop_command(stop_options_);
   if (stacks_->parsed()) return stacks_command(stacks_options_);
+  if (top_->parsed()) return top_command(top_options_);
   if (trace_->parsed()) return trace_command(trace_options_);
   return debug_command(debug_options_);
 }

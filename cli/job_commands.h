@@ -7,6 +7,7 @@
 #include "ps_command.h"
 #include "stacks_command.h"
 #include "stop_command.h"
+#include "top_command.h"
 #include "trace_command.h"
 
 namespace retinue {
@@ -32,11 +33,13 @@ class JobCommands {
   CLI::App* stacks_;
   CLI::App* debug_;
   CLI::App* trace_;
+  CLI::App* top_;
   PsOptions ps_options_;
   StopOptions stop_options_;
   StacksOptions stacks_options_;
   DebugOptions debug_options_;
   TraceOptions trace_options_;
+  TopOptions top_options_;
 };
 
 }  // namespace retinue

@@ -34,20 +34,6 @@ nlohmann::ordered_json json_of(const std::optional<CurrentCall>& call) {
           {"seconds", seconds_of(call->waiting)}};
 }
 
-nlohmann::ordered_json json_of(const RankView& rank) {
-  return {{"context", rank.context},
-          {"rank", rank.rank},
-          {"local_rank", rank.local_rank},
-          {"pid", rank.pid},
-          {"state", rank.state},
-          {"end", rank.end},
-          {"process_state", rank.process_state == 0 ? "" : std::string(1, rank.process_state)},
-          {"cpu_seconds", seconds_of(rank.cpu)},
-          {"resident_bytes", rank.resident_bytes},
-          {"call", json_of(rank.call)},
-          {"command", rank.command}};
-}
-
 nlohmann::ordered_json json_of(const ListedJob& listed) {
   const FoundJob& job = listed.job;
   nlohmann::ordered_json json = {{"id", job.id}, {"uid", job.user}, {"guardian_pid", job.guardian}};
@@ -60,7 +46,7 @@ nlohmann::ordered_json json_of(const ListedJob& listed) {
   json["debugged"] = is_debugged(*job.memory);
   json["age_seconds"] = seconds_of(age_of(*job.memory));
   json["ranks"] = nlohmann::ordered_json::array();
-  for (const RankView& rank : listed.ranks) json["ranks"].push_back(json_of(rank));
+  for (const RankView& rank : listed.ranks) json["ranks"].push_back(rank_json(rank));
   return json;
 }
 
@@ -85,6 +71,20 @@ std::string job_heading(const FoundJob& job) {
   const std::string debugged = is_debugged(*job.memory) ? ", debugged: its deadlines pause" : "";
   return fmt::format("{}  (id {}, program {}, guardian {}, age {}{}{})", job.name(), job.id, job.program(),
                      job.guardian, age_text(age_of(*job.memory)), user, debugged);
+}
+
+nlohmann::ordered_json rank_json(const RankView& rank) {
+  return {{"context", rank.context},
+          {"rank", rank.rank},
+          {"local_rank", rank.local_rank},
+          {"pid", rank.pid},
+          {"state", rank.state},
+          {"end", rank.end},
+          {"process_state", rank.process_state == 0 ? "" : std::string(1, rank.process_state)},
+          {"cpu_seconds", seconds_of(rank.cpu)},
+          {"resident_bytes", rank.resident_bytes},
+          {"call", json_of(rank.call)},
+          {"command", rank.command}};
 }
 
 std::string ps_text(const std::vector<ListedJob>& jobs, std::size_t columns) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ std::string state_of(const RankView& rank);
 std::string memory_text(std::uint64_t bytes);
 /// "all_reduce 12.3 s": the call that it is in, and for how long; "-": none.
 std::string call_text(const RankView& rank);
+
+nlohmann::ordered_json rank_json(const RankView& rank);
 
 /// For people: a line per job, and below it a row per rank. `columns` bounds the rows' width; 0: nothing does.
 std::string ps_text(const std::vector<ListedJob>& jobs, std::size_t columns);
