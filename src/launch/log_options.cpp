@@ -131,7 +131,7 @@ void check_directory(const std::string& path) {
 /// Made when it is needed; what is there already, and cannot be written to, is refused at once.
 std::string trace_directory_of(const StartOptions& options) {
   const char* variable = std::getenv("RETINUE_TRACE_DIR");
-  const std::string path = !options.trace_dir.empty() || variable == nullptr ? options.trace_dir : variable;
+  std::string path = !options.trace_dir.empty() || variable == nullptr ? options.trace_dir : variable;
   struct stat status {};
   if (path.empty()) return path;
   if (stat(path.c_str(), &status) == 0) {

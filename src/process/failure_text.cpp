@@ -229,7 +229,8 @@ std::string failure_text(std::span<const RankOutcome> outcomes) {
   if (const std::size_t end = details.find('\n'); end != std::string::npos) {
     head += excerpt(std::string_view(details).substr(end + 1), kMaxMessageLines - 1, "  ");
   }
-  const std::string tail = output_text(cause) + trace_text(cause) + use_text(cause.use) + others_text(group_others(outcomes, root));
+  const std::string tail =
+      output_text(cause) + trace_text(cause) + use_text(cause.use) + others_text(group_others(outcomes, root));
   const auto lines =
       static_cast<std::size_t>(std::count(head.begin(), head.end(), '\n') + std::count(tail.begin(), tail.end(), '\n'));
   const std::size_t stack_lines = std::min(kMaxStackLines, kMaxLines - 2 - std::min(lines, kMaxLines - 2));

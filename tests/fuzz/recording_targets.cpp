@@ -1,12 +1,17 @@
 // What a process left of its last calls, after somebody wrote over it.
 #include <cstddef>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "fuzz/harness.h"
 #include "ipc/flight_recorder.h"
 #include "ipc/job_layout.h"
 #include "ipc/recorded_calls.h"
+#include "process/current_call.h"
+#include "process/flight_dump.h"
+#include "process/merged_calls.h"
+#include "process/trace_text.h"
 
 namespace retinue::fuzz {
 namespace {
@@ -88,6 +93,26 @@ void check(const Recording& recording) {
   require(bytes <= recording.calls.size() * 300, "words that are longer than their places");
 }
 
+/// Two processes that say the same of themselves: what is made of them, whatever it is, comes to an end.
+void make_all_of(const Recording& recording) {
+  std::vector<RecordedProcess> processes(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    RecordedProcess& process = processes[static_cast<std::size_t>(rank)];
+    process.context = 1;
+    process.rank = rank;
+    process.recording = recording;
+  }
+  const MergedCalls calls(std::move(processes));
+  for (const MergedCall& merged : calls.calls())
+    for (const CallOf& call : merged.calls) {
+      const auto times = calls.times_of(call);
+      const RecordedCall& own = calls.call_of(call);
+      require(!times || times->waiting_ns + times->transfer_ns == end_of(own, recording) - own.started_ns,
+              "time that went nowhere");
+    }
+  require(!chrome_trace(calls).empty() && flight_dumps(calls, 1).size() == 2, "nothing was written");
+}
+
 }  // namespace
 
 void recording(Bytes bytes) {
@@ -103,7 +128,11 @@ void recording(Bytes bytes) {
     if (which == 1) overwrite(input, all.subspan(offsetof(RecorderHead, groups)));
     if (which == 2) overwrite(input, std::as_writable_bytes(std::span(recorded.entries(1), kEntriesOfSegment)));
     if (which == 3) memory.header().processes[kSlot].recorder.store(from);
-    if (const auto read = read_recording(memory, kSlot)) check(*read);
+    if (const auto read = read_recording(memory, kSlot)) {
+      check(*read);
+      make_all_of(*read);
+    }
+    static_cast<void>(current_call_of(memory, kSlot));
     static_cast<void>(read_recorder(memory, kSlot));
     static_cast<void>(count_recorded_calls(memory, kSlot));
     std::uint64_t last = from == 0 ? 0 : from - 1;
