@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "ipc/job_layout.h"
@@ -133,9 +134,15 @@ std::uint16_t FlightRecorder::add_group(std::string_view name, int rank, int siz
   }
   RecordedGroupName& group = head_->groups[place];
   group.uses.fetch_add(1, std::memory_order_acq_rel);
-  group.rank = rank;
-  group.size = size;
-  fill_tail(group.name, sizeof group.name, name);
+  char text[sizeof group.name];
+  fill_tail(text, sizeof text, name);
+  group.rank.store(rank, std::memory_order_release);
+  group.size.store(size, std::memory_order_release);
+  for (std::size_t i = 0; i < std::size(group.name); ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, text + i * sizeof word, sizeof word);
+    group.name[i].store(word, std::memory_order_release);
+  }
   group.is_left.store(0, std::memory_order_relaxed);
   group.uses.fetch_add(1, std::memory_order_release);
   return static_cast<std::uint16_t>(place);

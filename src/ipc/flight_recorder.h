@@ -43,9 +43,9 @@ struct CallWords {
 struct RecordedGroupName {
   std::atomic<std::uint32_t> uses;     ///< Odd while it is written.
   std::atomic<std::uint32_t> is_left;  ///< 0: this process is in it; the lower, the longer ago it left.
-  std::int32_t rank;
-  std::int32_t size;
-  char name[112];
+  std::atomic<std::int32_t> rank;
+  std::atomic<std::int32_t> size;
+  std::atomic<std::uint64_t> name[14];  ///< Its end, filled with zeros.
 };
 
 /// A call site: its line, then the tail of its path, filled with zeros.
@@ -129,18 +129,18 @@ class FlightRecorder {
     CallEntry* const entry = find_entry(call);
     if (entry == nullptr) return {};
     entry->record.store(0, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-    entry->started.store(facts.started, std::memory_order_relaxed);
-    entry->ended.store(facts.ended, std::memory_order_relaxed);
-    entry->sequence.store(facts.sequence, std::memory_order_relaxed);
+    // Each with release, so that who reads one of them sees that zero, or what comes after it.
+    entry->started.store(facts.started, std::memory_order_release);
+    entry->ended.store(facts.ended, std::memory_order_release);
+    entry->sequence.store(facts.sequence, std::memory_order_release);
     entry->head.store(std::uint64_t{facts.kind} | std::uint64_t{facts.dtype} << 8 | std::uint64_t{facts.op} << 16 |
                           std::uint64_t{facts.group} << 32 |
                           std::uint64_t{static_cast<std::uint16_t>(facts.peer)} << 48,
-                      std::memory_order_relaxed);
-    entry->count.store(facts.count, std::memory_order_relaxed);
-    entry->bytes.store(facts.bytes, std::memory_order_relaxed);
+                      std::memory_order_release);
+    entry->count.store(facts.count, std::memory_order_release);
+    entry->bytes.store(facts.bytes, std::memory_order_release);
     entry->where.store(std::uint64_t{facts.site} << 32 | static_cast<std::uint32_t>(facts.tag),
-                       std::memory_order_relaxed);
+                       std::memory_order_release);
     entry->record.store(call + 1, std::memory_order_release);
     prefetch_to_write(entry + 1);
     return {entry, call + 1};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 
 #include "ipc/flight_recorder.h"
@@ -40,8 +41,14 @@ RecordedGroup read_group(const RecordedGroupName& from) {
   // A group's place is written anew only after more groups than there are places: one more look is enough.
   for (int look = 0; look < 2; ++look) {
     const std::uint32_t uses = from.uses.load(std::memory_order_acquire);
-    RecordedGroup group{.name = text_of(from.name), .rank = from.rank, .size = from.size};
-    std::atomic_thread_fence(std::memory_order_acquire);
+    char name[sizeof from.name];
+    for (std::size_t i = 0; i < std::size(from.name); ++i) {
+      const std::uint64_t word = from.name[i].load(std::memory_order_acquire);
+      std::memcpy(name + i * sizeof word, &word, sizeof word);
+    }
+    RecordedGroup group{.name = text_of(name),
+                        .rank = from.rank.load(std::memory_order_acquire),
+                        .size = from.size.load(std::memory_order_acquire)};
     if (uses % 2 == 0 && from.uses.load(std::memory_order_relaxed) == uses) return group;
   }
   return {};
@@ -89,25 +96,25 @@ class Reader {
     const std::uint64_t record = entry.record.load(std::memory_order_acquire);
     if (record == 0 || record > total_) return std::nullopt;
     const std::uint64_t ended = entry.ended.load(std::memory_order_acquire);
-    const std::uint64_t head = entry.head.load(std::memory_order_relaxed);
-    const std::uint64_t where = entry.where.load(std::memory_order_relaxed);
-    const std::uint64_t started_ns = std::min(scale_.ns_of(entry.started.load(std::memory_order_relaxed)), now_.ns);
+    const std::uint64_t head = entry.head.load(std::memory_order_acquire);
+    const std::uint64_t where = entry.where.load(std::memory_order_acquire);
+    const std::uint64_t started_ns = std::min(scale_.ns_of(entry.started.load(std::memory_order_acquire)), now_.ns);
     const std::uint64_t ended_ns = std::clamp(scale_.ns_of(ended & ~CallEntry::kFailed), started_ns, now_.ns);
     RecordedCall call{.record = record,
                       .started_ns = started_ns,
                       .ended_ns = ended == 0 ? 0 : ended_ns,
                       .failed = (ended & CallEntry::kFailed) != 0,
-                      .sequence = entry.sequence.load(std::memory_order_relaxed),
+                      .sequence = entry.sequence.load(std::memory_order_acquire),
                       .kind = static_cast<std::uint8_t>(head % CallWords::kMost),
                       .dtype = static_cast<std::uint8_t>((head >> 8) % CallWords::kMost),
                       .op = static_cast<std::uint8_t>((head >> 16) % CallWords::kMost),
                       .group = static_cast<std::uint16_t>((head >> 32 & 0xffff) % kRecordedGroups),
                       .peer = static_cast<std::int16_t>(head >> 48),
                       .tag = static_cast<std::int32_t>(where),
-                      .count = entry.count.load(std::memory_order_relaxed),
-                      .bytes = entry.bytes.load(std::memory_order_relaxed),
+                      .count = entry.count.load(std::memory_order_acquire),
+                      .bytes = entry.bytes.load(std::memory_order_acquire),
                       .site = static_cast<std::uint32_t>((where >> 32) % kRecordedSites)};
-    std::atomic_thread_fence(std::memory_order_acquire);
+    // After all of these, since each is an acquire.
     if (entry.record.load(std::memory_order_relaxed) != record) return std::nullopt;
     return call;
   }

@@ -56,7 +56,8 @@ nlohmann::json data_in(const std::string& file, const nlohmann::json& job) {
     data = nlohmann::json::parse(page.begin() + static_cast<std::ptrdiff_t>(before.size()),
                                  page.end() - static_cast<std::ptrdiff_t>(after.size()), nullptr, false);
   const bool is_of_this_job = data.is_object() && data.contains("job") && data["job"].is_object() &&
-                              data["job"].value("id", "") == job["id"].get<std::string>() && data["contexts"].is_array();
+                              data["job"].value("id", "") == job["id"].get<std::string>() &&
+                              data["contexts"].is_array();
   if (!is_of_this_job) return {{"job", job}, {"contexts", nlohmann::json::array()}};
   return data;
 }
