@@ -134,7 +134,6 @@ class Looks final : public Background {
     if (own_.state.load(std::memory_order_relaxed) != MemberState::kParked) ++count;
   }
   std::uint64_t moves() const override { return 0; }
-  std::uint64_t moves() const override { return 0; }
   long count = 0;
 
  private:

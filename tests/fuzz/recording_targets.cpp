@@ -29,7 +29,7 @@ class Recorded {
     std::strcpy(head_->words.kinds[2], "all_reduce");
     head_->site_count.store(2);
     head_->sites[1].line = 7;
-    std::strcpy(head_->groups[0].name, "world");
+    head_->groups[0].name[0].store(std::uint64_t{0x646c726f77});  // "world"
     head_->groups[0].uses.store(2);
     head_->groups[0].size = 2;
     head_->next.store(kCalls);
