@@ -88,6 +88,7 @@ FlightRecorder::FlightRecorder(const std::shared_ptr<JobMemory>& memory, std::si
   head_->segment_mask.store(static_cast<std::uint32_t>(segments - 1), std::memory_order_relaxed);
   head_->words = words;
   head_->site_count.store(1, std::memory_order_relaxed);
+  add_segment(0);  // So that the first call is as quick as others.
   head_->magic.store(kRecorderMagic, std::memory_order_release);
   process_slot(*memory, memory->own_slot()).recorder.store(offset, std::memory_order_release);
 }

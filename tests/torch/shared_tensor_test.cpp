@@ -45,6 +45,7 @@ TEST(SharedTensor, LivesInJobMemoryUntilItsLastUser) {
 TEST(SharedTensor, IsAnArrayOfTheCoreByDlpack) {
   run_ranks(2, [](const JobGroup& members) {
     Communicator group(members);
+    group.barrier();  // The others have all that they need for calls.
     const std::size_t before = members.memory->allocated_bytes();
     group.barrier();
     {
