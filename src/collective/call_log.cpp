@@ -1,8 +1,8 @@
 #include "collective/call_log.h"
 
-#include <algorithm>
-#include <cstring>
 #include <numeric>
+
+#include "base/char_field.h"
 
 namespace retinue {
 namespace {
@@ -10,11 +10,6 @@ namespace {
 // Beyond all of CollectiveKind.
 constexpr std::uint8_t kSendKind = CallWords::kMost - 2;
 constexpr std::uint8_t kReceiveKind = CallWords::kMost - 1;
-
-template <std::size_t kBytes>
-void fill(char (&word)[kBytes], std::string_view text) {
-  std::memcpy(word, text.data(), std::min(text.size(), kBytes - 1));
-}
 
 CallWords words_of_collectives() {
   CallWords words{};

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/char_field.h"
 #include "ipc/process_slot.h"
 #include "os/process_calls.h"
 #include "retinue/base/deadline.h"
@@ -33,7 +34,7 @@ std::string end_by_status(int status) {
 std::string end_of_finished(const ProcessSlot& slot) {
   const CrashRecord& crash = slot.crash;
   if (crash.phase.load(std::memory_order_acquire) == 2 && crash.kind == CrashKind::kException)
-    return fmt::format("threw {}", std::string(crash.type, strnlen(crash.type, sizeof crash.type)));
+    return fmt::format("threw {}", text_of(crash.type));
   return end_by_status(slot.exit_status.load(std::memory_order_relaxed));
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/char_field.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 
@@ -103,7 +104,7 @@ class Splitting {
     });
     const SplitNotice& first = all[static_cast<std::size_t>(members.front())];
     JobGroup group{.memory = parent_.group().memory,
-                   .name = detail::name_of_part(parent_, {first.name, strnlen(first.name, sizeof first.name)}),
+                   .name = detail::name_of_part(parent_, text_of(first.name)),
                    .rank = 0,
                    .process_slots = {}};
     for (std::size_t i = 0; i < members.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/char_field.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 
@@ -22,7 +23,7 @@ struct ZeroFirstStatus {
 
   void fail(Outcome how, std::string_view why) {
     outcome = how;
-    std::memcpy(text, why.data(), std::min(why.size(), sizeof text - 1));
+    fill(text, why);
   }
 };
 
@@ -58,9 +59,8 @@ ZeroFirst::ZeroFirst(detail::ZeroFirstGroup group, CallSite site, Made /*made*/)
   ZeroFirstStatus status;
   group_.broadcast(&status, sizeof status);
   if (status.outcome == ZeroFirstStatus::kPrepared) return;
-  const std::string text =
-      fmt::format("group \"{}\": rank 0, for which this rank waits at {}:{}, failed: {}", group_.name, site.file,
-                  site.line, std::string_view(status.text, strnlen(status.text, sizeof status.text)));
+  const std::string text = fmt::format("group \"{}\": rank 0, for which this rank waits at {}:{}, failed: {}",
+                                       group_.name, site.file, site.line, text_of(status.text));
   if (status.outcome == ZeroFirstStatus::kUsageError) throw UsageError(text);
   throw Error(text);
 }

@@ -5,18 +5,13 @@
 #include <iterator>
 #include <string_view>
 
+#include "base/char_field.h"
 #include "ipc/flight_recorder.h"
 #include "ipc/job_layout.h"
 #include "ipc/process_table.h"
 
 namespace retinue {
 namespace {
-
-/// Where others may write, a text ends where its place does.
-template <std::size_t kBytes>
-std::string text_of(const char (&field)[kBytes]) {
-  return {field, strnlen(field, kBytes)};
-}
 
 template <std::size_t kWords, std::size_t kBytes>
 std::vector<std::string> texts_of(const char (&words)[kWords][kBytes]) {

@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/char_field.h"
 #include "ipc/process_table.h"
 #include "launch/group_records.h"
 #include "launch/guest_state.h"
@@ -64,17 +65,6 @@ void remember(const std::shared_ptr<JobMemory>& memory) {
   MetMemories& met = met_memories();
   const std::lock_guard lock(met.mutex);
   met.all.push_back(memory);
-}
-
-template <std::size_t kBytes>
-void fill(char (&field)[kBytes], std::string_view text) {
-  std::memcpy(field, text.data(), std::min(text.size(), kBytes - 1));
-}
-
-/// A text that another process wrote.
-template <std::size_t kBytes>
-std::string text_of(const char (&field)[kBytes]) {
-  return {field, strnlen(field, kBytes)};
 }
 
 template <class Step>

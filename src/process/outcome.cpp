@@ -5,17 +5,13 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/char_field.h"
 #include "process/failure_text.h"
 #include "process/signal_names.h"
 #include "process/symbolizer.h"
 
 namespace retinue {
 namespace {
-
-template <std::size_t kBytes>
-std::string text_of(const char (&array)[kBytes]) {
-  return {array, strnlen(array, kBytes)};
-}
 
 /// A crash that the crashing rank could not finish to write down still has what comes first in the record.
 bool has_crash(const CrashRecord& crash) {
