@@ -145,9 +145,10 @@ class GuardedContext {
   /// Lets a clerk see to the records that none has seen to.
   void start_clerk_for_rest();
   void on_clerk_exit(int status);
+  // In the clerk: what is left of the ranks' calls where the start, or the job, asked for it.
   void add_to_report() const;
-  /// In the clerk: leaves what the ranks last called where the start asked for it.
   void write_trace() const;
+  std::vector<std::uint32_t> slots_by_rank() const;
   void tell_failure_without_clerk();
   /// What join() would throw, on standard error, or as much of it as is taken; `patience`: with a reader that rests.
   void tell_failure(std::chrono::milliseconds patience) const;

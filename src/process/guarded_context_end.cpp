@@ -108,22 +108,17 @@ void GuardedContext::on_clerk_exit(int status) {
   phase_ = Phase::kDone;
 }
 
-/// In the clerk.
 void GuardedContext::add_to_report() const {
-  EndedContext context{.id = record().id, .name = request_.name, .slots = {}};
-  for (const Member& member : members_) context.slots.push_back(member.slot);
   try {
-    retinue::add_to_report(*memory_, context);
+    retinue::add_to_report(*memory_, {.id = record().id, .name = request_.name, .slots = slots_by_rank()});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "retinue: the job's report lacks %s: %s\n", request_.name.c_str(), error.what());
   }
 }
 
 void GuardedContext::write_trace() const {
-  std::vector<std::uint32_t> slots;
-  for (const Member& member : members_) slots.push_back(member.slot);
   try {
-    write_failure_trace(request_.logs, *memory_, record().id, slots);
+    write_failure_trace(request_.logs, *memory_, record().id, slots_by_rank());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "retinue: the last calls of %s are lost: %s\n", request_.name.c_str(), error.what());
   }
@@ -149,6 +144,12 @@ void GuardedContext::tell_failure(std::chrono::milliseconds patience) const {
     pollfd entry{console.fd(), POLLOUT, 0};
     ready = console.is_pending() ? poll(&entry, 1, static_cast<int>(patience.count())) : 0;
   }
+}
+
+std::vector<std::uint32_t> GuardedContext::slots_by_rank() const {
+  std::vector<std::uint32_t> slots;
+  for (const Member& member : members_) slots.push_back(member.slot);
+  return slots;
 }
 
 std::bitset<kMaxProcesses> GuardedContext::member_slots() const {

@@ -9,10 +9,10 @@
 
 #include "ipc/job_layout.h"
 #include "ipc/job_name.h"
-#include "ipc/recorded_calls.h"
 #include "os/clock.h"
 #include "process/failure_text.h"
 #include "process/job_view.h"
+#include "process/merged_calls.h"
 #include "process/run_report.h"
 
 namespace retinue {
@@ -47,39 +47,41 @@ struct Words {
 };
 
 /// As the page's script takes it apart again.
-nlohmann::json data_of(const RecordedCall& call, const Recording& recording, std::uint64_t begin, std::uint64_t end,
+nlohmann::json data_of(const CallOf& which, const MergedCalls& calls, std::uint64_t begin, std::uint64_t end,
                        Words& words) {
+  const Recording& recording = calls.process_of(which).recording;
+  const RecordedCall& call = calls.call_of(which);
   const std::string& kind = recording.kind_of(call);
   const RecordedGroup& group = recording.group_of(call);
   const RecordedPlace& place = recording.site_of(call);
-  std::string site = place.file.empty() ? "" : place.file + ":" + std::to_string(place.line);
+  const std::string site = place.file.empty() ? "" : fmt::format("{}:{}", place.file, place.line);
   const std::uint64_t ended = call.ended_ns != 0 ? call.ended_ns : end;
   const CallState state = call.ended_ns == 0 ? kUnderWay : call.failed ? kFailed : kEnded;
+  const std::optional<CallTimes> times = calls.times_of(which);
+  const auto make_group = [&] { return nlohmann::json{{"name", group.name}, {"size", group.size}}; };
   return {words.kinds.number_of(kind, [&] { return kind; }),
-          words.groups.number_of(group.name,
-                                 [&] {
-                                   return nlohmann::json{{"name", group.name}, {"size", group.size}};
-                                 }),
+          words.groups.number_of(group.name, make_group),
           call.sequence,
           call.started_ns - std::min(begin, call.started_ns),
           ended - std::min(call.started_ns, ended),
           call.bytes,
-          words.sites.number_of(site, [&] { return site; }),
+          words.sites.number_of(site, [&] { return nlohmann::json(site); }),
           static_cast<int>(state),
-          call.peer};
+          call.peer,
+          times ? times->waiting_ns : 0,
+          times ? static_cast<int>(calls.find(which)->calls.back().process) : -1};
 }
 
-nlohmann::json data_of(const ProcessSlot& slot, const std::optional<Recording>& recording, std::size_t most_calls,
-                       std::uint64_t begin, Words& words) {
+nlohmann::json data_of(const ProcessSlot& slot, std::uint32_t process, const MergedCalls& merged,
+                       std::size_t most_calls, std::uint64_t begin, Words& words) {
   const RankOutcome outcome = outcome_of(slot);
+  const Recording& recording = merged.processes()[process].recording;
   const std::uint64_t started = slot.started_ns.load(std::memory_order_relaxed);
   const std::uint64_t ended = std::max(started, slot.ended_ns.load(std::memory_order_relaxed));
   nlohmann::json calls = nlohmann::json::array();
-  if (recording) {
-    const std::size_t skipped = recording->calls.size() - std::min(recording->calls.size(), most_calls);
-    for (std::size_t i = skipped; i < recording->calls.size(); ++i)
-      calls.push_back(data_of(recording->calls[i], *recording, begin, ended, words));
-  }
+  const std::size_t kept = recording.calls.size();
+  for (std::size_t i = kept - std::min(kept, most_calls); i < kept; ++i)
+    calls.push_back(data_of({.process = process, .call = static_cast<std::uint32_t>(i)}, merged, begin, ended, words));
   return {{"rank", slot.rank},
           {"pid", slot.pid.load(std::memory_order_relaxed)},
           {"ending", ending_text(outcome)},
@@ -87,7 +89,7 @@ nlohmann::json data_of(const ProcessSlot& slot, const std::optional<Recording>& 
           {"ended", ended - std::min(begin, ended)},
           {"cpu_ns", (outcome.use.user_cpu + outcome.use.system_cpu).count()},
           {"memory_bytes", outcome.use.peak_memory_bytes},
-          {"calls_made", recording ? recording->total : 0},
+          {"calls_made", recording.total},
           {"calls", std::move(calls)}};
 }
 
@@ -110,9 +112,10 @@ nlohmann::json report_data_of(const JobMemory& memory, const EndedContext& conte
   }
   const std::size_t most_calls = std::max(kFewestCalls, kMostCalls / std::max<std::size_t>(1, context.slots.size()));
   Words words;
+  const MergedCalls calls(read_recordings(memory, context.slots));
   nlohmann::json ranks = nlohmann::json::array();
-  for (const std::uint32_t index : context.slots)
-    ranks.push_back(data_of(process_slot(memory, index), read_recording(memory, index), most_calls, begin, words));
+  for (std::uint32_t i = 0; i < context.slots.size(); ++i)
+    ranks.push_back(data_of(process_slot(memory, context.slots[i]), i, calls, most_calls, begin, words));
   const std::string failure = failure_of(outcomes);
   return {{"id", context.id},
           {"name", context.name},

@@ -7,17 +7,18 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string_view>
 
+#include "base/char_field.h"
 #include "ipc/job_layout.h"
 #include "os/file_descriptor.h"
 #include "process/report_data.h"
 #include "process/report_page.h"
+#include "process/trace_files.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -73,8 +74,7 @@ std::string harmless(const nlohmann::json& data) {
 }  // namespace
 
 std::string report_file_of(const JobMemory& memory) {
-  const JobHeader& header = memory.header();
-  return {header.report, strnlen(header.report, sizeof header.report)};
+  return text_of(memory.header().report);
 }
 
 void ask_for_report(const JobMemory& memory, const std::string& file) {
@@ -104,15 +104,9 @@ void add_to_report(const JobMemory& memory, const EndedContext& context) {
     *same = std::move(added);
   else
     contexts.push_back(std::move(added));
-  const std::string part = unfinished(file, context.id);
-  std::ofstream stream(part, std::ios::binary | std::ios::trunc);
-  const std::size_t place = kReportPage.find(kPlace);
-  stream << kReportPage.substr(0, place) << harmless(data) << kReportPage.substr(place + kPlace.size());
-  stream.close();
-  if (stream && std::rename(part.c_str(), file.c_str()) == 0) return;
-  const int error = errno;
-  unlink(part.c_str());
-  throw SystemError(fmt::format("writing the report {}", file), error);
+  std::string page(kReportPage);
+  page.replace(page.find(kPlace), kPlace.size(), harmless(data));
+  write_whole_file(file, page, unfinished(file, context.id));
 }
 
 void clean_up_report(const JobMemory& memory, std::uint32_t context_id) {

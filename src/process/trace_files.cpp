@@ -16,7 +16,10 @@
 namespace retinue {
 
 void write_whole_file(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
+  write_whole_file(path, text, path + ".part");
+}
+
+void write_whole_file(const std::string& path, const std::string& text, const std::string& part) {
   std::ofstream stream(part, std::ios::binary | std::ios::trunc);
   stream << text;
   stream.close();

@@ -10,7 +10,10 @@ namespace retinue {
 /// Name of the file with chrome_trace(); beside it stand "rank_<rank>", as flight_dumps() gives them.
 constexpr const char* kTraceFile = "trace.json";
 
-/// Writes a file anew: whole, or not at all. Errors: SystemError.
+/// Writes a file anew: whole, or not at all, by way of `part` in the same folder, which only a killed writer leaves.
+/// Errors: SystemError.
+void write_whole_file(const std::string& path, const std::string& text, const std::string& part);
+/// The same by `path`.part.
 void write_whole_file(const std::string& path, const std::string& text);
 
 /// Makes a folder, with those above it, where there is none. Errors: SystemError.

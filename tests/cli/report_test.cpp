@@ -74,6 +74,19 @@ TEST_F(Report, HasTheCallsOfAllRanks) {
   EXPECT_EQ(files(), 1u);
 }
 
+TEST_F(Report, TellsGroupsOfOneNameApart) {
+  ASSERT_EQ(shell_run("RETINUE_REPORT=$REPORT $PROGRAM twice").status, 0);
+  const json context = context_named(data(), "twice");
+  for (std::size_t i = 0; i < 2; ++i) {
+    const json& one = context["ranks"][0]["calls"].at(i);
+    const json& other = context["ranks"][1]["calls"].at(i);
+    EXPECT_EQ(one[2], 1) << "the first call of each group";
+    EXPECT_EQ(one[10], one[3] > other[3] ? 0 : 1) << "who began it last";
+    EXPECT_EQ(other[10], one[10]);
+    EXPECT_EQ(one[9].get<long>() > 0 && other[9].get<long>() > 0, false) << "one of them waited for nobody";
+  }
+}
+
 TEST_F(Report, HasAllContextsOfAJobAlsoThoseThatFailed) {
   const auto run = shell_run("RETINUE_REPORT=$REPORT $PROGRAM well die throw well2");
   EXPECT_EQ(WEXITSTATUS(run.status), 2) << run.output;
