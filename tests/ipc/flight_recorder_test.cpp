@@ -208,16 +208,25 @@ TEST(FlightRecorder, OutlivesAKilledProcess) {
             {.killed = {1}});
 }
 
+// Writers go on as the reader looks: of 1,024 calls that are kept at most 400 are new in one look, so that it finds the
+// others, however slow it is.
 TEST(FlightRecorder, IsReadWhileSeveralThreadsWrite) {
   run_ranks(2, [](const JobGroup& group) {
     setenv("RETINUE_FLIGHT_RECORDER", "1024", 1);
-    auto* const done = reinterpret_cast<std::atomic<std::uint32_t>*>(
+    auto* const looks = reinterpret_cast<std::atomic<std::uint32_t>*>(
         group.memory->header().group_registry);  // Zeros that nobody else uses here.
+    constexpr std::uint32_t kDone = ~0u;
     if (group.rank == 1) {
       const auto recorder = FlightRecorder::of(group.memory, some_words());
       const auto write = [&] {
-        for (std::uint64_t i = 0; done->load() == 0; ++i)
-          recorder->begin({.started = i, .sequence = i, .count = i * 3, .bytes = i * 5}).end();
+        std::uint64_t i = 0;
+        while (true) {
+          const std::uint32_t look = looks->load();
+          if (look == kDone) return;
+          for (int call = 0; call < 100; ++call, ++i)
+            recorder->begin({.started = i, .sequence = i, .count = i * 3, .bytes = i * 5}).end();
+          while (looks->load() == look) std::this_thread::yield();
+        }
       };
       std::thread other(write);
       write();
@@ -225,7 +234,9 @@ TEST(FlightRecorder, IsReadWhileSeveralThreadsWrite) {
       return;
     }
     std::size_t calls = 0;
-    while (calls < 100'000) {
+    std::uint64_t total = 0;
+    while (calls < 100'000 || total < 20'000) {
+      ++*looks;
       const auto recording = read_recording(*group.memory, group.process_slots[1]);
       if (!recording) continue;  // It has not begun.
       for (const RecordedCall& call : recording->calls) {
@@ -233,8 +244,9 @@ TEST(FlightRecorder, IsReadWhileSeveralThreadsWrite) {
         ASSERT_EQ(call.bytes, call.sequence * 5);
       }
       calls += recording->calls.size();
+      total = recording->total;
     }
-    done->store(1);
+    looks->store(kDone);
   });
 }
 
