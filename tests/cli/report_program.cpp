@@ -21,13 +21,16 @@ void work(retinue::RankContext& context, const std::string& how) {
   for (int i = 0; i < 20; ++i) group.all_reduce(std::span(values));
   const int other = 1 - group.rank();
   group.sendrecv(std::span(values), other, std::span(values), other);
-  if (how == "die" && group.rank() == 1) {
+  if (how == "die") {
+    if (group.rank() == 0) group.barrier();
+    // Rank 1 dies in that one, and rank 0 in the next, which nobody else comes to.
     const retinue::Request begun = group.start(retinue::CollectiveCall::barrier());
-    raise(SIGKILL);
+    retinue::Communicator(context.world()).barrier();
+    if (group.rank() == 1) raise(SIGKILL);
+    begun.wait();
   }
   if (how == "throw" && group.rank() == 1) throw std::runtime_error("bad </script> of <b>rank 1</b>");
   group.barrier();
-  if (how == "die") group.barrier();  // The first was met by the dead one, too.
 }
 
 }  // namespace

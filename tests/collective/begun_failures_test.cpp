@@ -93,9 +93,11 @@ std::string mismatch_of(const Request& request) {
 TEST(FailedBegunCollective, ThatMeetsAnotherIsAMismatchForAllBehindIt) {
   run_ranks(2, [](const JobGroup& group) {
     Communicator communicator(group);
+    Communicator other(group);
     std::vector<std::int64_t> data(10, 1);
     const Request first = communicator.start(group.rank == 0 ? CollectiveCall::barrier() : sum_of(data));
     const Request second = communicator.start(CollectiveCall::barrier());
+    other.barrier();  // Nothing can be begun any more once one of them has waited.
     const std::string text = mismatch_of(first);
     EXPECT_NE(text.find("all_reduce"), std::string::npos) << text;
     EXPECT_NE(text.find("begun_failures_test.cpp"), std::string::npos) << text;
