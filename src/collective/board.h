@@ -75,14 +75,14 @@ struct BoardHeader {
   alignas(128) Poison poison;
 };
 
-/// Bytes that a member may stage before it publishes its line; there are two such buffers, used in turn,
+/// Bytes that a member may stage before it publishes its line, in its ring of such, see StageRing.
 constexpr std::size_t kStageBytes = std::size_t{64} << 10;
-/// and a small one for each of its lines.
-constexpr std::size_t kSmallStageBytes = std::size_t{4} << 10;
+constexpr std::size_t kStagingBytes = std::size_t{256} << 10;
 static_assert(kMostListedBuffers * sizeof(std::uint64_t) <= kStageBytes);
-/// Bytes of a buffer that travel in one step of a pipeline; there are three such buffers.
+/// Bytes of a buffer that travel in one step of a pipeline at most; there are three such buffers.
 constexpr std::size_t kChunkBytes = std::size_t{128} << 10;
 constexpr std::size_t kChunkBuffers = 3;
+constexpr std::size_t kChunkRingBytes = kChunkBuffers * kChunkBytes;
 
 /// A member's copy of a call, as diagnosis sees it.
 struct SeenCall {
@@ -93,7 +93,7 @@ struct SeenCall {
   std::uint64_t element_bytes = 0;  ///< and what it takes.
 };
 
-/// A group's lines, staging buffers and state in job memory. A view: it owns nothing.
+/// A group's lines, staging and state in job memory. A view: it owns nothing.
 class Board {
  public:
   Board() = default;
@@ -113,18 +113,11 @@ class Board {
                   static_cast<std::size_t>(sender)];
   }
 
-  /// A member's staging buffers and chunks.
-  static constexpr std::size_t kDataBytes = 2 * kStageBytes + kLines * kSmallStageBytes + kChunkBuffers * kChunkBytes;
-  std::byte* data_of(int rank) const { return data_ + static_cast<std::size_t>(rank) * kDataBytes; }
-
-  /// Where `rank` stages before it publishes `sequence`.
-  std::byte* stage(int rank, std::uint64_t sequence) const { return data_of(rank) + (sequence & 1) * kStageBytes; }
-  std::byte* small_stage(int rank, std::uint64_t sequence) const {
-    return data_of(rank) + 2 * kStageBytes + sequence % kLines * kSmallStageBytes;
-  }
-  std::byte* chunk(int rank, std::uint64_t index) const {
-    return data_of(rank) + 2 * kStageBytes + kLines * kSmallStageBytes + index % kChunkBuffers * kChunkBytes;
-  }
+  /// A member's staging ring and chunks.
+  static constexpr std::size_t kDataBytes = kStagingBytes + kChunkRingBytes;
+  std::byte* staging(int rank) const { return data_ + static_cast<std::size_t>(rank) * kDataBytes; }
+  std::byte* chunks(int rank) const { return staging(rank) + kStagingBytes; }
+  std::byte* chunk(int rank, std::uint64_t index) const { return chunks(rank) + index % kChunkBuffers * kChunkBytes; }
 
   /// The member's line of `sequence`, if it is there and stayed while it was copied. Its place in the source may
   /// already be that of a newer call.

@@ -95,7 +95,7 @@ class Exchange {
   }
   const std::byte* in_place(int giver) const {
     const PartEntry* entry = uneven_ ? listed(giver) : nullptr;
-    const std::uint64_t offset = session_.line(giver).offset.load(std::memory_order_relaxed);
+    const std::uint64_t offset = input_offset(session_.line(giver));
     return session_.memory().at(entry != nullptr ? entry->offset : offset + index() * even_part_bytes(giver));
   }
   const std::byte* at_once(int giver) const {
@@ -105,12 +105,21 @@ class Exchange {
   bool gives_later(int giver) const {
     return gives_to_me(giver) && !(is_gather_ && session_.gives_at_once(call_, giver));
   }
-  /// Where a round's piece of a giver's part for a taker is: in the giver's chunk, or, where they may be at different
-  /// memory nodes and no other taker reads it, in the taker's, who then reads what is near.
+  /// Where a round's piece of a giver's part for a taker is: in the giver's ring of chunks, or, where they may be at
+  /// different memory nodes and no other taker reads it, in the taker's, who then reads what is near.
   std::byte* place_in_chunk(std::size_t round, int giver, int taker) const {
     const bool at_taker = pattern_.part_per_taker && session_.places().span_nodes();
-    const int part = !pattern_.part_per_taker ? 0 : at_taker ? giver : taker;
-    return session_.board().chunk(at_taker ? taker : giver, round) + static_cast<std::size_t>(part) * room_;
+    const int owner = at_taker ? taker : giver;
+    const int other = at_taker ? giver : taker;
+    // An owner has none for itself.
+    const int part = !pattern_.part_per_taker ? 0 : other < owner ? other : other - 1;
+    return session_.board().chunks(owner) + (first_chunk(giver) + round) % chunks_ * chunk_ +
+           static_cast<std::size_t>(part) * room_;
+  }
+  /// Each giver goes on where it was, see StageRing; at takers several of them fill one chunk.
+  std::size_t first_chunk(int giver) const {
+    const bool is_known = (session_.place(giver) & kListed) == 0 && !session_.places().span_nodes();
+    return is_known ? (staged_at(session_.line(giver)) + chunk_ - 1) / chunk_ : 0;
   }
   const std::byte* in_chunk(int giver) const { return place_in_chunk(round_, giver, rank_); }
 
@@ -170,13 +179,17 @@ class Exchange {
   }
 
   void plan_rounds() {
-    const std::size_t parts = pattern_.part_per_taker ? static_cast<std::size_t>(size_) : 1;
+    const std::size_t parts = pattern_.part_per_taker ? static_cast<std::size_t>(size_ - 1) : 1;
     const std::size_t chunk =
         std::clamp(std::bit_ceil(largest_ * parts) / 8, session_.paths().smallest_chunk, kChunkBytes);
     const std::size_t wanted = std::max({chunk / parts, call_.element_bytes, std::size_t{1}});
     room_ = std::min((wanted + kCacheLine - 1) / kCacheLine, kChunkBytes / parts / kCacheLine) * kCacheLine;
     unit_ = call_.element_bytes > room_ ? call_.element_bytes : room_ / call_.element_bytes * call_.element_bytes;
     pieces_ = (unit_ + room_ - 1) / room_;
+    rounds_ = (largest_ + unit_ - 1) / unit_ * pieces_;
+    chunk_ = room_ * parts;
+    chunks_ = kChunkRingBytes / chunk_;
+    if (gives_to_others_) session_.staging().set_next_chunk((first_chunk(rank_) + rounds_) % chunks_ * chunk_);
   }
   /// What of each part travels in a round.
   Slice piece(std::size_t round) const {
@@ -241,7 +254,6 @@ class Exchange {
 
   void prepare_rounds() {
     plan_rounds();
-    rounds_ = (largest_ + unit_ - 1) / unit_ * pieces_;
     check_steps(call_, rounds_, largest_);
     if (pieces_ > 1 && takes_from_others_) make_windows();
     if (gives_to_others_)
@@ -259,10 +271,10 @@ class Exchange {
     if (!gives_to_others_) session_.post(round_ + 1);
   }
 
-  /// In rounds: a giver fills chunk k % kChunkBuffers and posts k + 1; who only takes posts k + 1 when it has emptied
-  /// the chunks of round k. A chunk is filled again three rounds later, when nobody reads it any more: a member that
-  /// gives and takes posts k + 1 after it took round k - 2, and fills round k + 1 after all posted k + 1; one that only
-  /// gives waits for the takers. It doesn't wait at the end: the next collective begins when all have published their
+  /// In rounds: a giver fills a chunk and posts k + 1; who only takes posts k + 1 when it has emptied the chunks of
+  /// round k. A chunk is filled again three rounds later or more, when nobody reads it any more: a member that gives
+  /// and takes posts k + 1 after it took round k - 2, and fills round k + 1 after all posted k + 1; one that only gives
+  /// waits for the takers. It doesn't wait at the end: the next collective begins when all have published their
   /// lines, which they do after their last copy.
   static Steps run_chunked(Session& session, Exchange exchange) {
     exchange.prepare_rounds();
@@ -271,8 +283,8 @@ class Exchange {
       for (int giver = 0; takes && giver < exchange.size_; ++giver)
         if (exchange.gives_later(giver)) co_await posted_by(session, giver, round + 1);
       if (exchange.gives_to_others_ && round + 1 < exchange.rounds_) {
-        if (!takes && round + 1 >= kChunkBuffers)
-          co_await Posted(session, exchange.takers(), round + 2 - kChunkBuffers);
+        if (!takes && round + 1 >= exchange.chunks_)
+          co_await Posted(session, exchange.takers(), round + 2 - exchange.chunks_);
         exchange.fill(round + 1);
       }
       if (takes) exchange.take_round();
@@ -295,6 +307,8 @@ class Exchange {
   std::size_t room_ = 0;  ///< Bytes of a part that a chunk holds: of one part, or of the part for each taker.
   std::size_t unit_ = 0;  ///< What is taken at a time: the elements that fit there, or one that doesn't, which then
   std::size_t rounds_ = 0;
+  std::size_t chunk_ = 0;                 ///< Bytes of a round's data, of which a member's ring
+  std::size_t chunks_ = 0;                ///< holds so many, three or more.
   std::size_t pieces_ = 0;                ///< travels in several rounds,
   std::unique_ptr<std::byte[]> windows_;  ///< and is put together here, one of each giver.
   std::size_t round_ = 0;

@@ -26,21 +26,20 @@ struct CallShape {
 enum BufferPlace : std::uint8_t {
   kPrivateMemory = 0,
   kInJobMemory = 1,  ///< The line carries the offset.
-  kStaged = 2,       ///< Copied into the member's staging buffer before the line was published; may be combined.
+  kStaged = 2,       ///< Copied into the member's staging before the line was published; may be combined.
   // Not of the place, but members may differ in these, too.
-  kListed = 4,  ///< A table of PartEntry, one per rank, is at the beginning of the staging buffer; or of offsets.
+  kListed = 4,  ///< A table of PartEntry, one per rank, is where the member stages, before its data; or of offsets.
   kUneven = 8,  ///< Parts may have sizes of their own; `count` is the largest.
-  kInSmallStage = 16,  ///< The staging buffer is one of the small ones.
 };
 
-/// The most buffers of an all_reduce_coalesced whose places fit a staging buffer, one word each.
+/// The most buffers of an all_reduce_coalesced whose places a member may stage, one word each.
 constexpr std::size_t kMostListedBuffers = 8192;
 
 /// Where one part of a member's input is.
 struct PartEntry {
   std::uint64_t bytes;
   std::uint64_t offset;     ///< In job memory, with kInJobMemory.
-  std::uint64_t staged_at;  ///< In the staging buffer, with kStaged.
+  std::uint64_t staged_at;  ///< From where the member stages, with kStaged.
 };
 
 constexpr std::size_t kInlineBytes = 32;
@@ -102,7 +101,7 @@ struct alignas(64) LineData {
   std::atomic<std::uint64_t> sequence;
   std::atomic<std::uint64_t> head;  ///< kind, dtype, op, place, root (16 bits), tag from the lowest byte up.
   std::atomic<std::uint64_t> count;
-  std::atomic<std::uint64_t> offset;  ///< Of the input in job memory, with kInJobMemory.
+  std::atomic<std::uint64_t> where;  ///< See pack_where().
   std::array<std::atomic<std::uint64_t>, kInlineBytes / 8> inline_data;
 };
 struct alignas(128) Line : LineData {
@@ -121,6 +120,22 @@ constexpr std::uint64_t pack_head(const CallShape& shape, std::uint8_t place, st
 /// Whether `head` was written for `sequence`, as far as its tag of 16 bits tells.
 constexpr bool is_head_of(std::uint64_t head, std::uint64_t sequence) {
   return head >> 48 == (sequence & 0xffff);
+}
+
+/// Staging is by whole cache lines.
+constexpr std::size_t kStagingLine = 64;
+constexpr int kOffsetBits = 48;
+
+/// The input's offset in job memory, with kInJobMemory, and where in its rings the member stages, with kStaged or
+/// kListed, else where it fills its first chunk.
+constexpr std::uint64_t pack_where(std::uint64_t offset, std::size_t staged_at) {
+  return std::uint64_t{staged_at / kStagingLine} << kOffsetBits | offset;
+}
+inline std::uint64_t input_offset(const LineData& line) {
+  return line.where.load(std::memory_order_relaxed) & ((std::uint64_t{1} << kOffsetBits) - 1);
+}
+inline std::size_t staged_at(const LineData& line) {
+  return static_cast<std::size_t>(line.where.load(std::memory_order_relaxed) >> kOffsetBits) * kStagingLine;
 }
 
 constexpr std::uint8_t place_of(std::uint64_t head) {

@@ -42,7 +42,7 @@ void Places::find(const JobGroup& group, const Board& board, const BlockHandle& 
   if (Domains domains = domains_of(caches); !domains.is_one())
     relay_.emplace(group, board, board_block, std::move(domains));
   span_nodes_ = !domains_of(nodes).is_one();
-  if (span_nodes_) prefer_node(board.data_of(group.rank), Board::kDataBytes, board.member(group.rank).memory_node);
+  if (span_nodes_) prefer_node(board.staging(group.rank), Board::kDataBytes, board.member(group.rank).memory_node);
 }
 
 }  // namespace retinue

@@ -18,7 +18,7 @@ Steps reduce_direct(Session& session, const Call& call) {
   PointerLists& lists = session.scratch();
   const Slice slice = slice_for(call, call.part_bytes(), session.size(), session.rank());
   for (int i = 0; i < session.size(); ++i) {
-    const std::uint64_t offset = session.line(i).offset.load(std::memory_order_relaxed);
+    const std::uint64_t offset = input_offset(session.line(i));
     std::byte* buffer = session.memory().at(offset) + slice.begin;
     lists.sources[static_cast<std::size_t>(i)] = buffer;
     lists.destinations[static_cast<std::size_t>(i)] = buffer;
@@ -57,7 +57,7 @@ std::size_t room_of_slices(int ranks) {
 /// its chunk, reduces its own slice (from its buffer and the others' chunks) into its chunk, and a taker also copies
 /// the others' results out of their chunks.
 ///
-/// Round k uses chunk k % kChunkBuffers; two are enough. Copying in for k + 1 overwrites the others' slices of round k
+/// Two chunks, used in turn, are enough. Copying in for k + 1 overwrites the others' slices of round k
 /// - 1, which they read while reducing k - 1, and reduced(k - 1) was awaited. Reducing k + 1 overwrites the result of k
 /// - 1, which the others copied out before they posted copied_in(k + 1), and that was awaited.
 class ChunkedReduction {
@@ -98,12 +98,14 @@ class ChunkedReduction {
     if (by_reader_) {
       // Near who reduces it, and shares out the result: in that one's chunk.
       at = static_cast<std::size_t>(rank) * (room_ / static_cast<std::size_t>(session_.size()));
-      return session_.board().chunk(of, k) + at;
+      return chunk(of, k) + at;
     }
     if (call_.what.function != nullptr)
       at = (at + kCacheLine - 1) / kCacheLine * kCacheLine + static_cast<std::size_t>(of) * kSliceGap;
-    return session_.board().chunk(rank, k) + at;
+    return chunk(rank, k) + at;
   }
+  /// Each call begins with the next one: see StageRing.
+  std::byte* chunk(int rank, std::size_t k) const { return session_.board().chunk(rank, session_.sequence() + k); }
 
   /// This member's data of a round, of which those of a coalesced call may be spread over several buffers: those are
   /// packed into a chunk of this member's own.

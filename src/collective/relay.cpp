@@ -12,7 +12,7 @@ namespace {
 void copy_line(LineData& to, const LineData& from) {
   to.head.store(from.head.load(std::memory_order_relaxed), std::memory_order_relaxed);
   to.count.store(from.count.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  to.offset.store(from.offset.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  to.where.store(from.where.load(std::memory_order_relaxed), std::memory_order_relaxed);
   for (std::size_t i = 0; i < from.inline_data.size(); ++i)
     to.inline_data[i].store(from.inline_data[i].load(std::memory_order_relaxed), std::memory_order_relaxed);
   to.sequence.store(from.sequence.load(std::memory_order_relaxed), std::memory_order_relaxed);

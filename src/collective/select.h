@@ -14,7 +14,7 @@ namespace retinue {
 enum class Path : std::uint8_t {
   kNothing,  ///< No data, or nobody to share them with.
   kInline,   ///< In the lines themselves.
-  kStaged,   ///< Copied into staging buffers before the lines were published: one hop.
+  kStaged,   ///< Copied into staging before the lines were published: one hop.
   kDirect,   ///< Straight from and to the members' buffers in job memory.
   kChunked,  ///< Through small shared chunks, pipelined.
 };
@@ -33,7 +33,7 @@ struct Arrival {
   std::uint64_t count = 0;  ///< Of the largest part that anybody gives: elements for reductions, bytes otherwise.
 };
 
-/// Whether a member copies its data into its staging buffer before it publishes its line. It can't know the other
+/// Whether a member copies its data into its staging before it publishes its line. It can't know the other
 /// members' places yet; if they decide otherwise, the copy is for nothing and nobody looks at it.
 /// `bytes`: of all that it gives.
 bool stages_first(const PathTable& table, const Pattern& pattern, int size, std::size_t bytes, bool in_job_memory);

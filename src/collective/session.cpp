@@ -122,9 +122,9 @@ void Session::fill_shared(std::byte* to, const void* data, std::size_t bytes) co
 }
 
 std::byte* Session::own_stage(std::size_t bytes) {
-  if (bytes <= kSmallStageBytes) return board_.small_stage(rank(), sequence_);
-  if (agreed_ + 1 < sequence_) await_agreement(sequence_ - 1);
-  return board_.stage(rank(), sequence_);
+  if (const std::uint64_t needed = staging_.call_before(sequence_, agreed_, bytes); needed > agreed_)
+    await_agreement(needed);
+  return board_.staging(rank()) + staging_.take(bytes);
 }
 
 std::uint8_t Session::stage_data(const Call& call) {
@@ -142,7 +142,7 @@ std::uint8_t Session::stage_data(const Call& call) {
   const std::uint8_t place = uneven | (in_job ? kInJobMemory : kPrivateMemory);
   if (!stages_first(paths_.table, call.pattern, size(), bytes, in_job)) return place;
   fill_shared(own_stage(bytes), call.what.input, bytes);
-  return place | kStaged | (bytes <= kSmallStageBytes ? kInSmallStage : 0);
+  return place | kStaged;
 }
 
 std::uint8_t Session::stage_parts(const Call& call) {
@@ -155,7 +155,7 @@ std::uint8_t Session::stage_parts(const Call& call) {
     in_job = in_job && (part.empty() || memory().contains(part.data(), part.size()));
   }
   const bool stages = stages_first(paths_.table, call.pattern, size(), table_bytes + bytes, in_job);
-  std::byte* stage = own_stage(kStageBytes);
+  std::byte* stage = own_stage(table_bytes + (stages ? bytes : 0));
   auto* entry = reinterpret_cast<PartEntry*>(stage);
   std::size_t at = table_bytes;
   for (const ConstBytes& part : call.inputs) {
@@ -173,9 +173,10 @@ std::uint64_t Session::call_before(std::uint64_t sequence) const {
 
 bool Session::can_publish(const Call& call) {
   const std::size_t bytes = call.given_bytes(size());
-  const bool may_stage_much = !call.inputs.empty() || call.shape.kind == CollectiveKind::kAllReduceCoalesced ||
-                              (bytes > kSmallStageBytes && bytes <= kStageBytes);
-  const std::uint64_t needed = may_stage_much ? sequence_ : call_before(sequence_ + 1);
+  const bool is_list = !call.inputs.empty() || call.shape.kind == CollectiveKind::kAllReduceCoalesced;
+  const std::size_t most_staged = is_list ? kStageBytes : bytes <= kStageBytes ? bytes : 0;
+  const std::uint64_t needed =
+      std::max(call_before(sequence_ + 1), staging_.call_before(sequence_ + 1, agreed_, most_staged));
   if (needed <= agreed_) return true;
   awaited_ = {line_sequences(needed, {0, size()}), needed, 0};
   return awaited_.arrived();
@@ -189,6 +190,7 @@ void Session::publish(const Call& call) {
   if (const std::uint64_t needed = call_before(sequence_); needed > agreed_) await_agreement(needed);
   const std::size_t slot = sequence_ % kLines;
   Line& line = own_.lines[slot];
+  staging_.begin_call(sequence_);
   const std::uint8_t place = stage_data(call);
   sites_[slot].write(line.site, call.site);
   const ReduceFunction* function = call.what.function;
@@ -209,8 +211,10 @@ void Session::publish(const Call& call) {
     line.inline_data[kFactorWord].store(std::bit_cast<std::uint64_t>(call.what.factor), std::memory_order_relaxed);
   else if (function != nullptr)
     store_function(line, *function);
-  if ((place & (kInJobMemory | kListed)) == kInJobMemory && memory().contains(call.what.input, bytes))
-    line.offset.store(memory().offset_of(call.what.input), std::memory_order_relaxed);
+  const bool has_offset = (place & kInJobMemory) != 0 && memory().contains(call.what.input, bytes);
+  line.where.store(pack_where(has_offset ? memory().offset_of(call.what.input) : 0,
+                              (place & (kStaged | kListed)) != 0 ? staging_.place() : staging_.next_chunk()),
+                   std::memory_order_relaxed);
   RETINUE_CRASH_POINT();
   // Pairs with the acquire loads of the waiters, and with `parked`, see Waiter.
   line.sequence.store(sequence_, std::memory_order_seq_cst);

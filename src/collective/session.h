@@ -14,6 +14,7 @@
 #include "collective/pointer_lists.h"
 #include "collective/rendezvous.h"
 #include "collective/select.h"
+#include "collective/stage_ring.h"
 #include "collective/waiter.h"
 #include "ipc/crash_point.h"
 #include "retinue/collective/options.h"
@@ -42,9 +43,8 @@ class Session {
   /// Whether all members published the line of this call.
   bool all_have_come();
 
-  /// Waits for these members' lines and checks that they agree with this one's.
+  /// Waits for these members' lines and checks that they agree with this one's; of all: in earlier calls, too.
   Arrival await_arrival(const Call& call, RankRange ranks);
-  /// The same of all, in earlier calls, too.
   Arrival await_arrival(const Call& call) { return await_arrival(call, {0, size()}); }
   /// Waits until one of them has come to this call.
   void await_any_line(const std::vector<int>& ranks, JobDeadline deadline);
@@ -91,9 +91,8 @@ class Session {
     return relayed_ != nullptr ? relayed_[rank] : board_.member(rank).lines[sequence_ % kLines];
   }
   std::uint8_t place(int rank) const { return place_of(line(rank).head.load(std::memory_order_relaxed)); }
-  const std::byte* stage(int rank) const {
-    return (place(rank) & kInSmallStage) != 0 ? board_.small_stage(rank, sequence_) : board_.stage(rank, sequence_);
-  }
+  const std::byte* stage(int rank) const { return board_.staging(rank) + staged_at(line(rank)); }
+  StageRing& staging() { return staging_; }
   PointerLists& scratch() { return scratch_; }
   /// Where collectives of this group change their path: the same on all members, who change it at the same calls.
   const PathTable& paths() const { return paths_.table; }
@@ -149,7 +148,7 @@ class Session {
   void check_calls_until(std::uint64_t sequence);
   bool same_functions(RankRange ranks) const;
   WordSet progress_words(RankRange ranks) const;
-  /// Where this member may stage so much for its call.
+  /// Where this member may stage so much for its call, once.
   std::byte* own_stage(std::size_t bytes);
   /// Whether all lines of this call came so, in the time in which members that come together do.
   bool come_by_relay(const Call& call);
@@ -188,6 +187,7 @@ class Session {
   ChosenTable paths_;
   BufferList buffers_;
   std::uint64_t sequence_ = 0;
+  StageRing staging_;
   std::uint64_t agreed_ = 0;  ///< All members have published this call, and those before it were the same on all.
   bool is_in_call_ = false;
   bool puts_aside_ = false;

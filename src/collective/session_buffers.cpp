@@ -45,10 +45,10 @@ std::uint8_t Session::stage_buffers(const Call& call) {
   const std::uint8_t place = in_job ? kInJobMemory | kListed : kPrivateMemory;
   if (stages_first(paths_.table, call.pattern, size(), bytes, in_job)) {
     buffers_.gather(own_stage(bytes), 0, bytes);
-    return place | kStaged | (bytes <= kSmallStageBytes ? kInSmallStage : 0);
+    return place | kStaged;
   }
   if (!in_job) return place;
-  auto* offset = reinterpret_cast<std::uint64_t*>(own_stage(kStageBytes));
+  auto* offset = reinterpret_cast<std::uint64_t*>(own_stage(buffers.size() * sizeof(std::uint64_t)));
   for (const Bytes& buffer : buffers) *offset++ = buffer.empty() ? 0 : memory().offset_of(buffer.data());
   return place;
 }

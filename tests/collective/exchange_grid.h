@@ -18,9 +18,9 @@ namespace retinue::test {
 /// What a member of a group of `ranks` gives where another path is taken, or another round begins. Units: bytes.
 inline std::set<std::size_t> borders_of(const PathTable& table, std::size_t ranks) {
   std::set<std::size_t> borders;
-  for (const std::size_t bytes : {line_room(ReduceOp::kPremulSum), line_room(ReduceOp::kSum), kSmallStageBytes,
-                                  table.staged_in_job, table.staged_in_job_one_way, table.staged, table.staged_one_way,
-                                  table.staged_reads / ranks, table.stored_plainly, kChunkBytes})
+  for (const std::size_t bytes :
+       {line_room(ReduceOp::kPremulSum), line_room(ReduceOp::kSum), table.staged_in_job, table.staged_in_job_one_way,
+        table.staged, table.staged_one_way, table.staged_reads / ranks, table.stored_plainly, kChunkBytes})
     borders.insert(bytes);
   return borders;
 }
@@ -36,7 +36,8 @@ inline std::set<std::size_t> counts_around_borders(const PathTable& table, Colle
   };
   for (const std::size_t border : borders_of(table, ranks)) add(border / (element_bytes * parts));
   // Where a part goes through chunks in rounds: five of the smallest.
-  const std::size_t room = std::min((table.smallest_chunk / parts + 63) / 64, kChunkBytes / parts / 64) * 64;
+  const std::size_t takers = parts > 1 ? parts - 1 : 1;
+  const std::size_t room = std::min((table.smallest_chunk / takers + 63) / 64, kChunkBytes / takers / 64) * 64;
   add(5 * room / element_bytes);
   return counts;
 }

@@ -16,7 +16,7 @@ std::byte* nowhere(std::uintptr_t part) {
   return reinterpret_cast<std::byte*>((part + 1) << 44);
 }
 
-/// One part of these takes 2^24 rounds of a chunk.
+/// One part of these takes 2^24 rounds of a chunk at least.
 constexpr std::size_t kTooMany = std::size_t{1} << 41;
 
 std::vector<CollectiveCall> calls_of_too_much() {
@@ -24,8 +24,8 @@ std::vector<CollectiveCall> calls_of_too_much() {
   return {CollectiveCall::broadcast(nowhere(0), kTooMany, 0),
           CollectiveCall::all_gather(nowhere(0), nowhere(1), kTooMany),
           CollectiveCall::gather(nowhere(0), nowhere(1), kTooMany, 1),
-          CollectiveCall::scatter(nowhere(0), nowhere(1), kTooMany / 2, 1),
-          CollectiveCall::all_to_all(nowhere(0), nowhere(1), kTooMany / 2),
+          CollectiveCall::scatter(nowhere(0), nowhere(1), kTooMany, 1),
+          CollectiveCall::all_to_all(nowhere(0), nowhere(1), kTooMany),
           CollectiveCall::all_reduce(nowhere(0), floats, Dtype::kFloat32, ReduceOp::kSum),
           CollectiveCall::reduce(nowhere(0), nowhere(1), floats, Dtype::kFloat32, ReduceOp::kSum, 0),
           CollectiveCall::scan(nowhere(0), nowhere(1), floats, Dtype::kFloat32, ReduceOp::kSum),
