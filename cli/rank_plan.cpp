@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "os/cpus.h"
+#include "os/environment.h"
 #include "retinue/base/error.h"
 #include "text_lists.h"
 #include "usable_devices.h"
@@ -32,11 +32,6 @@ void check_named_ranks(const RunOptions& options, const Devices& devices, std::s
                     world_size, devices.gpus.size()));
 }
 
-std::string value_or(const char* name, const std::string& otherwise) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0' ? value : otherwise;
-}
-
 void replace_all(std::string& text, const std::string& macro, const std::string& value) {
   for (std::size_t at = text.find(macro); at != std::string::npos; at = text.find(macro, at + value.size()))
     text.replace(at, macro.size(), value);
@@ -46,7 +41,7 @@ void replace_all(std::string& text, const std::string& macro, const std::string&
 std::vector<std::string> interpreter_of(const ProgramSection& section) {
   const bool is_script = section.form == CommandForm::kAutomatic && section.command.front().ends_with(".py");
   if (section.form == CommandForm::kProgram || (section.form == CommandForm::kAutomatic && !is_script)) return {};
-  std::vector<std::string> words = {value_or("PYTHON_EXEC", "python3"), "-u"};
+  std::vector<std::string> words = {find_variable("PYTHON_EXEC").value_or("python3"), "-u"};
   if (section.form == CommandForm::kModule) words.emplace_back("-m");
   if (section.form == CommandForm::kRunPath)
     words.insert(words.end(), {"-c",
@@ -94,7 +89,7 @@ std::map<std::string, std::string> rank_environment(const RunOptions& options, c
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts)},
       {"TORCHELASTIC_RUN_ID", options.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
-      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", value_or("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")}};
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", find_variable("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1")}};
   if (options.virtual_local_rank) {
     environment.emplace("LOCAL_RANK", "0");
     environment["CUDA_VISIBLE_DEVICES"] = devices.gpus.at(static_cast<std::size_t>(rank.rank));

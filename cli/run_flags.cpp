@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
+
+#include "os/environment.h"
 
 namespace retinue {
 namespace {
@@ -52,8 +53,7 @@ class Group {
 
 std::string variable_of_flag(const std::string& long_name) {
   const std::string own = "RETINUE_" + upper_snake(long_name);
-  const char* value = std::getenv(own.c_str());
-  return value != nullptr && *value != '\0' ? own : "PET_" + upper_snake(long_name);
+  return find_variable(own.c_str()) ? own : "PET_" + upper_snake(long_name);
 }
 
 void declare_run_flags(CLI::App& run, RunFlags& flags) {

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 
 #include "command_line.h"
+#include "os/environment.h"
 #include "retinue/base/error.h"
 #include "run_flags.h"
 #include "text_lists.h"
@@ -143,12 +143,6 @@ std::string random_id() {
   return id;
 }
 
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
-}
-
 void read_world(const RunFlags& flags, RunOptions& options) {
   refuse_several_machines(flags);
   options.run_id = flags.standalone && flags.rdzv_id == "none" ? random_id() : flags.rdzv_id;
@@ -158,8 +152,8 @@ void read_world(const RunFlags& flags, RunOptions& options) {
                     "a slash",
                     options.run_id));
   const std::string local = flags.local_addr.empty() ? "127.0.0.1" : flags.local_addr;
-  options.master_addr = flags.master_addr.empty() ? variable("MASTER_ADDR").value_or(local) : flags.master_addr;
-  const std::string port = flags.master_port.empty() ? variable("MASTER_PORT").value_or("") : flags.master_port;
+  options.master_addr = flags.master_addr.empty() ? find_variable("MASTER_ADDR").value_or(local) : flags.master_addr;
+  const std::string port = flags.master_port.empty() ? find_variable("MASTER_PORT").value_or("") : flags.master_port;
   if (!port.empty() && port != "0") options.master_port = number_of(port, "--master-port", 1);
   if (options.master_port.value_or(1) > 65535) throw UsageError(fmt::format("--master-port {}: at most 65535", port));
 }
@@ -167,8 +161,9 @@ void read_world(const RunFlags& flags, RunOptions& options) {
 void read_end(const RunFlags& flags, RunOptions& options) {
   options.max_restarts = number_of(flags.max_restarts, "--max-restarts", 0);
   options.ending_signals = signals_of(flags.signals);
-  const std::string timeout = flags.shutdown_timeout.empty() ? variable("TORCH_ELASTIC_SHUTDOWN_TIMEOUT").value_or("30")
-                                                             : flags.shutdown_timeout;
+  const std::string timeout = flags.shutdown_timeout.empty()
+                                  ? find_variable("TORCH_ELASTIC_SHUTDOWN_TIMEOUT").value_or("30")
+                                  : flags.shutdown_timeout;
   options.shutdown_timeout = std::chrono::seconds(number_of(timeout, "--shutdown-timeout", 0));
 }
 

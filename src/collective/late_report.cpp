@@ -9,6 +9,7 @@
 #include "collective/rendezvous.h"
 #include "collective/report.h"
 #include "ipc/late_desk.h"
+#include "os/environment.h"
 #include "os/process_look.h"
 #include "os/standard_error.h"
 #include "retinue/base/error.h"
@@ -45,15 +46,15 @@ std::string ranks_text(const std::vector<int>& ranks) {
 }  // namespace
 
 std::chrono::nanoseconds default_late_after() {
-  const char* const text = std::getenv("RETINUE_LATE_AFTER_S");
-  if (text == nullptr || *text == 0) return kDefaultLateAfter;
+  const auto text = find_variable("RETINUE_LATE_AFTER_S");
+  if (!text) return kDefaultLateAfter;
   char* end = nullptr;
-  const double seconds = std::strtod(text, &end);
+  const double seconds = std::strtod(text->c_str(), &end);
   constexpr double kMost = 1e9;
   if (*end != 0 || !(seconds >= 0 && seconds <= kMost))
     throw UsageError(fmt::format(
         "RETINUE_LATE_AFTER_S is \"{}\": it must be a number of seconds, as 2.5; 0: late ranks are not reported",
-        text));
+        *text));
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
 

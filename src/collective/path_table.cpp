@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 
 #if defined(__x86_64__)
@@ -14,6 +13,7 @@
 
 #include "collective/board.h"
 #include "ipc/job_layout.h"
+#include "os/environment.h"
 #include "os/file_descriptor.h"
 #include "os/kernel_files.h"
 #include "retinue/base/error.h"
@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Changed with what the figures mean, so that no job takes another version's.
-constexpr int kTableVersion = 4;
+constexpr int kTableVersion = 5;
 
 struct Field {
   std::string_view name;
@@ -131,23 +131,18 @@ PathTable parse_path_table(std::string_view text, std::string_view whence) {
 }
 
 std::optional<std::string> path_table_file() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  std::string folder;
-  if (cache != nullptr && *cache == '/')
-    folder = cache;
-  else if (home != nullptr && *home == '/')
-    folder = std::string(home) + "/.cache";
-  else
-    return std::nullopt;
+  std::string folder = find_variable("XDG_CACHE_HOME").value_or("");
+  if (!folder.starts_with('/')) {
+    folder = find_variable("HOME").value_or("");
+    if (!folder.starts_with('/')) return std::nullopt;
+    folder += "/.cache";
+  }
   return fmt::format("{}/retinue/paths-{}-{}", folder, kTableVersion, machine_kind());
 }
 
 ChosenTable first_path_table() {
-  const char* const wanted = std::getenv("RETINUE_PATH_TABLE");
-  if (wanted != nullptr && *wanted != '\0')
-    return {parse_path_table(std::string_view(wanted) == "default" ? "" : wanted, "RETINUE_PATH_TABLE"),
-            TableSource::kEnvironment};
+  if (const auto wanted = find_variable("RETINUE_PATH_TABLE"))
+    return {parse_path_table(*wanted == "default" ? "" : *wanted, "RETINUE_PATH_TABLE"), TableSource::kEnvironment};
   const auto file = path_table_file();
   if (!file) return {};
   if (const auto line = first_line_of(*file)) {

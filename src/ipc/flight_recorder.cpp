@@ -12,6 +12,7 @@
 
 #include "ipc/job_layout.h"
 #include "ipc/process_table.h"
+#include "os/environment.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -22,14 +23,14 @@ constexpr std::size_t kCallsByDefault = 10'000;
 /// How many segments hold as many calls as RETINUE_FLIGHT_RECORDER says, rounded up to a power of two; 0: none.
 std::size_t wanted_segments() {
   std::size_t calls = kCallsByDefault;
-  if (const char* text = std::getenv("RETINUE_FLIGHT_RECORDER"); text != nullptr && *text != '\0') {
+  if (const auto text = find_variable("RETINUE_FLIGHT_RECORDER")) {
     char* end = nullptr;
-    calls = std::strtoul(text, &end, 10);
-    if (*end != '\0' || *text == '-' || calls > kMostSegments * kEntriesOfSegment)
+    calls = std::strtoul(text->c_str(), &end, 10);
+    if (*end != '\0' || text->starts_with('-') || calls > kMostSegments * kEntriesOfSegment)
       throw UsageError(fmt::format(
           "RETINUE_FLIGHT_RECORDER is \"{}\": give the number of calls that each rank keeps, at most {}, or "
           "0 for none",
-          text, kMostSegments * kEntriesOfSegment));
+          *text, kMostSegments * kEntriesOfSegment));
   }
   return calls == 0 ? 0 : std::bit_ceil((calls + kEntriesOfSegment - 1) / kEntriesOfSegment);
 }

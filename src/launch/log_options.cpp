@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "os/environment.h"
 #include "os/file_descriptor.h"
 #include "retinue/base/error.h"
 
@@ -130,8 +131,7 @@ void check_directory(const std::string& path) {
 
 /// Made when it is needed; what is there already, and cannot be written to, is refused at once.
 std::string trace_directory_of(const StartOptions& options) {
-  const char* variable = std::getenv("RETINUE_TRACE_DIR");
-  std::string path = !options.trace_dir.empty() || variable == nullptr ? options.trace_dir : variable;
+  std::string path = options.trace_dir.empty() ? find_variable("RETINUE_TRACE_DIR").value_or("") : options.trace_dir;
   struct stat status {};
   if (path.empty()) return path;
   if (stat(path.c_str(), &status) == 0) {
@@ -143,9 +143,7 @@ std::string trace_directory_of(const StartOptions& options) {
 }
 
 std::string make_temporary_directory() {
-  const char* folder = std::getenv("TMPDIR");
-  std::string path =
-      std::filesystem::absolute(folder != nullptr && *folder != '\0' ? folder : "/tmp") / "retinue-logs-XXXXXX";
+  std::string path = std::filesystem::absolute(find_variable("TMPDIR").value_or("/tmp")) / "retinue-logs-XXXXXX";
   if (mkdtemp(path.data()) == nullptr)
     throw SystemError(fmt::format("making a directory for the ranks' logs, {} (give log_dir, or set TMPDIR)", path),
                       errno);

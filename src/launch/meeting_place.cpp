@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string_view>
 #include <utility>
 
+#include "os/environment.h"
 #include "os/kernel_files.h"
 #include "retinue/base/error.h"
 #include "retinue/store/file_store.h"
@@ -59,11 +59,6 @@ MeetingPlace tcp_place(std::string_view method, std::string_view address) {
   return place;
 }
 
-const char* variable(const char* name) {
-  const char* const text = std::getenv(name);
-  return text != nullptr && *text != '\0' ? text : nullptr;
-}
-
 /// The parent of ranks that mpirun starts, by its pid and the moment of its start.
 std::string name_of_parent() {
   const std::string stat = read_kernel_file(fmt::format("/proc/{}/stat", getppid()));
@@ -76,13 +71,11 @@ std::string name_of_parent() {
 
 /// Whether MASTER_ADDR and MASTER_PORT are of a store that torchrun's agent serves, which speaks PyTorch's language.
 bool has_agent_store() {
-  const char* const text = variable("TORCHELASTIC_USE_AGENT_STORE");
-  return text != nullptr && std::string_view(text) == "True";
+  return find_variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
 }
 
 std::string text_of(const char* name) {
-  const char* const text = variable(name);
-  return text != nullptr ? text : "";
+  return find_variable(name).value_or("");
 }
 
 /// What all ranks that one torchrun, mpirun or srun started on a host have in common, and no others.
@@ -91,10 +84,10 @@ std::string name_of_launch() {
   if (has_agent_store()) {
     name = fmt::format("torchrun-{}-{}-{}", text_of("TORCHELASTIC_RUN_ID"), text_of("MASTER_PORT"),
                        text_of("TORCHELASTIC_RESTART_COUNT"));
-  } else if (const char* const open_mpi = variable("PMIX_NAMESPACE")) {
-    name = open_mpi;
-  } else if (variable("SLURM_JOB_ID") != nullptr && variable("SLURM_STEP_ID") != nullptr) {
-    name = fmt::format("slurm-{}.{}", variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID"));
+  } else if (auto open_mpi = find_variable("PMIX_NAMESPACE")) {
+    name = *std::move(open_mpi);
+  } else if (find_variable("SLURM_JOB_ID") && find_variable("SLURM_STEP_ID")) {
+    name = fmt::format("slurm-{}.{}", text_of("SLURM_JOB_ID"), text_of("SLURM_STEP_ID"));
   } else {
     name = "mpirun-" + name_of_parent();
   }
@@ -105,10 +98,9 @@ std::string name_of_launch() {
 
 MeetingPlace place_of_launch() {
   static std::atomic<int> worlds{0};  // As on all ranks, which make them in one order.
-  const char* const folder = variable("TMPDIR");
   MeetingPlace place;
-  place.path = fmt::format("{}/retinue-{}-{}-world{}", folder != nullptr ? folder : "/tmp", getuid(), name_of_launch(),
-                           ++worlds);
+  place.path = fmt::format("{}/retinue-{}-{}-world{}", find_variable("TMPDIR").value_or("/tmp"), getuid(),
+                           name_of_launch(), ++worlds);
   return place;
 }
 
@@ -155,23 +147,22 @@ MeetingPlace meeting_place_of(const std::string& init_method) {
 
 MeetingPlace meeting_place_of_environment(const WorldPlace& rank) {
   if (has_agent_store()) return place_of_launch();
-  const char* const host = variable("MASTER_ADDR");
-  const char* const port = variable("MASTER_PORT");
-  if (host != nullptr && port != nullptr) {
+  const auto host = find_variable("MASTER_ADDR");
+  const auto port = find_variable("MASTER_PORT");
+  if (host && port) {
     const std::string bracketed =
-        std::string_view(host).find(':') == std::string_view::npos || host[0] == '[' ? host : fmt::format("[{}]", host);
-    const std::string address = fmt::format("{}:{}", bracketed, port);
+        host->find(':') == std::string::npos || host->starts_with('[') ? *host : fmt::format("[{}]", *host);
+    const std::string address = fmt::format("{}:{}", bracketed, *port);
     return tcp_place(fmt::format("tcp://{} (MASTER_ADDR and MASTER_PORT)", address), address);
   }
-  if (host == nullptr && port == nullptr && !rank.told_by.empty() && !rank.told_by.starts_with("RANK"))
-    return place_of_launch();
+  if (!host && !port && !rank.told_by.empty() && !rank.told_by.starts_with("RANK")) return place_of_launch();
   throw UsageError(fmt::format(
       "init method \"env://\": {} ranks that Retinue did not start need a place to meet: set {}, to an address of rank "
       "0's host and a free port there, the same on all ranks; or give \"tcp://host:port\" or \"file:///path\"",
       rank.world_size,
-      host != nullptr   ? "MASTER_PORT"
-      : port != nullptr ? "MASTER_ADDR"
-                        : "MASTER_ADDR and MASTER_PORT"));
+      host   ? "MASTER_PORT"
+      : port ? "MASTER_ADDR"
+             : "MASTER_ADDR and MASTER_PORT"));
 }
 
 std::shared_ptr<Store> open_store(const MeetingPlace& place, int rank, int world_size, Deadline deadline) {

@@ -22,6 +22,7 @@
 #include "launch/program_failure.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
+#include "os/environment.h"
 #include "os/fault_point.h"
 #include "os/futex.h"
 #include "os/memory.h"
@@ -43,16 +44,14 @@ constexpr std::chrono::milliseconds kQuietEnd = std::chrono::seconds(3);
 
 /// RETINUE_JOB_NAME, or "program-pid".
 std::string name_of_job(const std::vector<std::string>& arguments) {
-  const char* wanted = std::getenv("RETINUE_JOB_NAME");
-  if (wanted != nullptr && *wanted != '\0') return wanted;
+  if (auto wanted = find_variable("RETINUE_JOB_NAME")) return *std::move(wanted);
   const std::string program = arguments.empty() ? "" : arguments.front();
   return fmt::format("{}-{}", program.substr(program.rfind('/') + 1), getpid());
 }
 
 /// The variable is this job's alone: what its ranks execute may make jobs of their own.
 std::string report_of(const RuntimeOptions& options) {
-  const char* variable = std::getenv("RETINUE_REPORT");
-  std::string report = !options.report.empty() || variable == nullptr ? options.report : variable;
+  std::string report = options.report.empty() ? find_variable("RETINUE_REPORT").value_or("") : options.report;
   unsetenv("RETINUE_REPORT");
   return report;
 }

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <string_view>
 
+#include "os/environment.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -29,12 +29,11 @@ constexpr Variables kLaunchers[] = {
 };
 
 bool is_set(const char* name) {
-  const char* const text = std::getenv(name);
-  return text != nullptr && *text != '\0';
+  return find_variable(name).has_value();
 }
 
 int number_of(const char* name, int least) {
-  const std::string_view text = std::getenv(name);
+  const std::string text = find_variable(name).value();
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < least || number > kMostRanks)

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
 #include <list>
 
 namespace retinue {
@@ -14,6 +15,12 @@ struct Storage {
 };
 
 }  // namespace
+
+std::optional<std::string> find_variable(const char* name) {
+  const char* const value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
 
 std::vector<std::string> current_environment() {
   std::vector<std::string> variables;

@@ -1,10 +1,14 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace retinue {
+
+/// The variable's value; none where it isn't set, or empty.
+std::optional<std::string> find_variable(const char* name);
 
 /// This process's environment, NAME=value each.
 std::vector<std::string> current_environment();

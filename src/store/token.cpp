@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <optional>
 
+#include "os/environment.h"
 #include "os/private_file.h"
 #include "os/random_bytes.h"
 #include "retinue/base/error.h"
@@ -15,11 +15,6 @@ namespace {
 constexpr std::size_t kTokenBytes = 32;
 constexpr char kSpace[] = " \t\r\n";
 
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 std::string without_end(std::string text) {
   text.erase(text.find_last_not_of(kSpace) + 1);
   return text;
@@ -29,9 +24,9 @@ std::string without_end(std::string text) {
 
 std::string token_file() {
   // The specification of that variable says that relative paths count as none.
-  const std::string config = variable("XDG_CONFIG_HOME");
+  const std::string config = find_variable("XDG_CONFIG_HOME").value_or("");
   if (config.starts_with('/')) return config + "/retinue/token";
-  const std::string home = variable("HOME");
+  const std::string home = find_variable("HOME").value_or("");
   if (!home.starts_with('/'))
     throw UsageError(
         "a store needs the job's token, and neither XDG_CONFIG_HOME nor HOME says where the user's is: set "
@@ -41,7 +36,7 @@ std::string token_file() {
 
 Token job_token(const std::string& option) {
   if (!option.empty()) return {option, "the option `token`"};
-  if (std::string secret = variable("RETINUE_TOKEN"); !secret.empty()) return {std::move(secret), "RETINUE_TOKEN"};
+  if (auto secret = find_variable("RETINUE_TOKEN")) return {std::move(*secret), "RETINUE_TOKEN"};
   const std::string path = token_file();
   std::optional<std::string> text = read_private_file(path);
   if (!text) {

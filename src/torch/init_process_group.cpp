@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
+#include "os/environment.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/join_world.h"
 #include "retinue/launch/runtime.h"
@@ -48,8 +49,7 @@ void check_backend(const std::string& backend) {
 }
 
 std::string variable(const char* name) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? "" : text;
+  return find_variable(name).value_or("");
 }
 
 /// Where torchrun's agent serves a store itself, so that rank 0 can't serve one there.
@@ -108,7 +108,8 @@ ProcessGroup init_process_group(ProcessGroupOptions options) {
   if (is_own_world(runtime, place)) return init_process_group(runtime->rank_context().world(), std::move(options));
   if (place.world_size == 1) return make_group(c10::make_intrusive<ShmBackend>(options.timeout), options.group_name);
   world.store = store_of_agent(options);
-  return make_group(c10::make_intrusive<ShmBackend>(join_world(world), options.timeout, options.waiting),
+  return make_group(c10::make_intrusive<ShmBackend>(
+                        join_world(world), ShmBackend::Waits{options.timeout, options.waiting, options.late_after}),
                     options.group_name);
 }
 
