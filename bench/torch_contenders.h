@@ -16,6 +16,9 @@ Contender c10d_data_op(std::string name, int ranks, const DataRound& round);
 
 Spans c10d_barrier_spans(int ranks, const Round& round);
 
+/// init_process_group() of ranks that spawn() started, once in each.
+Spans c10d_init_spans(int ranks, const Round& round);
+
 /// Starts `ranks` ranks that run a torch operation, and waits for their end. Units: microseconds.
 /// Errors: std::logic_error when a rank's result is wrong.
 double torch_spawn_us(int ranks, StartMethod method);

@@ -135,6 +135,13 @@ void barrier_rank(RankContext& context, const Round& round) {
       round, context, nothing, [&] { group->barrier()->wait(); }, nothing);
 }
 
+void init_rank(RankContext& context, const Round& round) {
+  ProcessGroup group;
+  const auto check = [&](int /*iteration*/) { group->barrier()->wait(); };
+  measure_iterations(
+      round, context, [](int /*iteration*/) {}, [&] { group = init_process_group(context); }, check);
+}
+
 constexpr std::int64_t kSide = 64;
 
 void matmul_rank(RankContext& context, std::uint64_t results_offset) {
@@ -152,6 +159,10 @@ Contender c10d_data_op(std::string name, int ranks, const DataRound& round) {
 
 Spans c10d_barrier_spans(int ranks, const Round& round) {
   return measure_round<barrier_rank>(ranks, round);
+}
+
+Spans c10d_init_spans(int ranks, const Round& round) {
+  return measure_round<init_rank>(ranks, round);
 }
 
 double torch_spawn_us(int ranks, StartMethod method) {

@@ -17,6 +17,9 @@ Contender c10d_data_op(std::string name, int, const DataRound&) {
 Spans c10d_barrier_spans(int, const Round&) {
   refuse();
 }
+Spans c10d_init_spans(int, const Round&) {
+  refuse();
+}
 double torch_spawn_us(int, StartMethod) {
   refuse();
 }
