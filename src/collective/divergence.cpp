@@ -153,9 +153,8 @@ class Comparison {
     const std::string group = group_.group().name;
     if (digests[one].name != digests[other].name)
       throw CollectiveMismatch(fmt::format(
-          "group \"{}\": check_same {}: part {} is \"{}\" on {} and \"{}\" on {}: ranks must give the same parts in "
-          "one "
-          "order",
+          "group \"{}\": check_same {}: part {} is \"{}\" on {} and \"{}\" on {}: ranks must give the same parts "
+          "in one order",
           group, where, index, shown(names[one]), ranks_text(others), shown(names[other]), ranks_text(most)));
     if (digests[one].bytes != digests[other].bytes)
       throw CollectiveMismatch(fmt::format("group \"{}\": check_same {}: \"{}\" has {} bytes on {} and {} on {}", group,
@@ -183,13 +182,14 @@ void check_same(Communicator& group, std::string_view name, ConstBytes bytes, Ca
   check_same(group, std::span(&part, 1), site);
 }
 
-DivergenceCheck::DivergenceCheck(Communicator& group, DivergenceOptions options)
-    : group_(group), every_n_steps_(options.every_n_steps) {
+DivergenceSteps::DivergenceSteps(const DivergenceOptions& options) : every_n_steps_(options.every_n_steps) {
   if (every_n_steps_ == 0) throw UsageError("DivergenceCheck: every_n_steps is 0; it must be 1 or more");
 }
 
+DivergenceCheck::DivergenceCheck(Communicator& group, DivergenceOptions options) : group_(group), steps_(options) {}
+
 bool DivergenceCheck::step(std::span<const NamedBytes> parts, CallSite site) {
-  if (steps_++ % every_n_steps_ != 0) return false;
+  if (!steps_.is_next_due()) return false;
   check_same(group_, parts, site);
   return true;
 }

@@ -5,12 +5,14 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/embedding.h>
 
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
 
 #include "retinue/base/error.h"
+#include "retinue/torch/divergence.h"
 #include "torch/gradient_reducer.h"
 #include "torch/shm_backend.h"
 
@@ -64,8 +66,9 @@ void collect_parameters(torch::nn::Module& module, const c10d::ProcessGroup& gro
 
 class DataParallelCore::Impl {
  public:
-  Impl(torch::nn::Module& module, ProcessGroup group, DistributedDataParallelOptions options)
-      : group_(std::move(group)), options_(options) {
+  Impl(torch::nn::Module& module, ProcessGroup group, DistributedDataParallelOptions options,
+       const std::source_location& where)
+      : group_(std::move(group)), options_(options), where_(where) {
     if (!group_) throw UsageError("DistributedDataParallel: the process group is null");
     if (options_.bucket_cap_mb == 0) throw UsageError("DistributedDataParallel: bucket_cap_mb must be at least 1");
     GradientReducerOptions reducing{.parameters = {},
@@ -75,6 +78,10 @@ class DataParallelCore::Impl {
                                     .gradient_as_bucket_view = options_.gradient_as_bucket_view};
     collect_parameters(module, *group_, reducing);
     refuse_sparse_gradients(module);
+    if (options_.check_divergence_every_n_steps != 0) {
+      divergence_check_.emplace(group_, DivergenceOptions{.every_n_steps = options_.check_divergence_every_n_steps});
+      for (const auto& item : module.named_parameters()) compared_.insert(item.key(), item.value());
+    }
     buffers_ = module.buffers();
     if (group_->getSize() == 1) return;
     c10d::verify_params_across_processes(group_, reducing.parameters, std::nullopt);
@@ -84,7 +91,10 @@ class DataParallelCore::Impl {
 
   void before_forward() {
     if (!reducer_) return;
-    if (c10::GradMode::is_enabled() && gradient_sync_) reducer_->prepare_forward();
+    if (c10::GradMode::is_enabled() && gradient_sync_) {
+      if (divergence_check_) divergence_check_->step(compared_, where_);
+      reducer_->prepare_forward();
+    }
     if (buffers_stale_ && options_.broadcast_buffers && !buffers_.empty())
       c10d::broadcast_coalesced(group_, buffers_, kBroadcastBytes, 0);
   }
@@ -116,6 +126,9 @@ class DataParallelCore::Impl {
 
   ProcessGroup group_;
   DistributedDataParallelOptions options_;
+  std::source_location where_;
+  std::optional<TensorDivergenceCheck> divergence_check_;
+  StateDict compared_;  ///< The module's parameters, where they are compared.
   std::vector<at::Tensor> buffers_;
   std::unique_ptr<GradientReducer> reducer_;  ///< Null in a world of one.
   bool gradient_sync_ = true;
@@ -123,8 +136,8 @@ class DataParallelCore::Impl {
 };
 
 DataParallelCore::DataParallelCore(torch::nn::Module& module, ProcessGroup group,
-                                   DistributedDataParallelOptions options)
-    : impl_(std::make_unique<Impl>(module, std::move(group), options)) {}
+                                   DistributedDataParallelOptions options, std::source_location where)
+    : impl_(std::make_unique<Impl>(module, std::move(group), options, where)) {}
 DataParallelCore::~DataParallelCore() = default;
 DataParallelCore::DataParallelCore(DataParallelCore&&) noexcept = default;
 DataParallelCore& DataParallelCore::operator=(DataParallelCore&&) noexcept = default;

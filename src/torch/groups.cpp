@@ -33,8 +33,11 @@ ShmBackend& parent_of(std::string_view call, const ProcessGroup& parent) {
 
 ProcessGroup make_part(const Part& part, const ProcessGroup& parent, const GroupOptions& options) {
   ShmBackend& backend = parent_of(part.call, parent);
-  const auto timeout = options.timeout.value_or(backend.timeout());
-  if (timeout <= std::chrono::milliseconds(0))
+  ShmBackend::Waits waits = backend.waits();
+  waits.timeout = options.timeout.value_or(waits.timeout);
+  waits.waiting = options.waiting.value_or(waits.waiting);
+  if (options.late_after) waits.late_after = options.late_after;
+  if (waits.timeout <= std::chrono::milliseconds(0))
     throw UsageError(c10::str(part.call, ": the timeout must be longer than nothing"));
   std::optional<JobGroup> members;
   const bool has_others =
@@ -42,9 +45,8 @@ ProcessGroup make_part(const Part& part, const ProcessGroup& parent, const Group
   if (!has_others && part.has_only_rank()) members = backend.members();
   if (!members) return {};
   const std::string name = options.group_name.empty() ? members->name : options.group_name;
-  const Waiting waiting = options.waiting.value_or(backend.waiting());
-  if (members->memory) return make_group(c10::make_intrusive<ShmBackend>(std::move(*members), timeout, waiting), name);
-  return make_group(c10::make_intrusive<ShmBackend>(timeout), name);  // Of a world of one without a job.
+  if (members->memory) return make_group(c10::make_intrusive<ShmBackend>(std::move(*members), waits), name);
+  return make_group(c10::make_intrusive<ShmBackend>(waits.timeout), name);  // Of a world of one without a job.
 }
 
 void check_only_rank(std::string_view call, const std::vector<std::vector<int>>& groups) {

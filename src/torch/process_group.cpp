@@ -54,7 +54,8 @@ ProcessGroup make_group(c10::intrusive_ptr<c10d::Backend> backend, const std::st
 ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options) {
   check_options(options);
   if (!options.group_name.empty()) members.name += "/" + options.group_name;
-  return make_group(c10::make_intrusive<ShmBackend>(std::move(members), options.timeout, options.waiting),
+  return make_group(c10::make_intrusive<ShmBackend>(
+                        std::move(members), ShmBackend::Waits{options.timeout, options.waiting, options.late_after}),
                     options.group_name);
 }
 

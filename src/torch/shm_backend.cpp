@@ -56,18 +56,19 @@ std::vector<Bytes> rows_of(const TensorBuffer& buffer, const at::Tensor& tensor,
 
 }  // namespace
 
-ShmBackend::ShmBackend(JobGroup members, std::chrono::milliseconds timeout, Waiting waiting)
+ShmBackend::ShmBackend(JobGroup members, const Waits& waits)
     : Backend(members.rank, static_cast<int>(members.process_slots.size())),
       members_(std::move(members)),
-      timeout_(timeout),
-      waiting_(waiting) {
+      timeout_(waits.timeout),
+      waits_(waits) {
   if (size_ == 1) return;
-  const CommunicatorOptions options{.timeout = timeout, .waiting = waiting};
+  const CommunicatorOptions options{.timeout = waits.timeout, .waiting = waits.waiting, .late_after = waits.late_after};
   queue_ = std::make_shared<OperationQueue>(Communicator(members_, options));
   messages_ = std::make_shared<MessageQueue>(Communicator(members_, options));
 }
 
-ShmBackend::ShmBackend(std::chrono::milliseconds timeout) : Backend(0, 1), timeout_(timeout) {}
+ShmBackend::ShmBackend(std::chrono::milliseconds timeout)
+    : Backend(0, 1), timeout_(timeout), waits_{.timeout = timeout} {}
 
 ShmBackend::~ShmBackend() {
   shutdown();

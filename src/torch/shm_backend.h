@@ -32,8 +32,15 @@ struct CallMode {
 /// Errors: as the communicator's; UsageError for tensors and operations that it does not handle.
 class ShmBackend final : public c10d::Backend {
  public:
-  /// Blocking: waits for the other members, at most `timeout`.
-  ShmBackend(JobGroup members, std::chrono::milliseconds timeout, Waiting waiting);
+  /// How members wait for each other.
+  struct Waits {
+    std::chrono::milliseconds timeout;
+    Waiting waiting = Waiting::kBalanced;
+    std::optional<std::chrono::nanoseconds> late_after = std::nullopt;
+  };
+
+  /// Blocking: waits for the other members, at most `waits.timeout`.
+  ShmBackend(JobGroup members, const Waits& waits);
   /// A world of one, which needs no job.
   explicit ShmBackend(std::chrono::milliseconds timeout);
   /// Doesn't wait: see OperationQueue::close().
@@ -45,8 +52,11 @@ class ShmBackend final : public c10d::Backend {
   /// Without memory, and with no slots, in a world of one without a job.
   const JobGroup& members() const { return members_; }
   const std::shared_ptr<JobMemory>& memory() const { return members_.memory; }
-  std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
-  Waiting waiting() const { return waiting_; }
+  Waits waits() const {
+    Waits waits = waits_;
+    waits.timeout = timeout_.load(std::memory_order_relaxed);
+    return waits;
+  }
 
   // Without c10d's dispatcher.
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -146,7 +156,7 @@ class ShmBackend final : public c10d::Backend {
   /// this one, too. On a communicator of its own: no message waits until collectives are done, nor they for it.
   std::shared_ptr<MessageQueue> messages_;
   std::atomic<std::chrono::milliseconds> timeout_;
-  Waiting waiting_ = Waiting::kBalanced;
+  Waits waits_;  ///< Of which the timeout may be another by now.
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> sequence_{0};
 };

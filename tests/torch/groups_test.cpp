@@ -14,8 +14,11 @@
 #include "retinue/base/error.h"
 #include "retinue/torch/messages.h"
 #include "retinue/torch/process_group.h"
+#include "support/captured_stderr.h"
 #include "support/ranks.h"
 #include "support/usage_error.h"
+#include "support/wait_until.h"
+#include "torch/shm_backend.h"
 
 namespace retinue {
 namespace {
@@ -250,6 +253,25 @@ TEST(Groups, ZeroFirstOfAProcessGroup) {
     const std::string text = usage_error_of(fail);
     EXPECT_TRUE(says(text, "no such folder")) << text;
     barrier(world);
+  });
+}
+
+TEST(Groups, ReportLateRanksAsTheyOrTheirParentsSay) {
+  const test::CapturedStderr captured;
+  run_ranks(2, [&](const JobGroup& members) {
+    captured.begin();
+    const ProcessGroup world = init_process_group(members, {.late_after = 1100ms});
+    const ProcessGroup heir = new_group({0, 1}, world);
+    const ProcessGroup silent = new_group({0, 1}, world, {.late_after = 0ms});
+    EXPECT_EQ(ShmBackend::of(*silent)->waits().late_after, 0ns);
+    for (const ProcessGroup& group : {world, heir}) {
+      if (members.rank == 1) {
+        EXPECT_TRUE(test::wait_until([&] { return says(captured.text(), "It is said again"); })) << captured.text();
+        EXPECT_TRUE(says(captured.text(), "rank 1 is late")) << captured.text();
+        captured.clear();
+      }
+      barrier(group);
+    }
   });
 }
 

@@ -135,7 +135,7 @@ TEST(ProcessGroupOptions, SayHowARankWaits) {
   for (const Waiting waiting : {Waiting::kLatency, Waiting::kPolite}) {
     run_ranks(2, [waiting](const JobGroup& members) {
       const ProcessGroup group = init_process_group(members, {.waiting = waiting});
-      EXPECT_EQ(ShmBackend::of(*group)->waiting(), waiting);
+      EXPECT_EQ(ShmBackend::of(*group)->waits().waiting, waiting);
       at::Tensor one = torch::ones({1});
       all_reduce(one, group);
       EXPECT_EQ(one.item<float>(), 2);

@@ -34,7 +34,20 @@ void check_same(Communicator& group, std::string_view name, std::span<T> data, C
 }
 
 struct DivergenceOptions {
-  std::uint64_t every_n_steps = 100;
+  std::uint64_t every_n_steps = 100;  ///< The first, and each n-th after it.
+};
+
+/// Which of a loop's steps are compared. Errors: UsageError for 0 steps.
+class DivergenceSteps {
+ public:
+  explicit DivergenceSteps(const DivergenceOptions& options);
+
+  /// Counts a step.
+  bool is_next_due() { return steps_++ % every_n_steps_ == 0; }
+
+ private:
+  std::uint64_t every_n_steps_;
+  std::uint64_t steps_ = 0;
 };
 
 /// The same in every n-th of a loop's steps, the first included, where all ranks do the same number of steps.
@@ -50,8 +63,7 @@ class DivergenceCheck {
 
  private:
   Communicator& group_;
-  std::uint64_t every_n_steps_;
-  std::uint64_t steps_ = 0;
+  DivergenceSteps steps_;
 };
 
 }  // namespace retinue

@@ -4,7 +4,9 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <source_location>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -25,12 +27,18 @@ struct DistributedDataParallelOptions {
   /// Gradients live in the buckets in job memory, which saves a copy: a tensor taken from grad() is overwritten by the
   /// next backward, even after zero_grad(). Without effect for groups whose backend is not "shm".
   bool gradient_as_bucket_view = true;
+  /// Before the first and each n-th forward after it that trains, the ranks' parameters are compared, and
+  /// CollectiveMismatch names the first that differs, and the ranks (divergence.h); 0: never. For groups of backend
+  /// "shm". Costs a reading of all parameters each time.
+  std::uint64_t check_divergence_every_n_steps = 0;
 };
 
 /// What DistributedDataParallel does around a module's forward, whatever the module's type.
 class DataParallelCore {
  public:
-  DataParallelCore(torch::nn::Module& module, ProcessGroup group, DistributedDataParallelOptions options);
+  /// `where` is the call site of its collectives.
+  DataParallelCore(torch::nn::Module& module, ProcessGroup group, DistributedDataParallelOptions options,
+                   std::source_location where);
   ~DataParallelCore();
   DataParallelCore(DataParallelCore&&) noexcept;
   DataParallelCore& operator=(DataParallelCore&&) noexcept;
@@ -81,8 +89,9 @@ class DistributedDataParallel {
  public:
   using Module = typename Unwrap<Net>::Type;
 
-  DistributedDataParallel(Net net, ProcessGroup group, DistributedDataParallelOptions options = {})
-      : module_(Unwrap<Net>::pointer(std::move(net))), core_(*module_, std::move(group), options) {}
+  DistributedDataParallel(Net net, ProcessGroup group, DistributedDataParallelOptions options = {},
+                          std::source_location where = std::source_location::current())
+      : module_(Unwrap<Net>::pointer(std::move(net))), core_(*module_, std::move(group), options, where) {}
 
   template <typename... Inputs>
   auto forward(Inputs&&... inputs) {

@@ -23,9 +23,10 @@
 namespace retinue {
 
 struct GroupOptions {
-  std::optional<std::chrono::milliseconds> timeout = std::nullopt;  ///< None: the parent's.
-  std::optional<Waiting> waiting = std::nullopt;                    ///< None: the parent's.
-  std::string group_name = {};                                      ///< Heads its name in errors.
+  std::optional<std::chrono::milliseconds> timeout = std::nullopt;    ///< None: the parent's.
+  std::optional<Waiting> waiting = std::nullopt;                      ///< None: the parent's.
+  std::optional<std::chrono::nanoseconds> late_after = std::nullopt;  ///< None: the parent's.
+  std::string group_name = {};                                        ///< Heads its name in errors.
 };
 
 /// The group of these ranks, in the parent's order.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -32,6 +33,8 @@ struct ProcessGroupOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< Longest wait of an operation for the other ranks.
   std::string group_name = {};           ///< Set it to have several groups of the same ranks, the same on all of them.
   Waiting waiting = Waiting::kBalanced;  ///< How this rank waits for the others.
+  /// When waits have their late ranks reported, as CommunicatorOptions has it; 0: never.
+  std::optional<std::chrono::nanoseconds> late_after = std::nullopt;
   std::shared_ptr<Store> store = nullptr;  ///< Where the ranks meet, in place of `init_method`; see also C10dStore.
   int world_size = -1;                     ///< -1, as `rank`: as the job or the environment says.
   int rank = -1;

@@ -1,0 +1,76 @@
+#include "retinue/torch/divergence.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <utility>
+#include <vector>
+
+#include "retinue/base/error.h"
+#include "torch/make_group.h"
+#include "torch/shm_backend.h"
+#include "torch/tensor_buffer.h"
+
+namespace retinue {
+namespace {
+
+ShmBackend& backend_of(const ProcessGroup& group) {
+  c10d::ProcessGroup& ranks = checked_group("check_same", group);
+  ShmBackend* const backend = ShmBackend::of(ranks);
+  if (backend == nullptr)
+    throw UsageError(c10::str("check_same: the group's backend is ", ranks.getDefaultBackend()->getBackendName(),
+                              ", and tensors are compared over groups of backend shm"));
+  return *backend;
+}
+
+/// Of items with key() and value().
+template <typename Tensors>
+void compare(const ProcessGroup& group, const Tensors& tensors, const std::source_location& where) {
+  ShmBackend& backend = backend_of(group);
+  const at::NoGradGuard no_grad;
+  std::vector<TensorBuffer> buffers;
+  std::vector<NamedBytes> parts;
+  for (const auto& item : tensors) {
+    const at::Tensor& tensor = item.value();
+    const at::Tensor host = tensor.defined() && !tensor.device().is_cpu() ? tensor.cpu() : tensor;
+    const TensorBuffer& buffer =
+        buffers.emplace_back(c10::str("check_same: \"", item.key(), "\""), host, TensorBuffer::Access::kRead);
+    parts.push_back({.name = item.key(), .bytes = buffer.part()});
+  }
+  backend.use_communicator([&](Communicator& ranks) { check_same(ranks, parts, where); });
+}
+
+}  // namespace
+
+void check_same(const ProcessGroup& group, const StateDict& tensors, std::source_location where) {
+  compare(group, tensors, where);
+}
+
+void check_same(const ProcessGroup& group, const torch::nn::Module& module, std::source_location where) {
+  compare(group, module.named_parameters(), where);
+}
+
+void check_same(const ProcessGroup& group, const std::string& name, const at::Tensor& tensor,
+                std::source_location where) {
+  StateDict tensors;
+  tensors.insert(name, tensor);
+  compare(group, tensors, where);
+}
+
+TensorDivergenceCheck::TensorDivergenceCheck(ProcessGroup group, DivergenceOptions options)
+    : group_(std::move(group)), steps_(options) {
+  backend_of(group_);
+}
+
+bool TensorDivergenceCheck::step(const torch::nn::Module& module, std::source_location where) {
+  if (!steps_.is_next_due()) return false;
+  check_same(group_, module, where);
+  return true;
+}
+
+bool TensorDivergenceCheck::step(const StateDict& tensors, std::source_location where) {
+  if (!steps_.is_next_due()) return false;
+  check_same(group_, tensors, where);
+  return true;
+}
+
+}  // namespace retinue
