@@ -16,7 +16,7 @@ struct Settings {
   std::vector<std::size_t> bytes;  ///< Sizes of buffers; empty: the case's own list.
   bool peers = false;              ///< Measure the peers in the same run.
   int rounds = 7;
-  bool beside_busy = false;  ///< An unrelated program uses a CPU: rounds of ours are longer than its turns.
+  bool beside_busy = false;  ///< An unrelated program uses a CPU: rounds span many of its turns, see time_of_round().
 };
 
 /// One line of the result; a figure that is absent was not measured.

@@ -50,6 +50,14 @@ std::vector<double> whole_times(const Spans& spans) {
   return times;
 }
 
+std::vector<double> time_of_round(const Spans& spans) {
+  const std::size_t iterations = iterations_of(spans);
+  Span whole = spans.front().front();
+  for (const std::vector<Span>& of_rank : spans)
+    whole = {std::min(whole.enter, of_rank.front().enter), std::max(whole.exit, of_rank.back().exit)};
+  return {static_cast<double>(whole.exit - whole.enter) / 1000 / static_cast<double>(iterations)};
+}
+
 std::vector<double> one_way_times(const Spans& spans) {
   std::vector<double> times(iterations_of(spans));
   for (std::size_t i = 0; i < times.size(); ++i)

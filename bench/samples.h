@@ -41,6 +41,11 @@ std::vector<double> whole_times(const Spans& spans);
 /// For each iteration the time from rank 0's entry, who sends, to rank 1's exit, who receives. Units: microseconds.
 std::vector<double> one_way_times(const Spans& spans);
 
+/// One sample: the time of the whole round, by its number of iterations. Units: microseconds. Beside an unrelated
+/// program, which takes a CPU for milliseconds at a time: of thousands of calls one is long then and the others are as
+/// ever, which no median shows.
+std::vector<double> time_of_round(const Spans& spans);
+
 /// For each iteration a single rank's own time. Units: microseconds.
 std::vector<double> times_of_rank(const Spans& spans, std::size_t rank);
 

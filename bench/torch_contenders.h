@@ -12,7 +12,7 @@
 namespace retinue::bench {
 
 /// One of data_ops() through c10d::ProcessGroup, the face that code written for c10d uses.
-Contender c10d_data_op(std::string name, int ranks, const DataRound& round);
+Contender c10d_data_op(std::string name, int ranks, const DataRound& round, TimesOf times);
 
 Spans c10d_barrier_spans(int ranks, const Round& round);
 

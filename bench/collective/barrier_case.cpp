@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -13,7 +14,16 @@
 namespace retinue::bench {
 namespace {
 
-constexpr const char* kSlowCommand = "barrier 0 20 200";  // Where a call takes many times as long as ours.
+std::string command_of(int iterations) {
+  return fmt::format("barrier 0 {} {}", iterations / 10, iterations);
+}
+/// Where a call takes many times as long as ours.
+int slow_iterations(const Settings& settings) {
+  return settings.beside_busy ? 2000 : 200;
+}
+int own_iterations(const Settings& settings) {
+  return settings.beside_busy ? 200'000 : 5000;
+}
 
 /// A barrier has no result but this: nobody leaves it before everybody has entered it.
 void check_barriers(const Spans& spans) {
@@ -65,11 +75,12 @@ Spans measure_core(int ranks, BarrierRound round, std::vector<double>& switches)
   return spans;
 }
 
-Contender checked(std::string name, std::function<Spans()> measure) {
-  return {std::move(name), [measure = std::move(measure)] {
+Contender checked(std::string name, const Settings& settings, std::function<Spans()> measure) {
+  const TimesOf times = settings.beside_busy ? &time_of_round : &collective_times;
+  return {std::move(name), [measure = std::move(measure), times] {
             const Spans spans = measure();
             check_barriers(spans);
-            return collective_times(spans);
+            return times(spans);
           }};
 }
 
@@ -78,18 +89,19 @@ Contender checked(std::string name, std::function<Spans()> measure) {
 std::vector<Row> run_barrier(const Settings& settings) {
   BarrierRound round;
   round.warmups = 500;
-  round.iterations = settings.beside_busy ? 200'000 : 5000;
+  round.iterations = own_iterations(settings);
   std::vector<double> switches;
   const int ranks = settings.ranks;
   std::vector<Contender> contenders;
-  contenders.push_back(checked("core", [&] { return measure_core(ranks, round, switches); }));
-  contenders.push_back(checked("c10d", [=] { return c10d_barrier_spans(ranks, round); }));
+  contenders.push_back(checked("core", settings, [&] { return measure_core(ranks, round, switches); }));
+  contenders.push_back(checked("c10d", settings, [=] { return c10d_barrier_spans(ranks, round); }));
   if (settings.peers) {
     const auto gloo = std::make_shared<Peer>("torch_gloo.py", ranks);
-    contenders.push_back(checked("gloo", [=] { return spans_of(gloo->ask(kSlowCommand)); }));
-    const char* const command = ranks > usable_cpus() ? kSlowCommand : "barrier 0 500 5000";
+    const std::string slow = command_of(slow_iterations(settings));
+    contenders.push_back(checked("gloo", settings, [=] { return spans_of(gloo->ask(slow)); }));
+    const std::string command = ranks > usable_cpus() ? slow : command_of(own_iterations(settings));
     for (const auto& [name, peer] : mpi_peers("barrier", ranks))
-      contenders.push_back(checked(name, [=, peer = peer] { return spans_of_ranks(*peer, command); }));
+      contenders.push_back(checked(name, settings, [=, peer = peer] { return spans_of_ranks(*peer, command); }));
   }
   const std::vector<Figures> figures = run_interleaved(contenders, settings.rounds);
   std::vector<Row> rows;

@@ -57,12 +57,17 @@ struct Peers {
 };
 
 /// Enough calls for a p99 where they are fast, few enough for a round within a second where they are slow.
-int own_iterations(std::size_t bytes) {
+int own_iterations(std::size_t bytes, const Settings& settings) {
+  if (settings.beside_busy) return bytes <= 4096 ? 100'000 : bytes <= 65536 ? 20'000 : 1000;
   return bytes <= 65536 ? 2000 : bytes <= 1048576 ? 300 : bytes <= 16777216 ? 20 : 8;
 }
 /// Of peers whose calls take many times as long: gloo's, and others' for large buffers or more ranks than CPUs.
-int slow_iterations(std::size_t bytes) {
+int slow_iterations(std::size_t bytes, const Settings& settings) {
+  if (settings.beside_busy) return bytes <= 65536 ? 2000 : 500;
   return bytes <= 65536 ? 100 : bytes <= 1048576 ? 40 : bytes <= 16777216 ? 8 : 5;
+}
+TimesOf times_of(const DataOp& op, const Settings& settings) {
+  return settings.beside_busy ? &time_of_round : times_of(op, settings.ranks);
 }
 
 std::string command_of(const DataOp& op, std::size_t bytes, int iterations) {
@@ -71,11 +76,11 @@ std::string command_of(const DataOp& op, std::size_t bytes, int iterations) {
 
 std::vector<Contender> own_contenders(const DataOp& op, const Settings& settings, std::size_t bytes) {
   const int ranks = settings.ranks;
-  const TimesOf times = times_of(op, ranks);
+  const TimesOf times = times_of(op, settings);
   std::vector<Contender> contenders;
   for (const auto buffer : {Round::Buffer::kPrivate, Round::Buffer::kJob}) {
     const std::string suffix = buffer == Round::Buffer::kJob ? "-job" : "-private";
-    const int iterations = own_iterations(bytes) * (settings.beside_busy && bytes <= 65536 ? 50 : 1);
+    const int iterations = own_iterations(bytes, settings);
     DataRound round;
     round.warmups = iterations / 10;
     round.iterations = iterations;
@@ -83,7 +88,7 @@ std::vector<Contender> own_contenders(const DataOp& op, const Settings& settings
     round.buffer = buffer;
     round.op = op.name;
     contenders.push_back({"core" + suffix, [=] { return times(measure_round<core_rank>(ranks, round)); }});
-    if (op.is_in_c10d) contenders.push_back(c10d_data_op("c10d" + suffix, ranks, round));
+    if (op.is_in_c10d) contenders.push_back(c10d_data_op("c10d" + suffix, ranks, round, times));
   }
   return contenders;
 }
@@ -91,11 +96,11 @@ std::vector<Contender> own_contenders(const DataOp& op, const Settings& settings
 std::vector<Row> run_size(const DataOp& op, const Settings& settings, std::size_t bytes, const Peers& others) {
   std::vector<Contender> contenders = own_contenders(op, settings, bytes);
   const std::size_t variants = contenders.size();
-  const TimesOf times = times_of(op, settings.ranks);
-  if (others.gloo)
-    contenders.push_back(peer_collective("gloo", others.gloo, command_of(op, bytes, slow_iterations(bytes)), times));
+  const TimesOf times = times_of(op, settings);
+  const std::string slow_command = command_of(op, bytes, slow_iterations(bytes, settings));
+  if (others.gloo) contenders.push_back(peer_collective("gloo", others.gloo, slow_command, times));
   const bool is_slow = settings.ranks > usable_cpus() || bytes > 1048576;
-  const std::string command = command_of(op, bytes, is_slow ? slow_iterations(bytes) : own_iterations(bytes));
+  const std::string command = is_slow ? slow_command : command_of(op, bytes, own_iterations(bytes, settings));
   if (others.deepspeed) contenders.push_back(peer_collective("deepspeed", others.deepspeed, command, times));
   for (const auto& [name, peer] : others.mpis)
     contenders.push_back({name, [=, peer = peer] { return times(spans_of_ranks(*peer, command)); }});

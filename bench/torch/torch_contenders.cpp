@@ -152,9 +152,8 @@ void matmul_rank(RankContext& context, std::uint64_t results_offset) {
 
 }  // namespace
 
-Contender c10d_data_op(std::string name, int ranks, const DataRound& round) {
-  return {std::move(name),
-          [ranks, round] { return times_of(data_op(round.op), ranks)(measure_round<data_rank>(ranks, round)); }};
+Contender c10d_data_op(std::string name, int ranks, const DataRound& round, TimesOf times) {
+  return {std::move(name), [=] { return times(measure_round<data_rank>(ranks, round)); }};
 }
 
 Spans c10d_barrier_spans(int ranks, const Round& round) {

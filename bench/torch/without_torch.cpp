@@ -11,7 +11,7 @@ namespace {
 
 }  // namespace
 
-Contender c10d_data_op(std::string name, int, const DataRound&) {
+Contender c10d_data_op(std::string name, int, const DataRound&, TimesOf) {
   return {std::move(name), []() -> std::vector<double> { refuse(); }};
 }
 Spans c10d_barrier_spans(int, const Round&) {
