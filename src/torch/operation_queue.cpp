@@ -36,6 +36,8 @@ bool ends_the_group(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const PeerLost&) {
     return true;
+  } catch (const DataDivergence&) {
+    return false;
   } catch (const CollectiveMismatch&) {
     return true;
   } catch (const TimeoutError&) {
@@ -93,7 +95,6 @@ void OperationQueue::run(const QueuedCall& call) {
   if (!try_take()) {
     auto work = c10::make_intrusive<ShmWork>(-1, c10d::OpType::UNKNOWN, std::vector<at::Tensor>{}, 0);
     push({.call = call, .work = work, .after = nullptr, .begun = std::nullopt});
-    help_until_done(*work);
     work->wait();
     return;
   }
@@ -112,7 +113,8 @@ void OperationQueue::start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> w
   std::exception_ptr error;
   try {
     operation.begun.emplace(begin(communicator_, operation.call));
-    if (!all_come_soon(*operation.begun)) return push(std::move(operation));
+    const bool is_done = is_crowded_ ? operation.begun->done() : all_come_soon(*operation.begun);
+    if (!is_done) return push(std::move(operation));
   } catch (...) {
     error = std::current_exception();
   }
@@ -136,6 +138,9 @@ void OperationQueue::end(Operation& operation, std::exception_ptr error) {
 }
 
 void OperationQueue::push(Operation operation) {
+  operation.work->help_by([queue = weak_from_this()](ShmWork& work) {
+    if (const auto still_there = queue.lock()) still_there->help_until_done(work);
+  });
   {
     const std::lock_guard lock(mutex_);
     // One that was begun is ahead of all that came while it was tried here.
@@ -148,12 +153,8 @@ void OperationQueue::push(Operation operation) {
   wake_.notify_one();
 }
 
-/// Waits for the first operation to be one that can be made here, and makes it; nothing where none is left to come.
-void OperationQueue::run_front(std::unique_lock<std::mutex>& lock) {
-  // An operation that was begun, at the head, brings the communicator along.
-  wake_.wait(lock,
-             [this] { return operations_.empty() ? stopping_ : !taken_ || operations_.front().begun.has_value(); });
-  if (operations_.empty()) return;
+/// An operation that was begun, at the head, brings the communicator along.
+void OperationQueue::make_front(std::unique_lock<std::mutex>& lock) {
   Operation operation = std::move(operations_.front());
   operations_.pop_front();
   taken_ = true;
@@ -162,17 +163,17 @@ void OperationQueue::run_front(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-/// A callback on the helper waits for an operation that the helper is to make.
 void OperationQueue::help_until_done(ShmWork& work) {
   std::unique_lock lock(mutex_);
-  if (helper_.get_id() != std::this_thread::get_id()) return;
-  while (!work.isCompleted() && !operations_.empty()) run_front(lock);
+  while (!work.isCompleted() && has_front_to_make()) make_front(lock);
 }
 
 void OperationQueue::help() {
   std::unique_lock lock(mutex_);
-  do run_front(lock);
-  while (!operations_.empty() || !stopping_);
+  do {
+    wake_.wait(lock, [this] { return operations_.empty() ? stopping_ : has_front_to_make(); });
+    if (!operations_.empty()) make_front(lock);
+  } while (!operations_.empty() || !stopping_);
 }
 
 }  // namespace retinue

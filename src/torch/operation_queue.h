@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "os/cpus.h"
 #include "retinue/collective/communicator.h"
 #include "torch/shm_work.h"
 
@@ -45,8 +46,8 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
   /// The error that made the communicator useless, if any.
   std::exception_ptr first_error() const;
 
-  /// Returns without waiting for other ranks, but for some tens of microseconds in which they often arrive.
-  /// `after` runs when the call succeeded and before the work completes.
+  /// Returns without waiting for other ranks, but for some tens of microseconds in which they often arrive, where each
+  /// has a CPU. `after` runs when the call succeeded and before the work completes.
   void start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> work, std::function<void()> after);
 
  private:
@@ -61,11 +62,15 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
   void give_back(const std::exception_ptr& error);
   void push(Operation operation);
   void end(Operation& operation, std::exception_ptr error);
-  void run_front(std::unique_lock<std::mutex>& lock);
+  bool has_front_to_make() const { return !operations_.empty() && (!taken_ || operations_.front().begun); }
+  void make_front(std::unique_lock<std::mutex>& lock);
+  /// Makes what was started, up to the end of `work`, on this thread, as far as no other is at it: who waits needs no
+  /// helper, and no switch between threads. May return before the end of `work`.
   void help_until_done(ShmWork& work);
   void help();
 
   Communicator communicator_;
+  const bool is_crowded_ = communicator_.size() > usable_cpus();
   mutable std::mutex mutex_;  ///< Guards all below.
   std::condition_variable wake_;
   std::deque<Operation> operations_;

@@ -19,6 +19,11 @@ void settle(c10::ivalue::Future& future, const std::vector<at::Tensor>& outputs,
 ShmWork::ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence)
     : Work(rank, type), outputs_(std::move(outputs)), sequence_(sequence) {}
 
+bool ShmWork::wait(std::chrono::milliseconds timeout) {
+  if (help_ && timeout == kNoTimeout && !isCompleted()) help_(*this);
+  return Work::wait(timeout);
+}
+
 void ShmWork::complete(std::exception_ptr error) {
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {

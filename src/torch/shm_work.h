@@ -1,8 +1,11 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
 #include <vector>
 
 namespace retinue {
@@ -11,6 +14,11 @@ namespace retinue {
 class ShmWork : public c10d::Work {
  public:
   ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence);
+
+  /// Who waits makes the operation itself, as far as that is possible: `help` is called first by every wait() without a
+  /// limit.
+  void help_by(std::function<void(ShmWork&)> help) { help_ = std::move(help); }
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
 
   /// Ends the work and wakes those who wait. Called once. Future callbacks run on the calling thread.
   void complete(std::exception_ptr error);
@@ -22,6 +30,7 @@ class ShmWork : public c10d::Work {
  private:
   const std::vector<at::Tensor> outputs_;
   const std::uint64_t sequence_;
+  std::function<void(ShmWork&)> help_;
 
   // Guarded by Work's mutex.
   c10::intrusive_ptr<c10::ivalue::Future> future_;  ///< Made when first asked for.
