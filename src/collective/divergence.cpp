@@ -141,7 +141,7 @@ class Comparison {
       const Name own = name_of_part(parts_, index);
       fail(index, of_ranks, gathered(group_, &own, 1, site_));
     }
-    throw CollectiveMismatch(
+    throw DataDivergence(
         fmt::format("group \"{}\": ranks differ in a way that they could not find", group_.group().name));
   }
 
@@ -152,17 +152,17 @@ class Comparison {
     const std::string where = fmt::format("at {}:{}", site_.file, site_.line);
     const std::string group = group_.group().name;
     if (digests[one].name != digests[other].name)
-      throw CollectiveMismatch(fmt::format(
+      throw DataDivergence(fmt::format(
           "group \"{}\": check_same {}: part {} is \"{}\" on {} and \"{}\" on {}: ranks must give the same parts "
           "in one order",
           group, where, index, shown(names[one]), ranks_text(others), shown(names[other]), ranks_text(most)));
     if (digests[one].bytes != digests[other].bytes)
-      throw CollectiveMismatch(fmt::format("group \"{}\": check_same {}: \"{}\" has {} bytes on {} and {} on {}", group,
-                                           where, shown(names[one]), digests[one].bytes, ranks_text(others),
-                                           digests[other].bytes, ranks_text(most)));
-    throw CollectiveMismatch(fmt::format("group \"{}\": check_same {}: \"{}\" ({} bytes) of {} differs from that of {}",
-                                         group, where, shown(names[one]), digests[one].bytes, ranks_text(others),
-                                         ranks_text(most)));
+      throw DataDivergence(fmt::format("group \"{}\": check_same {}: \"{}\" has {} bytes on {} and {} on {}", group,
+                                       where, shown(names[one]), digests[one].bytes, ranks_text(others),
+                                       digests[other].bytes, ranks_text(most)));
+    throw DataDivergence(fmt::format("group \"{}\": check_same {}: \"{}\" ({} bytes) of {} differs from that of {}",
+                                     group, where, shown(names[one]), digests[one].bytes, ranks_text(others),
+                                     ranks_text(most)));
   }
 
   Communicator& group_;

@@ -2,6 +2,8 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <exception>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,11 @@ ShmBackend& backend_of(const ProcessGroup& group) {
   return *backend;
 }
 
+TensorBuffer read(const std::string& name, const at::Tensor& tensor) {
+  const at::Tensor host = tensor.defined() && !tensor.device().is_cpu() ? tensor.cpu() : tensor;
+  return {c10::str("check_same: \"", name, "\""), host, TensorBuffer::Access::kRead};
+}
+
 /// Of items with key() and value().
 template <typename Tensors>
 void compare(const ProcessGroup& group, const Tensors& tensors, const std::source_location& where) {
@@ -29,14 +36,23 @@ void compare(const ProcessGroup& group, const Tensors& tensors, const std::sourc
   const at::NoGradGuard no_grad;
   std::vector<TensorBuffer> buffers;
   std::vector<NamedBytes> parts;
+  // What this rank can't compare the others shall not wait for: it counts as nothing.
+  std::exception_ptr error;
   for (const auto& item : tensors) {
-    const at::Tensor& tensor = item.value();
-    const at::Tensor host = tensor.defined() && !tensor.device().is_cpu() ? tensor.cpu() : tensor;
-    const TensorBuffer& buffer =
-        buffers.emplace_back(c10::str("check_same: \"", item.key(), "\""), host, TensorBuffer::Access::kRead);
-    parts.push_back({.name = item.key(), .bytes = buffer.part()});
+    parts.push_back({.name = item.key(), .bytes = {}});
+    try {
+      parts.back().bytes = buffers.emplace_back(read(item.key(), item.value())).part();
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
   }
-  backend.use_communicator([&](Communicator& ranks) { check_same(ranks, parts, where); });
+  const auto compare_all = [&](Communicator& ranks) { check_same(ranks, parts, where); };
+  try {
+    backend.use_communicator(compare_all);
+  } catch (const DataDivergence&) {
+    if (!error) throw;
+  }
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ std::string text_of_difference(const ProcessGroup& group, Compare compare) {
     text = error.what();
   }
   barrier(group);  // The group is as good as before.
+  EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::SUCCESS);
   return text;
 }
 
@@ -134,6 +135,20 @@ TEST(TensorDivergence, RefusesWhatItCannotCompare) {
     EXPECT_TRUE(
         says(usage_error_of([&] { TensorDivergenceCheck(group, {.every_n_steps = 0}); }), "every_n_steps is 0"));
     barrier(group);
+  });
+}
+
+TEST(TensorDivergence, OfWhatOneRankCannotCompareIsNoticedByAll) {
+  run_ranks(3, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members);
+    const auto compare = [&] { check_same(group, "weight", members.rank == 1 ? at::Tensor() : torch::ones({2})); };
+    if (members.rank == 1) {
+      EXPECT_TRUE(says(usage_error_of(compare), "\"weight\": the tensor is undefined"));
+      barrier(group);
+    } else {
+      const std::string text = text_of_difference(group, compare);
+      EXPECT_TRUE(says(text, "\"weight\" has 0 bytes on rank 1 and 8 on ranks 0 and 2")) << text;
+    }
   });
 }
 

@@ -74,4 +74,10 @@ class CollectiveMismatch : public Error {
   using Error::Error;
 };
 
+/// The members of a group hold different data (retinue/collective/divergence.h). After it the group can be used on.
+class DataDivergence : public CollectiveMismatch {
+ public:
+  using CollectiveMismatch::CollectiveMismatch;
+};
+
 }  // namespace retinue

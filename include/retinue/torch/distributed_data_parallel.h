@@ -27,8 +27,8 @@ struct DistributedDataParallelOptions {
   /// Gradients live in the buckets in job memory, which saves a copy: a tensor taken from grad() is overwritten by the
   /// next backward, even after zero_grad(). Without effect for groups whose backend is not "shm".
   bool gradient_as_bucket_view = true;
-  /// Before the first and each n-th forward after it that trains, the ranks' parameters are compared, and
-  /// CollectiveMismatch names the first that differs, and the ranks (divergence.h); 0: never. For groups of backend
+  /// Before the first and each n-th forward after it whose gradients are averaged, the ranks' parameters are compared,
+  /// and DataDivergence names the first that differs, and the ranks (divergence.h); 0: never. For groups of backend
   /// "shm". Costs a reading of all parameters each time.
   std::uint64_t check_divergence_every_n_steps = 0;
 };

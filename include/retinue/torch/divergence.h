@@ -16,9 +16,9 @@
 /// devices are copied to the host.
 ///
 /// Blocking, after an error, cost: as there. All ranks call it, in order with their other calls of the group.
-/// Errors: CollectiveMismatch on all ranks, which names the first tensor that differs, and the ranks; UsageError for a
-/// null group, one of another backend than shm, and tensors that are undefined, sparse or quantized; those of the
-/// collectives.
+/// Errors: DataDivergence, a CollectiveMismatch, on all ranks, which names the first tensor whose bytes differ, and the
+/// ranks; UsageError for a null group, one of another backend than shm, and tensors that are undefined, sparse or
+/// quantized, which are none on the other ranks; those of the collectives.
 namespace retinue {
 
 void check_same(const ProcessGroup& group, const StateDict& tensors,
