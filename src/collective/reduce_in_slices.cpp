@@ -72,7 +72,8 @@ class ChunkedReduction {
         bytes_(call.part_bytes()),
         by_reader_(call.what.function == nullptr && session.places().span_nodes()),
         room_(by_reader_ ? room_of_slices(session.size()) : round_room(call, session.size())),
-        rounds_((bytes_ + room_ - 1) / room_) {}
+        rounds_((bytes_ + room_ - 1) / room_),
+        first_chunk_(session.staging().take_chunks(rounds_)) {}
 
   static Steps run(Session& session, ChunkedReduction reduction) {
     check_steps(reduction.call_, reduced(reduction.rounds_ - 1), reduction.bytes_);
@@ -104,8 +105,7 @@ class ChunkedReduction {
       at = (at + kCacheLine - 1) / kCacheLine * kCacheLine + static_cast<std::size_t>(of) * kSliceGap;
     return chunk(rank, k) + at;
   }
-  /// Each call begins with the next one: see StageRing.
-  std::byte* chunk(int rank, std::size_t k) const { return session_.board().chunk(rank, session_.sequence() + k); }
+  std::byte* chunk(int rank, std::size_t k) const { return session_.board().chunk(rank, first_chunk_ + k); }
 
   /// This member's data of a round, of which those of a coalesced call may be spread over several buffers: those are
   /// packed into a chunk of this member's own.
@@ -168,6 +168,7 @@ class ChunkedReduction {
   bool by_reader_;  ///< A chunk holds what its owner reduces, of all members, and not what its owner gives.
   std::size_t room_;
   std::size_t rounds_;
+  std::uint64_t first_chunk_;
 };
 
 }  // namespace

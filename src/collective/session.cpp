@@ -15,6 +15,9 @@
 namespace retinue {
 namespace {
 
+static_assert(kMaxProcesses * sizeof(PartEntry) <= kStageBytes && kMaxProcesses * kStagingLine <= kChunkBytes,
+              "a table has a place for each member, and a chunk a line");
+
 /// 1 to 7 bytes as the low ones of a word. By parts of fixed sizes: what is copied by a length that only shows at run
 /// time goes through memory, and reading it back at once waits for that.
 std::uint64_t short_word(const std::byte* data, std::size_t bytes) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "collective/board.h"
 #include "collective/line.h"
@@ -31,6 +32,10 @@ class StageRing {
   std::size_t next_chunk() const { return next_chunk_; }
   void set_next_chunk(std::size_t place) { next_chunk_ = place; }
 
+  /// The same of calls in which all members fill whole chunks, alike and as many: counted from the first call on.
+  /// Returns the number of the first of `chunks`.
+  std::uint64_t take_chunks(std::uint64_t chunks) { return std::exchange(chunks_, chunks_ + chunks); }
+
  private:
   static constexpr std::uint64_t in_lines(std::size_t bytes) {
     return (bytes + kStagingLine - 1) / kStagingLine * kStagingLine;
@@ -41,6 +46,7 @@ class StageRing {
   std::uint64_t end_ = 0;                          ///< Bytes staged so far, and passed over at the ring's end.
   std::array<std::uint64_t, kLines> begins_ = {};  ///< The same before each of the last calls.
   std::size_t next_chunk_ = 0;
+  std::uint64_t chunks_ = 0;
 };
 
 }  // namespace retinue
