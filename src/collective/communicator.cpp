@@ -122,6 +122,9 @@ int Communicator::rank() const noexcept {
 int Communicator::size() const noexcept {
   return impl_->session().size();
 }
+bool Communicator::is_crowded() const noexcept {
+  return impl_->session().waiter().is_crowded();
+}
 const JobGroup& Communicator::group() const noexcept {
   return impl_->session().group();
 }

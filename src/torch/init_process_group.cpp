@@ -7,7 +7,6 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
-#include "os/environment.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/join_world.h"
 #include "retinue/launch/runtime.h"
@@ -49,7 +48,8 @@ void check_backend(const std::string& backend) {
 }
 
 std::string variable(const char* name) {
-  return find_variable(name).value_or("");
+  const char* const text = std::getenv(name);
+  return text == nullptr ? "" : text;
 }
 
 /// Where torchrun's agent serves a store itself, so that rank 0 can't serve one there.

@@ -113,7 +113,7 @@ void OperationQueue::start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> w
   std::exception_ptr error;
   try {
     operation.begun.emplace(begin(communicator_, operation.call));
-    const bool is_done = is_crowded_ ? operation.begun->done() : all_come_soon(*operation.begun);
+    const bool is_done = communicator_.is_crowded() ? operation.begun->done() : all_come_soon(*operation.begun);
     if (!is_done) return push(std::move(operation));
   } catch (...) {
     error = std::current_exception();

@@ -11,7 +11,6 @@
 #include <optional>
 #include <thread>
 
-#include "os/cpus.h"
 #include "retinue/collective/communicator.h"
 #include "torch/shm_work.h"
 
@@ -70,7 +69,6 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
   void help();
 
   Communicator communicator_;
-  const bool is_crowded_ = communicator_.size() > usable_cpus();
   mutable std::mutex mutex_;  ///< Guards all below.
   std::condition_variable wake_;
   std::deque<Operation> operations_;

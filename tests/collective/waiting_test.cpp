@@ -198,6 +198,14 @@ class Hog {
   pid_t pid_;
 };
 
+TEST(Waiting, IsOfACrowdWhereMembersOutnumberTheirCpus) {
+  run_ranks(1, [](const JobGroup& group) { EXPECT_FALSE(Communicator(group).is_crowded()); });
+  run_ranks(2, [](const JobGroup& group) {
+    set_allowed_cpus({allowed_cpus()[0]});
+    EXPECT_TRUE(Communicator(group).is_crowded());
+  });
+}
+
 TEST(Waiting, SleepsInsteadOfYieldingWhereAnUnrelatedProgramTakesTheCpu) {
   constexpr std::uint32_t kCalls = 400;
   const ForkShared<std::atomic<std::uint32_t>> rings;

@@ -59,6 +59,8 @@ class Communicator : public TypedCollectives<Communicator> {
 
   int rank() const noexcept;
   int size() const noexcept;
+  /// Whether members outnumber the CPUs that they may run on: then who waits hands its CPU on, and nobody spins.
+  bool is_crowded() const noexcept;
   const JobGroup& group() const noexcept;
   void set_timeout(std::chrono::nanoseconds timeout);
   /// Makes the Request::wait_any() that is under way, or else the next one, return. Threads: any.

@@ -21,10 +21,10 @@ struct NamedBytes {
 /// Compares hashes of the parts, in their order, over all ranks of the group.
 ///
 /// Blocking: as an all_gather of a few bytes where all is the same; all ranks call it, in order with their other calls.
-/// Errors: DataDivergence, a CollectiveMismatch, on all ranks, which names the first part that differs and the ranks where it does, or
-/// parts of other names or sizes; those of the collectives.
-/// After an error: of the first kind the group can be used on.
-/// Cost: reads all bytes once, at some bytes a cycle. Bits are compared: of floating point 0 and -0 differ.
+/// Errors: DataDivergence, a CollectiveMismatch, on all ranks, which names the first part that differs and the ranks
+/// where it does, or parts of other names or sizes; those of the collectives. After an error: of the first kind the
+/// group can be used on. Cost: reads all bytes once, at some bytes a cycle. Bits are compared: of floating point 0 and
+/// -0 differ.
 void check_same(Communicator& group, std::span<const NamedBytes> parts, CallSite site = {});
 void check_same(Communicator& group, std::string_view name, ConstBytes bytes, CallSite site = {});
 template <typename T>
