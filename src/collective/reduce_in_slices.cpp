@@ -57,9 +57,9 @@ std::size_t room_of_slices(int ranks) {
 /// its chunk, reduces its own slice (from its buffer and the others' chunks) into its chunk, and a taker also copies
 /// the others' results out of their chunks.
 ///
-/// Two chunks, used in turn, are enough. Copying in for k + 1 overwrites the others' slices of round k
-/// - 1, which they read while reducing k - 1, and reduced(k - 1) was awaited. Reducing k + 1 overwrites the result of k
-/// - 1, which the others copied out before they posted copied_in(k + 1), and that was awaited.
+/// Two chunks, used in turn, are enough. Copying in for k + 1 overwrites the others' slices of round k - 1, which they
+/// read while reducing k - 1, and reduced(k - 1) was awaited. Reducing k + 1 overwrites the result of k - 1, which the
+/// others copied out before they posted copied_in(k + 1), and that was awaited.
 class ChunkedReduction {
  public:
   ChunkedReduction(Session& session, const Call& call)
