@@ -16,7 +16,7 @@ CollectiveCall CollectiveOperation::with_own_lists(CollectiveCall what, std::vec
   return what;
 }
 
-CollectiveOperation::CollectiveOperation(Engine& engine, const Session& session, const CollectiveCall& what,
+CollectiveOperation::CollectiveOperation(OperationDriver& engine, const Session& session, const CollectiveCall& what,
                                          CallSite site)
     : Operation(engine),
       session_(session),

@@ -16,7 +16,7 @@ namespace retinue {
 class CollectiveOperation final : public Operation {
  public:
   /// Errors: UsageError for what no group could do.
-  CollectiveOperation(Engine& engine, const Session& session, const CollectiveCall& what, CallSite site);
+  CollectiveOperation(OperationDriver& engine, const Session& session, const CollectiveCall& what, CallSite site);
   ~CollectiveOperation() override { drop_unless_done(); }  // Here, while it can be asked what it is.
 
   bool is_late(int rank) const override { return session_.awaits(rank); }

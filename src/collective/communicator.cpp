@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "collective/engine_group.h"
 #include "collective/message_calls.h"
 #include "collective/path_probe.h"
 #include "collective/paths.h"
@@ -14,9 +16,12 @@
 
 namespace retinue {
 
-class Communicator::Impl {
+namespace {
+
+/// Members that share memory.
+class SharingMembers {
  public:
-  Impl(JobGroup group, const CommunicatorOptions& options)
+  SharingMembers(JobGroup group, const CommunicatorOptions& options)
       : session_(std::move(group), options), engine_(session_), messages_(session_, engine_) {
     measure_paths(session_, [this](const CollectiveCall& call) { run(call, {}); });
     session_.note_opening();
@@ -94,6 +99,60 @@ class Communicator::Impl {
   MessageCalls messages_;
 };
 
+}  // namespace
+
+class Communicator::Impl {
+ public:
+  Impl(JobGroup group, const CommunicatorOptions& options) : sharing_(std::in_place, std::move(group), options) {}
+  Impl(std::unique_ptr<Engine> engine, const EngineMembers& members, const CommunicatorOptions& options)
+      : apart_(std::in_place, std::move(engine), members), timeout_(options.timeout) {
+    group_.name = members.name;
+    group_.rank = members.rank;
+    apart_->set_timeout(timeout_);
+  }
+
+  bool is_sharing() const { return sharing_.has_value(); }
+  int size() { return sharing_ ? sharing_->session().size() : apart_->size(); }
+  const JobGroup& group() { return sharing_ ? sharing_->session().group() : group_; }
+
+  /// For what only such members can do. Errors: UsageError for others.
+  SharingMembers& sharing(std::string_view call) {
+    if (!sharing_)
+      throw UsageError(
+          fmt::format("{}: the ranks of group \"{}\" share no memory, and there is none between them: make "
+                      "a group of the ranks of one host",
+                      call, group_.name));
+    return *sharing_;
+  }
+
+  void run(const CollectiveCall& call, CallSite site) {
+    sharing_ ? sharing_->run(call, site) : apart_->run(call, site);
+  }
+
+  void set_timeout(std::chrono::nanoseconds timeout) {
+    if (sharing_) return sharing_->session().waiter().set_timeout(timeout);
+    apart_->set_timeout(timeout_ = timeout);
+  }
+
+  void monitored_barrier(const MonitoredBarrierOptions& options, CallSite site) {
+    if (sharing_) return sharing_->monitored_barrier(options, site);
+    apart_->set_timeout(options.timeout.value_or(timeout_));
+    apart_->run(CollectiveCall::barrier(), site);
+    apart_->set_timeout(timeout_);
+  }
+
+  bool is_crowded() { return !sharing_ || sharing_->session().waiter().is_crowded(); }
+  void interrupt() {
+    if (sharing_) sharing_->engine().interrupt();
+  }
+
+ private:
+  std::optional<SharingMembers> sharing_;
+  std::optional<EngineGroup> apart_;  ///< Of members that share none.
+  JobGroup group_;
+  std::chrono::nanoseconds timeout_{};
+};
+
 void run_alone(const CollectiveCall& call) {
   const Call checked = checked_call(call, 0, 1, {"", 0});
   if (checked.pattern.result != Pattern::Result::kNothing) run_alone(checked);
@@ -101,6 +160,9 @@ void run_alone(const CollectiveCall& call) {
 
 Communicator::Communicator(JobGroup group, CommunicatorOptions options)
     : impl_(std::make_unique<Impl>(std::move(group), options)) {}
+Communicator::Communicator(std::unique_ptr<Engine> engine, const EngineMembers& members,
+                           const CommunicatorOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(engine), members, options)) {}
 Communicator::~Communicator() = default;
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
@@ -117,23 +179,26 @@ Impl& checked(const std::unique_ptr<Impl>& impl) {
 }  // namespace
 
 int Communicator::rank() const noexcept {
-  return impl_->session().rank();
+  return impl_->group().rank;
 }
 int Communicator::size() const noexcept {
-  return impl_->session().size();
+  return impl_->size();
 }
 bool Communicator::is_crowded() const noexcept {
-  return impl_->session().waiter().is_crowded();
+  return impl_->is_crowded();
+}
+bool Communicator::shares_memory() const noexcept {
+  return impl_->is_sharing();
 }
 const JobGroup& Communicator::group() const noexcept {
-  return impl_->session().group();
+  return impl_->group();
 }
 void Communicator::set_timeout(std::chrono::nanoseconds timeout) {
-  checked(impl_).session().waiter().set_timeout(timeout);
+  checked(impl_).set_timeout(timeout);
 }
 
 void Communicator::interrupt() noexcept {
-  if (impl_ != nullptr) impl_->engine().interrupt();
+  if (impl_ != nullptr) impl_->interrupt();
 }
 
 void Communicator::run(const CollectiveCall& call, CallSite site) {
@@ -145,33 +210,35 @@ void Communicator::monitored_barrier(const MonitoredBarrierOptions& options, Cal
 }
 
 Request Communicator::start(const CollectiveCall& call, CallSite site) {
-  return checked(impl_).engine().start(call, site);
+  return checked(impl_).sharing(name_of(call.kind)).engine().start(call, site);
 }
 
 void Communicator::send_bytes(ConstBytes data, int destination, int tag, CallSite site) {
-  checked(impl_).messages().send(data, destination, tag, site);
+  checked(impl_).sharing("send").messages().send(data, destination, tag, site);
 }
 
 Received Communicator::recv_bytes(Bytes buffer, int source, int tag, CallSite site) {
-  return checked(impl_).messages().receive(buffer, nullptr, source, tag, site);
+  return checked(impl_).sharing("recv").messages().receive(buffer, nullptr, source, tag, site);
 }
 
 Received Communicator::recv_any_size(std::vector<std::byte>& data, int source, int tag, CallSite site) {
-  return checked(impl_).messages().receive({}, &data, source, tag, site);
+  return checked(impl_).sharing("recv").messages().receive({}, &data, source, tag, site);
 }
 
 Received Communicator::sendrecv_bytes(ConstBytes data, int destination, Bytes buffer, int source, int tag,
                                       CallSite site) {
-  return checked(impl_).messages().send_and_receive(P2POp::isend(data, destination, tag),
-                                                    P2POp::irecv(buffer, source, tag), site);
+  return checked(impl_)
+      .sharing("sendrecv")
+      .messages()
+      .send_and_receive(P2POp::isend(data, destination, tag), P2POp::irecv(buffer, source, tag), site);
 }
 
 Request Communicator::begin(const P2POp& message, CallSite site) {
-  return checked(impl_).messages().start(message, site);
+  return checked(impl_).sharing(message.kind == P2POp::Kind::kSend ? "isend" : "irecv").messages().start(message, site);
 }
 
 std::vector<Request> Communicator::batch_isend_irecv(std::span<const P2POp> messages, CallSite site) {
-  return checked(impl_).messages().start(messages, site);
+  return checked(impl_).sharing("batch_isend_irecv").messages().start(messages, site);
 }
 
 void detail::check_elements(std::string_view call, std::size_t elements, std::size_t wanted) {
@@ -181,7 +248,7 @@ void detail::check_elements(std::string_view call, std::size_t elements, std::si
 
 std::string detail::name_of_part(const Communicator& parent, std::string_view name) {
   constexpr std::size_t kParentBytes = 80;  // Of groups in groups in groups; names have 200 bytes.
-  const Session& session = checked(parent.impl_).session();
+  const Session& session = checked(parent.impl_).sharing("split").session();
   std::string text = session.group().name;
   if (text.size() > kParentBytes) text = text.substr(0, kParentBytes) + "...";
   return fmt::format("{}/{} {}.{}", text, name.empty() ? "group" : name,
@@ -189,7 +256,7 @@ std::string detail::name_of_part(const Communicator& parent, std::string_view na
 }
 
 std::string explain_paths(const Communicator& group) {
-  const Session& session = checked(group.impl_).session();
+  const Session& session = checked(group.impl_).sharing("explain_paths").session();
   return explain_paths(session.paths(), session.paths_source(), session.size());
 }
 

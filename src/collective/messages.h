@@ -22,7 +22,7 @@ std::string tag_text(int tag);
 
 class SendOperation final : public Operation {
  public:
-  SendOperation(Engine& engine, ConstBytes bytes, int to, int with_tag, CallSite from)
+  SendOperation(OperationDriver& engine, ConstBytes bytes, int to, int with_tag, CallSite from)
       : Operation(engine), data(bytes), destination(to), tag(with_tag), site(from) {}
 
   bool is_late(int rank) const override { return rank == destination; }
@@ -38,7 +38,7 @@ class SendOperation final : public Operation {
 
 class ReceiveOperation final : public Operation {
  public:
-  ReceiveOperation(Engine& engine, Session& session, Bytes bytes, int from, int with_tag, CallSite at)
+  ReceiveOperation(OperationDriver& engine, Session& session, Bytes bytes, int from, int with_tag, CallSite at)
       : Operation(engine), buffer(bytes), source(from), tag(with_tag), site(at), session_(session) {}
 
   bool takes(int from, int with_tag) const {

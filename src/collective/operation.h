@@ -20,7 +20,7 @@ namespace retinue {
 class Operation;
 
 /// Who moves operations on: a communicator.
-class Engine {
+class OperationDriver {
  public:
   /// Does what can be done without waiting; where that is nothing for long, looks whether it is in vain.
   virtual void advance(Operation& operation) = 0;
@@ -33,13 +33,13 @@ class Engine {
   virtual void drop(Operation& operation) noexcept = 0;
 
  protected:
-  ~Engine() = default;
+  ~OperationDriver() = default;
 };
 
 /// A call in progress. Started and completed once, by its engine.
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
-  explicit Operation(Engine& engine) : engine_(&engine) {}
+  explicit Operation(OperationDriver& engine) : engine_(&engine) {}
   virtual ~Operation() { drop_unless_done(); }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -56,7 +56,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   bool done() const { return done_; }
   const std::exception_ptr& error() const { return error_; }
-  Engine& engine() const { return *engine_; }
+  OperationDriver& engine() const { return *engine_; }
 
   void start() { started_ = true; }
   void complete(std::exception_ptr error) {
@@ -95,7 +95,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   }
 
  private:
-  Engine* engine_;
+  OperationDriver* engine_;
   bool started_ = false;
   bool done_ = false;
   std::exception_ptr error_;

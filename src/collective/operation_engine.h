@@ -19,7 +19,7 @@ namespace retinue {
 /// Moves on what a member has begun, messages and collectives, waits for it, and turns its trouble into errors.
 ///
 /// Threads: one at a time, but for interrupt().
-class OperationEngine final : public Engine {
+class OperationEngine final : public OperationDriver {
  public:
   explicit OperationEngine(Session& session)
       : session_(session), log_(session.group()), messages_(session, ended_), collectives_(session, log_, ended_) {

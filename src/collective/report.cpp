@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "collective/call.h"
 #include "collective/process_end.h"
@@ -32,7 +33,31 @@ std::string details_of(const SeenCall& call) {
   return details.empty() ? details : details + " ";
 }
 
+/// `call_of`: of a rank, what is known of its call.
+template <typename CallOf>
+std::string calls_of_all(int ranks, CallOf call_of) {
+  std::string text;
+  const int named = std::min(ranks, kNamedRanks);
+  for (int rank = 0; rank < named; ++rank) {
+    const std::optional<SeenCall> call = call_of(rank);
+    text += fmt::format("{}rank {}: {}", rank > 0 ? "; " : "", rank, call ? described_at(*call) : "nothing");
+  }
+  if (named < ranks) text += fmt::format("; and {} more", ranks - named);
+  return text;
+}
+
+std::string with_calls(std::string_view group, std::string_view what, std::uint64_t number, std::string_view all) {
+  return fmt::format("group \"{}\": {} (the {} of each): {}", group, what, ordinal(number), all);
+}
+
 }  // namespace
+
+std::string with_calls(std::string_view group, std::string_view what, std::uint64_t number,
+                       std::span<const SeenCall> calls) {
+  return with_calls(group, what, number, calls_of_all(static_cast<int>(calls.size()), [&](int rank) {
+                      return std::optional(calls[static_cast<std::size_t>(rank)]);
+                    }));
+}
 
 std::string describe(const SeenCall& call) {
   const CallShape& shape = call.shape;
@@ -134,19 +159,11 @@ std::string Reporter::missing(const std::vector<int>& late, const std::vector<in
 }
 
 std::string Reporter::all_calls() const {
-  std::string text;
-  const int named = std::min(board_.size(), kNamedRanks);
-  for (int rank = 0; rank < named; ++rank) {
-    const auto call = board_.read_line(rank, sequence_);
-    text += fmt::format("{}rank {}: {}", rank > 0 ? "; " : "", rank, call ? described_at(*call) : "nothing");
-  }
-  if (named < board_.size()) text += fmt::format("; and {} more", board_.size() - named);
-  return text;
+  return calls_of_all(board_.size(), [this](int rank) { return board_.read_line(rank, sequence_); });
 }
 
 std::string Reporter::mismatch() const {
-  return fmt::format("group \"{}\": the ranks met in different calls (the {} of each): {}", group_.name,
-                     ordinal(calls_until(sequence_)), all_calls());
+  return with_calls(group_.name, kMetInDifferentCalls, calls_until(sequence_), all_calls());
 }
 
 std::string Reporter::different_buffers(std::string_view what) const {

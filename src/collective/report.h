@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,6 +60,11 @@ class Reporter {
   std::uint64_t sequence_;
   std::string own_wait_;
 };
+
+/// What went wrong where the ranks of a group made these calls, the `number`-th of each.
+std::string with_calls(std::string_view group, std::string_view what, std::uint64_t number,
+                       std::span<const SeenCall> calls);
+inline constexpr std::string_view kMetInDifferentCalls = "the ranks met in different calls";
 
 /// As "all_reduce(fp32, 1024, sum)".
 std::string describe(const SeenCall& call);

@@ -12,6 +12,10 @@
 #include "retinue/collective/communicator.h"
 
 namespace retinue {
+
+using detail::SplitParent;
+using detail::SplitPart;
+
 namespace {
 
 enum class SplitKind : std::uint32_t { kByColor = 1, kByLists = 2 };
@@ -29,7 +33,7 @@ struct SplitNotice {
 /// One member's part in a split.
 class Splitting {
  public:
-  Splitting(std::string_view call, Communicator& parent) : call_(call), parent_(parent) {}
+  Splitting(std::string_view call, const SplitParent& parent) : call_(call), parent_(parent) {}
 
   void by_color(const SplitOptions& options) {
     own_.color = options.color;
@@ -39,7 +43,7 @@ class Splitting {
 
   void by_lists(std::span<const std::vector<int>> groups) {
     own_.kind = SplitKind::kByLists;
-    std::vector<bool> is_listed(static_cast<std::size_t>(parent_.size()));
+    std::vector<bool> is_listed(static_cast<std::size_t>(parent_.size));
     for (std::size_t i = 0; i < groups.size(); ++i) {
       hash(groups[i].size());
       std::vector<int> sorted = groups[i];
@@ -55,12 +59,12 @@ class Splitting {
     std::memcpy(own_.name, name.data(), name.size());
   }
 
-  std::optional<JobGroup> run(CallSite site) {
-    std::vector<SplitNotice> all(static_cast<std::size_t>(parent_.size()));
-    parent_.all_gather(&own_, all.data(), sizeof own_, site);
+  std::optional<SplitPart> run() {
+    std::vector<SplitNotice> all(static_cast<std::size_t>(parent_.size));
+    parent_.all_gather(&own_, all.data(), sizeof own_);
     check(all);
     if (own_.color == kNoColor) return std::nullopt;
-    return group_of(all);
+    return part_of(all);
   }
 
  private:
@@ -73,16 +77,16 @@ class Splitting {
 
   void list(int rank, int color, std::vector<bool>& is_listed) {
     hash(static_cast<std::uint64_t>(rank) + 1);
-    if (rank < 0 || rank >= parent_.size())
-      return fail(fmt::format("rank {} is outside of the parent's [0, {})", rank, parent_.size()));
+    if (rank < 0 || rank >= parent_.size)
+      return fail(fmt::format("rank {} is outside of the parent's [0, {})", rank, parent_.size));
     const auto index = static_cast<std::size_t>(rank);
     if (is_listed[index]) return fail(fmt::format("rank {} is listed twice", rank));
     is_listed[index] = true;
-    if (rank == parent_.rank()) own_.color = color;
+    if (rank == parent_.rank) own_.color = color;
   }
 
   [[noreturn]] void refuse(const std::string& text) const {
-    throw UsageError(fmt::format("{} of group \"{}\": {}", call_, parent_.group().name, text));
+    throw UsageError(fmt::format("{} of group \"{}\": {}", call_, parent_.name, text));
   }
 
   void check(const std::vector<SplitNotice>& all) const {
@@ -95,55 +99,76 @@ class Splitting {
     }
   }
 
-  JobGroup group_of(const std::vector<SplitNotice>& all) const {
-    std::vector<int> members;
-    for (int rank = 0; rank < parent_.size(); ++rank)
-      if (all[static_cast<std::size_t>(rank)].color == own_.color) members.push_back(rank);
-    std::stable_sort(members.begin(), members.end(), [&](int one, int other) {
+  SplitPart part_of(const std::vector<SplitNotice>& all) const {
+    SplitPart part;
+    for (int rank = 0; rank < parent_.size; ++rank)
+      if (all[static_cast<std::size_t>(rank)].color == own_.color) part.ranks.push_back(rank);
+    std::stable_sort(part.ranks.begin(), part.ranks.end(), [&](int one, int other) {
       return all[static_cast<std::size_t>(one)].key < all[static_cast<std::size_t>(other)].key;
     });
-    const SplitNotice& first = all[static_cast<std::size_t>(members.front())];
-    JobGroup group{.memory = parent_.group().memory,
-                   .name = detail::name_of_part(parent_, text_of(first.name)),
-                   .rank = 0,
-                   .process_slots = {}};
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      if (members[i] == parent_.rank()) group.rank = static_cast<int>(i);
-      group.process_slots.push_back(parent_.group().process_slots[static_cast<std::size_t>(members[i])]);
-    }
-    return group;
+    const auto own = std::find(part.ranks.begin(), part.ranks.end(), parent_.rank);
+    part.rank = static_cast<int>(own - part.ranks.begin());
+    part.name = text_of(all[static_cast<std::size_t>(part.ranks.front())].name);
+    return part;
   }
 
   std::string_view call_;
-  Communicator& parent_;
+  const SplitParent& parent_;
   SplitNotice own_;
   std::string error_;
 };
 
+SplitParent parent_of(Communicator& members, CallSite site) {
+  return {.rank = members.rank(),
+          .size = members.size(),
+          .name = members.group().name,
+          .all_gather = [&members, site](const void* own, void* all, std::size_t bytes) {
+            members.all_gather(own, all, bytes, site);
+          }};
+}
+
+std::optional<JobGroup> group_of(const Communicator& parent, const std::optional<SplitPart>& part) {
+  if (!part) return std::nullopt;
+  JobGroup group{.memory = parent.group().memory,
+                 .name = detail::name_of_part(parent, part->name),
+                 .rank = part->rank,
+                 .process_slots = {}};
+  for (const int rank : part->ranks)
+    group.process_slots.push_back(parent.group().process_slots[static_cast<std::size_t>(rank)]);
+  return group;
+}
+
 }  // namespace
 
-std::optional<JobGroup> split(Communicator& parent, const SplitOptions& options, CallSite site) {
-  Splitting splitting("split", parent);
+std::optional<SplitPart> detail::split_part(std::string_view call, const SplitParent& parent,
+                                            const SplitOptions& options) {
+  Splitting splitting(call, parent);
   splitting.by_color(options);
   splitting.set_name(options.name);
-  return splitting.run(site);
+  return splitting.run();
+}
+
+std::optional<SplitPart> detail::listed_part(std::string_view call, const SplitParent& parent,
+                                             std::span<const std::vector<int>> groups, const std::string& name) {
+  Splitting splitting(call, parent);
+  splitting.by_lists(groups);
+  splitting.set_name(name);
+  return splitting.run();
+}
+
+std::optional<JobGroup> split(Communicator& parent, const SplitOptions& options, CallSite site) {
+  return group_of(parent, detail::split_part("split", parent_of(parent, site), options));
 }
 
 std::optional<JobGroup> new_group(Communicator& parent, std::span<const int> ranks, const std::string& name,
                                   CallSite site) {
-  Splitting splitting("new_group", parent);
   const std::vector<int> group(ranks.begin(), ranks.end());
-  splitting.by_lists({&group, 1});
-  splitting.set_name(name);
-  return splitting.run(site);
+  return group_of(parent, detail::listed_part("new_group", parent_of(parent, site), {&group, 1}, name));
 }
 
 std::optional<JobGroup> new_subgroups(Communicator& parent, std::span<const std::vector<int>> groups,
                                       const std::string& name, CallSite site) {
-  Splitting splitting("new_subgroups", parent);
-  splitting.by_lists(groups);
-  splitting.set_name(name);
-  return splitting.run(site);
+  return group_of(parent, detail::listed_part("new_subgroups", parent_of(parent, site), groups, name));
 }
 
 }  // namespace retinue

@@ -10,6 +10,7 @@
 
 #include "retinue/base/error.h"
 #include "retinue/collective/call.h"
+#include "retinue/collective/engine.h"
 #include "retinue/collective/message.h"
 #include "retinue/collective/options.h"
 #include "retinue/collective/request.h"
@@ -25,7 +26,7 @@ namespace detail {
 std::string name_of_part(const Communicator& parent, std::string_view name);
 }  // namespace detail
 
-/// Lets the ranks of one host step together through job memory.
+/// Lets ranks step together: those of one host through job memory, those of several by an engine.
 ///
 /// All members make the same calls in the same order. A member that calls something else gets CollectiveMismatch, and
 /// so do all others; a member that died or finished ends every wait with PeerLost.
@@ -49,10 +50,16 @@ std::string name_of_part(const Communicator& parent, std::string_view name);
 /// After an error: all but UsageError poison the group; later calls throw the same.
 /// Cost: docs/reference/algorithms.md. Inputs in job memory are read where they are; others are copied once more,
 /// through shared memory that stays in the cache.
+///
+/// By an engine all collectives are there, with the same bits; each waits for all ranks, and a mismatch is known on all
+/// of them at once. Messages and start() are UsageErrors there, monitored_barrier() is a barrier with a timeout, and
+/// who died is what the engine says.
 class Communicator : public TypedCollectives<Communicator> {
  public:
   /// Blocking: waits for all members, at most `options.timeout`.
   explicit Communicator(JobGroup group, CommunicatorOptions options = {});
+  /// Of ranks that share no memory; of the options the timeout alone counts. Doesn't wait.
+  Communicator(std::unique_ptr<Engine> engine, const EngineMembers& members, const CommunicatorOptions& options = {});
   ~Communicator();
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
@@ -61,6 +68,9 @@ class Communicator : public TypedCollectives<Communicator> {
   int size() const noexcept;
   /// Whether members outnumber the CPUs that they may run on: then who waits hands its CPU on, and nobody spins.
   bool is_crowded() const noexcept;
+  /// Whether members share memory; an engine connects them otherwise.
+  bool shares_memory() const noexcept;
+  /// Without memory and slots where members share none.
   const JobGroup& group() const noexcept;
   void set_timeout(std::chrono::nanoseconds timeout);
   /// Makes the Request::wait_any() that is under way, or else the next one, return. Threads: any.

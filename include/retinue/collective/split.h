@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "retinue/collective/call.h"
@@ -39,4 +42,28 @@ std::optional<JobGroup> new_group(Communicator& parent, std::span<const int> ran
 std::optional<JobGroup> new_subgroups(Communicator& parent, std::span<const std::vector<int>> groups,
                                       const std::string& name = {}, CallSite site = {});
 
+namespace detail {
+
+/// Members that split, however they are connected.
+struct SplitParent {
+  int rank = 0;
+  int size = 1;
+  std::string name = {};
+  /// Gives each member's `bytes` bytes to all, in rank order.
+  std::function<void(const void* own, void* all, std::size_t bytes)> all_gather = {};
+};
+
+/// The part of them that this member is in.
+struct SplitPart {
+  std::vector<int> ranks = {};  ///< The parent's, in the part's order.
+  int rank = 0;                 ///< This member's in the part.
+  std::string name = {};        ///< As its first member has it.
+};
+
+/// As split() and new_subgroups(); `call` is what errors say was called.
+std::optional<SplitPart> split_part(std::string_view call, const SplitParent& parent, const SplitOptions& options);
+std::optional<SplitPart> listed_part(std::string_view call, const SplitParent& parent,
+                                     std::span<const std::vector<int>> groups, const std::string& name);
+
+}  // namespace detail
 }  // namespace retinue

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "retinue/collective/call.h"
+
+namespace retinue {
+
+/// What moves bytes between ranks that share no memory, for a Communicator: gloo, MPI, a network of one's own.
+///
+/// All ranks make the same calls in the same order, with sizes that fit. A communicator makes one call at a time.
+/// Blocking: until the caller's bytes are there, and its own may be changed; at most the timeout.
+/// Errors: PeerLost and TimeoutError, or others; all of them end the group's use of the engine.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  /// Rank r's input becomes part r of every output. Shape: all inputs are of one size, at least a byte.
+  virtual void all_gather(ConstBytes input, Bytes output) = 0;
+  /// Part r of rank s's input becomes part s of rank r's output. Shape: parts lie one behind the other, in rank order;
+  /// they have a size each, which may be nothing, and there is one for the own rank, too.
+  virtual void all_to_all(ConstBytes input, std::span<const std::size_t> input_parts, Bytes output,
+                          std::span<const std::size_t> output_parts) = 0;
+  /// Shape: at least a byte.
+  virtual void broadcast(Bytes data, int root) = 0;
+  virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
+};
+
+/// The ranks that an engine connects, and which of them this is.
+struct EngineMembers {
+  std::string name = "group";  ///< In errors.
+  int rank = 0;
+  int size = 1;
+};
+
+}  // namespace retinue

@@ -1,0 +1,78 @@
+#include "collective/call_notice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/char_field.h"
+#include "collective/report.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+static_assert(std::is_trivially_copyable_v<CallNotice>);
+
+/// The end of a path, as far as it fits.
+template <std::size_t size>
+void fill_with_tail(char (&field)[size], std::string_view text) {
+  text.remove_prefix(text.size() - std::min(text.size(), size - 1));
+  fill(field, text);
+}
+
+std::vector<SeenCall> calls_of(std::span<const CallNotice> all) {
+  std::vector<SeenCall> calls;
+  for (const CallNotice& notice : all) calls.push_back(notice.seen());
+  return calls;
+}
+
+}  // namespace
+
+CallNotice::CallNotice(const Call& call, std::uint64_t number)
+    : sequence(number),
+      shape(call.shape),
+      factor(call.what.factor),
+      signature(call.signature),
+      element_bytes(call.element_bytes),
+      is_uneven(call.what.uneven ? 1 : 0),
+      line(call.site.line) {
+  fill_with_tail(file, call.site.file);
+  if (call.what.function == nullptr) return;
+  function_object = call.what.function->object();
+  function_offset = call.what.function->offset();
+  fill(function, call.what.function->name());
+}
+
+bool CallNotice::differs_from(const CallNotice& other, bool counts_may_differ) const {
+  CallShape theirs = other.shape;
+  if (counts_may_differ) theirs.count = shape.count;
+  return shape != theirs || signature != other.signature || function_object != other.function_object ||
+         function_offset != other.function_offset || element_bytes != other.element_bytes;
+}
+
+SeenCall CallNotice::seen() const {
+  return {.sequence = sequence,
+          .shape = shape,
+          .site = {.line = line, .file = text_of(file)},
+          .function = text_of(function),
+          .element_bytes = element_bytes};
+}
+
+std::string wrong_size(const std::string& group, std::span<const CallNotice> all, std::size_t taker,
+                       std::uint64_t taken, std::size_t giver, std::uint64_t given) {
+  return with_calls(group,
+                    fmt::format("rank {} takes {} bytes from rank {}, which gives {}", taker, taken, giver, given),
+                    all[0].sequence, calls_of(all));
+}
+
+void check_notices(const std::string& group, std::span<const CallNotice> all, bool counts_may_differ) {
+  const bool is_same = std::none_of(
+      all.begin(), all.end(), [&](const CallNotice& notice) { return notice.differs_from(all[0], counts_may_differ); });
+  if (!is_same) throw CollectiveMismatch(with_calls(group, kMetInDifferentCalls, all[0].sequence, calls_of(all)));
+}
+
+}  // namespace retinue

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "collective/call.h"
+#include "collective/call_notice.h"
+#include "collective/exchange_parts.h"
+#include "retinue/collective/engine.h"
+
+namespace retinue {
+
+/// Collectives between ranks that share no memory: the engine moves the bytes, the core's kernels reduce them.
+///
+/// Each call begins with what all ranks are about to call, so that a mismatch is known on all of them at once; that
+/// alone is a barrier.
+class EngineGroup {
+ public:
+  /// Errors: UsageError without an engine, or for a rank that isn't in [0, size).
+  EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& members);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(size_); }
+  void set_timeout(std::chrono::nanoseconds timeout) { engine_->set_timeout(timeout); }
+  void run(const CollectiveCall& what, CallSite site);
+
+ private:
+  void carry_out(const Call& call);
+  /// Whether one of the ranks gives or takes parts of several sizes.
+  bool meet(const Call& call);
+  void check_sizes(const Call& call);
+  void reduce(const Call& call);
+  /// `output`: null where this rank takes nothing; also below.
+  void reduce_whole(const Call& call, ConstBytes input, std::byte* output);
+  void reduce_by_each(const Call& call, ConstBytes input, int sources, std::byte* output);
+  void reduce_in_slices(const Call& call, ConstBytes input, std::byte* output);
+  /// `sources` arrays, each of `stride` bytes, one behind the other.
+  void reduce_arrays(const Call& call, const std::byte* inputs, std::size_t stride, int sources, std::byte* output,
+                     std::size_t bytes);
+  /// Whether a rank's function threw.
+  void tell_of_throws();
+
+  std::unique_ptr<Engine> engine_;
+  std::string name_;
+  int rank_;
+  std::size_t size_;
+  PartExchange parts_;
+  std::uint64_t sequence_ = 0;
+  std::exception_ptr failure_;
+  // Of one call, kept for the next one.
+  std::exception_ptr thrown_;  ///< By the call's function: the others wait for the bytes all the same.
+  std::vector<CallNotice> notices_;
+  std::vector<double> factors_;
+  std::vector<const void*> arrays_;
+  std::vector<std::byte> others_;
+  std::vector<std::byte> result_;
+  std::vector<std::byte> packed_;
+};
+
+}  // namespace retinue

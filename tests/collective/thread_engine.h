@@ -1,0 +1,98 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "retinue/collective/communicator.h"
+
+namespace retinue::test {
+
+/// Moves bytes between threads, each of which is a rank. Fails the test where sizes don't fit.
+class ThreadEngine final : public Engine {
+ public:
+  struct Shared {
+    explicit Shared(int size) : meeting(size), inputs(static_cast<std::size_t>(size)), parts(inputs.size()) {}
+    std::barrier<> meeting;
+    std::vector<ConstBytes> inputs;
+    std::vector<std::vector<std::size_t>> parts;
+  };
+
+  ThreadEngine(std::shared_ptr<Shared> shared, int rank)
+      : shared_(std::move(shared)), rank_(static_cast<std::size_t>(rank)) {}
+
+  void all_gather(ConstBytes input, Bytes output) override {
+    EXPECT_FALSE(input.empty());
+    ASSERT_EQ(output.size(), input.size() * shared_->inputs.size());
+    move(input, {}, [&](std::size_t from) {
+      ASSERT_EQ(shared_->inputs[from].size(), input.size());
+      std::memmove(output.data() + from * input.size(), shared_->inputs[from].data(), input.size());
+    });
+  }
+
+  void all_to_all(ConstBytes input, std::span<const std::size_t> input_parts, Bytes output,
+                  std::span<const std::size_t> output_parts) override {
+    std::size_t at = 0;
+    move(input, input_parts, [&](std::size_t from) {
+      const std::vector<std::size_t>& parts = shared_->parts[from];
+      std::size_t begin = 0;
+      for (std::size_t i = 0; i < rank_; ++i) begin += parts[i];
+      ASSERT_EQ(parts[rank_], output_parts[from]);
+      ASSERT_LE(at + parts[rank_], output.size());
+      ASSERT_LE(begin + parts[rank_], shared_->inputs[from].size());
+      if (parts[rank_] > 0) std::memmove(output.data() + at, shared_->inputs[from].data() + begin, parts[rank_]);
+      at += parts[rank_];
+    });
+    EXPECT_EQ(at, output.size());
+  }
+
+  void broadcast(Bytes data, int root) override {
+    EXPECT_FALSE(data.empty());
+    move(data, {}, [&](std::size_t from) {
+      ASSERT_EQ(shared_->inputs[from].size(), data.size());
+      if (from == static_cast<std::size_t>(root) && from != rank_)
+        std::memcpy(data.data(), shared_->inputs[from].data(), data.size());
+    });
+  }
+
+  void set_timeout(std::chrono::nanoseconds /*timeout*/) override {}
+
+ private:
+  template <typename Take>
+  void move(ConstBytes input, std::span<const std::size_t> parts, Take take) {
+    shared_->inputs[rank_] = input;
+    shared_->parts[rank_] = {parts.begin(), parts.end()};
+    shared_->meeting.arrive_and_wait();
+    for (std::size_t from = 0; from < shared_->inputs.size(); ++from) take(from);
+    shared_->meeting.arrive_and_wait();
+  }
+
+  std::shared_ptr<Shared> shared_;
+  std::size_t rank_;
+};
+
+/// Runs `body` on `size` threads that are the ranks of a group.
+inline void run_engine_ranks(int size, const std::function<void(Communicator&)>& body) {
+  const auto shared = std::make_shared<ThreadEngine::Shared>(size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      Communicator group(std::make_unique<ThreadEngine>(shared, rank),
+                         {.name = "of threads", .rank = rank, .size = size});
+      try {
+        body(group);
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+        shared->meeting.arrive_and_drop();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace retinue::test
