@@ -9,7 +9,7 @@
 namespace retinue {
 
 struct Greeting {
-  std::uint32_t protocol = 1;  ///< Of what follows.
+  std::uint32_t protocol = 2;  ///< Of what follows.
   std::uint32_t layout_version = kJobLayoutVersion;
   std::uint64_t memories = 0;  ///< Number of KnownMemory that this process has to tell of.
 };
@@ -29,7 +29,7 @@ struct KnownMemory {
 
 /// Whether a step went well on a rank.
 struct StepResult {
-  enum Kind : std::uint32_t { kDone = 0, kUsageError = 1, kOtherError = 2 };
+  enum Kind : std::uint32_t { kDone = 0, kUsageError = 1, kOtherError = 2, kNotOneHost = 3 };
 
   std::uint32_t kind = kDone;
   char text[508] = {};

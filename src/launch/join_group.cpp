@@ -29,6 +29,8 @@
 namespace retinue {
 namespace {
 
+constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
+
 using Memories = std::vector<std::shared_ptr<JobMemory>>;
 
 /// Memory that was made for groups of this process. Kept to its end: the main thread's life locks stay in the kernel's
@@ -72,6 +74,9 @@ StepResult result_of(Step step) {
   StepResult result;
   try {
     step();
+  } catch (const NotOneHost& error) {
+    result.kind = StepResult::kNotOneHost;
+    fill(result.text, error.reason());
   } catch (const UsageError& error) {
     result.kind = StepResult::kUsageError;
     fill(result.text, error.what());
@@ -91,10 +96,11 @@ void check_main_thread() {
 std::shared_ptr<JobMemory> mapped(const MemoryOffer& offer) {
   const std::string path = fmt::format("/proc/{}/fd/{}", offer.pid, offer.memfd);
   const auto refuse = [&](std::string_view why) {
-    return UsageError(
-        fmt::format("the memory that rank 0 (pid {}) made can't be opened: {}; all ranks must be of one user, in one "
-                    "PID namespace, as in one container, and none may forbid looking at it (PR_SET_DUMPABLE)",
-                    offer.pid, why));
+    const std::string reason = fmt::format(
+        "the memory that rank 0 (pid {}) made can't be opened: {}; all ranks must be of one user, in one "
+        "PID namespace, as in one container, and none may forbid looking at it (PR_SET_DUMPABLE)",
+        offer.pid, why);
+    return NotOneHost(reason, reason);
   };
   // Looked at before it is opened: elsewhere that number may be any file's, and to open some does things.
   char target[64] = {};
@@ -145,9 +151,16 @@ class Joining {
     throw UsageError(fmt::format("group \"{}\": {}", group_.name, text));
   }
 
+  [[noreturn]] void refuse_hosts(const std::string& reason) const {
+    throw NotOneHost(
+        fmt::format("group \"{}\": {}, and this group is of one host: {}", group_.name, reason, exchange_.hosts_advice),
+        reason);
+  }
+
   void check(std::size_t rank, const StepResult& result) const {
     if (result.kind == StepResult::kDone) return;
     const std::string text = fmt::format("rank {}: {}", rank, text_of(result.text));
+    if (result.kind == StepResult::kNotOneHost) refuse_hosts(text);
     if (result.kind == StepResult::kUsageError) refuse(text);
     throw Error(fmt::format("group \"{}\": {}", group_.name, text));
   }
@@ -189,15 +202,14 @@ std::size_t Joining::greet() {
 void Joining::introduce() {
   static std::atomic<std::uint64_t> number{0};
   Introduction own{.number = ++number};
-  fill(own.boot_id, first_line_of("/proc/sys/kernel/random/boot_id").value_or(""));
+  fill(own.boot_id, first_line_of(kBootId).value_or(""));
   fill(own.name, exchange_.name);
   const std::vector<Introduction> all = gather(own);
   group_.rank = exchange_.rank;
   group_.name = text_of(all[0].name);
   for (std::size_t rank = 1; rank < size_; ++rank)
     if (text_of(all[rank].boot_id) != text_of(all[0].boot_id))
-      refuse(fmt::format("ranks 0 and {} are on different hosts, and a group is of one: {}", rank,
-                         exchange_.hosts_advice));
+      refuse_hosts(fmt::format("ranks 0 and {} are on different hosts", rank));
   number_ = all[0].number;
 }
 
@@ -266,6 +278,12 @@ void Joining::take_slots() {
 
 JobGroup join_group(const GroupExchange& exchange) {
   return Joining(exchange).run();
+}
+
+std::string host_of_this_process() {
+  char name_space[64] = {};
+  if (readlink("/proc/self/ns/pid", name_space, sizeof name_space - 1) < 0) name_space[0] = '\0';
+  return fmt::format("{} {}", first_line_of(kBootId).value_or(""), name_space);
 }
 
 }  // namespace retinue

@@ -60,9 +60,9 @@ WorldPlace place_in_world(const WorldOptions& options, const MeetingPlace& meeti
   return place;
 }
 
-JobGroup join_by(std::shared_ptr<Store> store, const WorldOptions& options, const WorldPlace& place, Deadline deadline,
-                 const std::string& meeting) {
-  StoreExchange exchange(std::move(store), options.name, place.rank, place.world_size, deadline, meeting);
+JobGroup join_by(std::shared_ptr<Store> store, const WorldOptions& options, const WorldPlace& place,
+                 Deadline deadline) {
+  StoreExchange exchange(std::move(store), options.name, place.rank, place.world_size, deadline);
   return join_group(
       {.rank = place.rank,
        .size = place.world_size,
@@ -90,16 +90,22 @@ WorldPlace place_in_world(const WorldOptions& options) {
   return place_in_world(options, place_to_meet(options));
 }
 
+std::shared_ptr<Store> open_world_store(const WorldOptions& options) {
+  check(options);
+  if (options.store) return options.store;
+  MeetingPlace meeting = place_to_meet(options);
+  const WorldPlace place = place_in_world(options, meeting);
+  if (options.init_method == kOfEnvironment) meeting = meeting_place_of_environment(place);
+  return open_store(meeting, place.rank, place.world_size, Deadline::after(options.timeout));
+}
+
 JobGroup join_world(const WorldOptions& options) {
   check(options);
   if (const auto context = own_context(options)) return context->world();
-  MeetingPlace meeting = place_to_meet(options);
-  const WorldPlace place = place_in_world(options, meeting);
+  const WorldPlace place = place_in_world(options, place_to_meet(options));
   if (place.world_size == 1) return join_alone(options);
   const Deadline deadline = Deadline::after(options.timeout);
-  if (options.store) return join_by(options.store, options, place, deadline, options.store->name());
-  if (options.init_method == kOfEnvironment) meeting = meeting_place_of_environment(place);
-  return join_by(open_store(meeting, place.rank, place.world_size, deadline), options, place, deadline, meeting.name());
+  return join_by(open_world_store(options), options, place, deadline);
 }
 
 }  // namespace retinue

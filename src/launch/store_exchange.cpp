@@ -38,14 +38,8 @@ std::string list_of(const std::vector<int>& ranks) {
 
 }  // namespace
 
-StoreExchange::StoreExchange(std::shared_ptr<Store> store, std::string name, int rank, int size, Deadline deadline,
-                             std::string place)
-    : store_(std::move(store)),
-      name_(std::move(name)),
-      rank_(rank),
-      size_(size),
-      deadline_(deadline),
-      place_(std::move(place)) {
+StoreExchange::StoreExchange(std::shared_ptr<Store> store, std::string name, int rank, int size, Deadline deadline)
+    : store_(std::move(store)), name_(std::move(name)), rank_(rank), size_(size), deadline_(deadline) {
   const std::string base = fmt::format("retinue/{}", name_);
   prefix_ = fmt::format("{}/{}", base, store_->add(fmt::format("{}/joined by {}", base, rank_), 1, deadline_));
 }
@@ -67,10 +61,10 @@ void StoreExchange::fail_missing() {
     if (rank != rank_ && !store_->check({theirs}, Deadline::after(kLastWords))) missing.push_back(rank);
   }
   const std::string text =
-      missing.empty()
-          ? fmt::format("group \"{}\": the time was over before all {} ranks had met at {}", name_, size_, place_)
-          : fmt::format("group \"{}\": {} of {} did not come to {} in time{}", name_, list_of(missing), size_, place_,
-                        step_ == 0 ? "" : ", though all had come before");
+      missing.empty() ? fmt::format("group \"{}\": the time was over before all {} ranks had met at {}", name_, size_,
+                                    store_->name())
+                      : fmt::format("group \"{}\": {} of {} did not come to {} in time{}", name_, list_of(missing),
+                                    size_, store_->name(), step_ == 0 ? "" : ", though all had come before");
   if (rank_ == 0) store_->set(key("all"), kMissing + text, Deadline::after(kLastWords));
   throw TimeoutError(text);
 }

@@ -17,9 +17,7 @@ namespace retinue {
 /// store's.
 class StoreExchange {
  public:
-  /// `place`: where the store is, for errors.
-  StoreExchange(std::shared_ptr<Store> store, std::string name, int rank, int size, Deadline deadline,
-                std::string place);
+  StoreExchange(std::shared_ptr<Store> store, std::string name, int rank, int size, Deadline deadline);
 
   void all_gather(const void* own, void* all, std::size_t bytes);
 
@@ -36,7 +34,6 @@ class StoreExchange {
   int rank_;
   int size_;
   Deadline deadline_;
-  std::string place_;
   std::string prefix_;  ///< Of this exchange's keys: each rank counts those that it made in the store.
   int step_ = 0;
 };

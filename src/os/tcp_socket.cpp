@@ -65,11 +65,15 @@ int SocketAddress::port() const {
   return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
 }
 
-std::string SocketAddress::text() const {
+std::string SocketAddress::host() const {
   char host[NI_MAXHOST] = "?";
   getnameinfo(generic(*this), bytes, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
-  if (storage.ss_family == AF_INET6) return fmt::format("[{}]:{}", host, port());
-  return fmt::format("{}:{}", host, port());
+  return host;
+}
+
+std::string SocketAddress::text() const {
+  if (storage.ss_family == AF_INET6) return fmt::format("[{}]:{}", host(), port());
+  return fmt::format("{}:{}", host(), port());
 }
 
 Resolved resolve(const std::string& host, int port) {
@@ -107,6 +111,14 @@ SocketAddress local_address(int socket) {
   if (getsockname(socket, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0)
     throw SystemError("asking for a socket's address", errno);
   return address;
+}
+
+SocketAddress local_address_towards(const SocketAddress& address) {
+  const FileDescriptor fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd) throw SystemError("making a UDP socket", errno);
+  if (connect(fd.get(), generic(address), address.bytes) != 0)
+    throw SystemError(fmt::format("looking for the way to {}", address.text()), errno);
+  return local_address(fd.get());
 }
 
 Accepted accept_tcp(int listening) {

@@ -23,6 +23,8 @@ struct SocketAddress {
   socklen_t bytes = 0;
 
   int port() const;
+  /// As "127.0.0.1" or "::1".
+  std::string host() const;
   /// As "127.0.0.1:29500" or "[::1]:29500".
   std::string text() const;
 };
@@ -40,6 +42,10 @@ Resolved resolve(const std::string& host, int port);
 FileDescriptor listen_tcp(const SocketAddress& address);
 /// The socket's own end. Errors: SystemError.
 SocketAddress local_address(int socket);
+
+/// This host's address, without its port, from which packets to `address` would go. Nothing is sent. Errors:
+/// SystemError.
+SocketAddress local_address_towards(const SocketAddress& address);
 
 /// The next who connected. None: `error` is EAGAIN where nobody waits; EMFILE and its like where somebody does.
 struct Accepted {

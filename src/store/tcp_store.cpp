@@ -211,4 +211,11 @@ std::int64_t TcpStore::do_num_keys(Deadline deadline) {
   return impl_->call(Request::kNumKeys, {}, 0, deadline, 0).number;
 }
 
+std::string local_host_towards(const std::string& host, int port) {
+  const Resolved resolved = resolve(host, port);
+  if (resolved.addresses.empty())
+    throw UsageError(fmt::format("the host '{}' can't be resolved: {}", host, resolved.error));
+  return local_address_towards(resolved.addresses.front()).host();
+}
+
 }  // namespace retinue

@@ -242,7 +242,7 @@ TEST(JoinGroupErrors, AreTheSameOnAllRanks) {
             std::string::npos);
   EXPECT_NE(error_of_all(changed<retinue::Introduction>([](auto& one) {
               strcpy(one.boot_id, "elsewhere");
-            })).find("ranks 0 and 1 are on different hosts, and a group is of one: make a group for each host"),
+            })).find("ranks 0 and 1 are on different hosts, and this group is of one host: make a group for each host"),
             std::string::npos);
 }
 

@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 /// The errors that Retinue throws: one type for each thing that a caller would do differently.
@@ -18,6 +19,19 @@ class Error : public std::runtime_error {
 class UsageError : public Error {
  public:
   using Error::Error;
+};
+
+/// Ranks that want to share memory can't: they are on several hosts, or something keeps them apart on one, as
+/// containers do. All of them get it; they can be a group that reaches further, or groups by host.
+class NotOneHost : public UsageError {
+ public:
+  NotOneHost(const std::string& message, std::string reason) : UsageError(message), reason_(std::move(reason)) {}
+
+  /// Why, without advice: "ranks 0 and 2 are on different hosts".
+  const std::string& reason() const noexcept { return reason_; }
+
+ private:
+  std::string reason_;
 };
 
 /// The operating system refused: carries the call's name and errno.

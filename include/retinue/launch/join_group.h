@@ -30,9 +30,13 @@ struct GroupExchange {
 ///
 /// Blocking: as `all_gather`, which is called at most seven times, as often on all ranks.
 /// Threads: called by the main thread wherever memory is made.
-/// Errors: the same on all ranks. UsageError for ranks on several hosts, of several users or PID namespaces, with
-/// different versions of Retinue, in other threads, more than 1,022 of them, or a bad RETINUE_JOB_MEMORY; Error with
+/// Errors: the same on all ranks. NotOneHost for ranks on several hosts, of several users or PID namespaces; UsageError
+/// for different versions of Retinue, for other threads, more than 1,022 ranks, or a bad RETINUE_JOB_MEMORY; Error with
 /// the text of a rank's other errors. UsageError, on its own rank, for an exchange that makes no sense.
 JobGroup join_group(const GroupExchange& exchange);
+
+/// Names what a process must have in common with others to share memory with them, as far as it can know by itself: the
+/// running kernel and the PID namespace. join_group() alone proves it.
+std::string host_of_this_process();
 
 }  // namespace retinue

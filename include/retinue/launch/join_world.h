@@ -31,15 +31,19 @@ struct WorldOptions {
 /// Errors: UsageError for options and variables that make no sense.
 WorldPlace place_in_world(const WorldOptions& options);
 
+/// The store where the ranks of a world meet: the options' own, else the one that their init method names.
+/// Blocking: until rank 0's is there. Threads, errors: as join_world()'s.
+std::shared_ptr<Store> open_world_store(const WorldOptions& options);
+
 /// The group of ranks that anybody started, by mpirun, srun, torchrun, or by hand: what Communicator is made of. They
-/// are on one host so far, and get memory as join_group() has it. A rank that Retinue started, and that asks for no
+/// are on one host, and get memory as join_group() has it. A rank that Retinue started, and that asks for no
 /// other world than that, gets the group of those that were started with it. May be called again, by all ranks, for
 /// another group.
 ///
 /// Blocking: until all ranks have come.
 /// Threads: called by the main thread. Rank 0 serves "tcp://" and MASTER_ADDR by a thread to the end of its process.
-/// Errors: UsageError for options and variables that make no sense, and, on all ranks, for ranks on several hosts and
-/// whatever else join_group() refuses; TimeoutError, which names the ranks that didn't come; Closed when rank 0, which
+/// Errors: UsageError for options and variables that make no sense, and, on all ranks, for what join_group() refuses;
+/// NotOneHost as that has it; TimeoutError, which names the ranks that didn't come; Closed when rank 0, which
 /// served the others, ended meanwhile.
 /// Cost: eight steps of some messages each: 64 ranks take some hundredths of a second after the last has come.
 JobGroup join_world(const WorldOptions& options = {});

@@ -66,4 +66,9 @@ class TcpStore : public Store {
   std::unique_ptr<Impl> impl_;
 };
 
+/// This host's address, numeric, as hosts that reach `host` reach this one: that from which packets there would go.
+/// Nothing is sent.
+/// Blocking: while the resolver asks name servers. Errors: UsageError for an unknown host; SystemError without a way.
+std::string local_host_towards(const std::string& host, int port);
+
 }  // namespace retinue
