@@ -39,6 +39,40 @@ auto translated(Call call) {
   }
 }
 
+/// A store of ours as c10d's.
+class StoreForC10d final : public c10d::Store {
+ public:
+  using Keys = std::vector<std::string>;
+  using Value = std::vector<std::uint8_t>;
+
+  explicit StoreForC10d(std::shared_ptr<retinue::Store> store)
+      : c10d::Store(std::chrono::ceil<std::chrono::milliseconds>(store->timeout())), store_(std::move(store)) {}
+
+  c10::intrusive_ptr<c10d::Store> clone() override { return c10::make_intrusive<StoreForC10d>(store_); }
+  void set(const std::string& key, const Value& value) override { store_->set(key, text_of(value), deadline()); }
+  Value compareSet(const std::string& key, const Value& expected, const Value& desired) override {
+    return bytes_of(store_->compare_set(key, text_of(expected), text_of(desired), deadline()));
+  }
+  Value get(const std::string& key) override { return bytes_of(store_->get(key, deadline())); }
+  std::int64_t add(const std::string& key, std::int64_t delta) override { return store_->add(key, delta, deadline()); }
+  bool deleteKey(const std::string& key) override { return store_->delete_key(key, deadline()); }
+  bool check(const Keys& keys) override { return store_->check(keys, deadline()); }
+  std::int64_t getNumKeys() override { return store_->num_keys(deadline()); }
+  void wait(const Keys& keys) override { store_->wait(keys, deadline()); }
+  void wait(const Keys& keys, const std::chrono::milliseconds& timeout) override {
+    store_->wait(keys, deadline_after(timeout));
+  }
+
+ private:
+  /// Of c10d's timeouts 0 means none.
+  static Deadline deadline_after(std::chrono::milliseconds timeout) {
+    return timeout == kNoTimeout ? Deadline::never() : Deadline::after(timeout);
+  }
+  Deadline deadline() const { return deadline_after(getTimeout()); }
+
+  std::shared_ptr<retinue::Store> store_;
+};
+
 }  // namespace
 
 C10dStore::C10dStore(c10::intrusive_ptr<c10d::Store> store)
@@ -88,6 +122,11 @@ bool C10dStore::do_delete_key(std::string_view key, Deadline /*deadline*/) {
 
 std::int64_t C10dStore::do_num_keys(Deadline /*deadline*/) {
   return translated([&] { return store_->getNumKeys(); });
+}
+
+c10::intrusive_ptr<c10d::Store> to_c10d_store(std::shared_ptr<Store> store) {
+  if (!store) throw UsageError("to_c10d_store: there is no store");
+  return c10::make_intrusive<StoreForC10d>(std::move(store));
 }
 
 }  // namespace retinue

@@ -9,18 +9,18 @@
 
 #include "retinue/base/error.h"
 #include "torch/make_group.h"
-#include "torch/shm_backend.h"
+#include "torch/tensor_backend.h"
 #include "torch/tensor_buffer.h"
 
 namespace retinue {
 namespace {
 
-ShmBackend& backend_of(const ProcessGroup& group) {
+TensorBackend& backend_of(const ProcessGroup& group) {
   c10d::ProcessGroup& ranks = checked_group("check_same", group);
-  ShmBackend* const backend = ShmBackend::of(ranks);
+  TensorBackend* const backend = TensorBackend::of(ranks);
   if (backend == nullptr)
     throw UsageError(c10::str("check_same: the group's backend is ", ranks.getDefaultBackend()->getBackendName(),
-                              ", and tensors are compared over groups of backend shm"));
+                              ", and tensors are compared over groups of Retinue's backends"));
   return *backend;
 }
 
@@ -32,7 +32,7 @@ TensorBuffer read(const std::string& name, const at::Tensor& tensor) {
 /// Of items with key() and value().
 template <typename Tensors>
 void compare(const ProcessGroup& group, const Tensors& tensors, const std::source_location& where) {
-  ShmBackend& backend = backend_of(group);
+  TensorBackend& backend = backend_of(group);
   const at::NoGradGuard no_grad;
   std::vector<TensorBuffer> buffers;
   std::vector<NamedBytes> parts;

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "retinue/base/error.h"
+#include "retinue/launch/join_group.h"
+#include "torch/gloo_backend.h"
 #include "torch/make_group.h"
 #include "torch/shm_backend.h"
 
@@ -16,37 +18,57 @@ namespace {
 /// How a group is asked for.
 struct Part {
   std::string_view call;
-  /// Of a parent of several ranks,
+  /// Of a parent of several ranks that share memory,
   std::function<std::optional<JobGroup>(Communicator& parent)> split;
+  /// of others,
+  std::function<std::optional<detail::SplitPart>(const detail::SplitParent& parent)> choose;
   /// and whether the only rank of a parent of one is in it.
   std::function<bool()> has_only_rank;
 };
 
-ShmBackend& parent_of(std::string_view call, const ProcessGroup& parent) {
-  c10d::ProcessGroup& ranks = checked_group(call, parent);
-  ShmBackend* const backend = ShmBackend::of(ranks);
-  if (backend == nullptr)
-    throw UsageError(c10::str(call, ": the parent's backend is ", ranks.getDefaultBackend()->getBackendName(),
-                              ", and groups are made of groups of backend shm"));
-  return *backend;
+ProcessGroup make_shm_part(const Part& part, ShmBackend& parent, const ShmBackend::Waits& waits,
+                           const std::string& group_name) {
+  std::optional<JobGroup> members;
+  const bool has_others =
+      parent.use_communicator([&](Communicator& communicator) { members = part.split(communicator); });
+  if (!has_others && part.has_only_rank()) members = parent.members();
+  if (!members) return {};
+  const std::string name = group_name.empty() ? members->name : group_name;
+  if (members->memory) return make_group(c10::make_intrusive<ShmBackend>(*std::move(members), waits), name);
+  return make_group(c10::make_intrusive<ShmBackend>(waits.timeout), name);  // Of a world of one without a job.
 }
 
-ProcessGroup make_part(const Part& part, const ProcessGroup& parent, const GroupOptions& options) {
-  ShmBackend& backend = parent_of(part.call, parent);
-  ShmBackend::Waits waits = backend.waits();
+ProcessGroup make_gloo_part(const Part& part, GlooBackend& parent, const ShmBackend::Waits& waits,
+                            const std::string& group_name, const std::source_location& where) {
+  const auto members = part.choose(parent.split_parent(where));
+  if (!members) return {};
+  const GlooMeeting& meeting = parent.meeting();
+  const std::string name = c10::str(meeting.name, "/", members->name.empty() ? "group" : members->name);
+  return meet({.store = parent.store_of_part(members->ranks.front()),
+               .world_size = static_cast<int>(members->ranks.size()),
+               .rank = members->rank,
+               .timeout = waits.timeout,
+               .name = name},
+              meeting.is_asked_for ? Connection::kGloo : Connection::kBest, waits,
+              group_name.empty() ? name : group_name);
+}
+
+ProcessGroup make_part(const Part& part, const ProcessGroup& parent, const GroupOptions& options,
+                       const std::source_location& where) {
+  c10d::ProcessGroup& ranks = checked_group(part.call, parent);
+  ShmBackend* const shm = ShmBackend::of(ranks);
+  GlooBackend* const gloo = GlooBackend::of(ranks);
+  if (shm == nullptr && gloo == nullptr)
+    throw UsageError(c10::str(part.call, ": the parent's backend is ", ranks.getDefaultBackend()->getBackendName(),
+                              ", and groups are made of groups of backend shm or gloo"));
+  ShmBackend::Waits waits = shm != nullptr ? shm->waits() : gloo->waits();
   waits.timeout = options.timeout.value_or(waits.timeout);
   waits.waiting = options.waiting.value_or(waits.waiting);
   if (options.late_after) waits.late_after = options.late_after;
   if (waits.timeout <= std::chrono::milliseconds(0))
     throw UsageError(c10::str(part.call, ": the timeout must be longer than nothing"));
-  std::optional<JobGroup> members;
-  const bool has_others =
-      backend.use_communicator([&](Communicator& communicator) { members = part.split(communicator); });
-  if (!has_others && part.has_only_rank()) members = backend.members();
-  if (!members) return {};
-  const std::string name = options.group_name.empty() ? members->name : options.group_name;
-  if (members->memory) return make_group(c10::make_intrusive<ShmBackend>(std::move(*members), waits), name);
-  return make_group(c10::make_intrusive<ShmBackend>(waits.timeout), name);  // Of a world of one without a job.
+  if (gloo != nullptr) return make_gloo_part(part, *gloo, waits, options.group_name, where);
+  return make_shm_part(part, *shm, waits, options.group_name);
 }
 
 void check_only_rank(std::string_view call, const std::vector<std::vector<int>>& groups) {
@@ -63,13 +85,29 @@ ProcessGroup make_listed(std::string_view call, const std::vector<std::vector<in
                     .split = [&](Communicator& ranks) -> std::optional<JobGroup> {
                       return new_subgroups(ranks, groups, options.group_name, where);
                     },
+                    .choose =
+                        [&](const detail::SplitParent& ranks) {
+                          return detail::listed_part(call, ranks, groups, options.group_name);
+                        },
                     .has_only_rank =
                         [&] {
                           check_only_rank(call, groups);
                           return std::any_of(groups.begin(), groups.end(),
                                              [](const auto& one) { return !one.empty(); });
                         }},
-                   parent, options);
+                   parent, options, where);
+}
+
+/// The first that is where this rank is.
+int first_rank_of_host(const detail::SplitParent& ranks) {
+  constexpr std::size_t kBytes = 128;
+  std::string own = host_of_this_process();
+  own.resize(kBytes);
+  std::string all(kBytes * static_cast<std::size_t>(ranks.size), '\0');
+  ranks.all_gather(own.data(), all.data(), kBytes);
+  int first = 0;
+  while (all.compare(static_cast<std::size_t>(first) * kBytes, kBytes, own) != 0) ++first;
+  return first;
 }
 
 }  // namespace
@@ -86,18 +124,19 @@ ProcessGroup split_group(const ProcessGroup& parent, const SplitOptions& options
   return make_part(
       {.call = "split_group",
        .split = [&](Communicator& ranks) { return split(ranks, asked, where); },
+       .choose = [&](const detail::SplitParent& ranks) { return detail::split_part("split", ranks, asked); },
        .has_only_rank =
            [&] {
              if (options.color < kNoColor)
                throw UsageError(c10::str("split_group: color ", options.color, " is neither kNoColor nor at least 0"));
              return options.color != kNoColor;
            }},
-      parent, group);
+      parent, group, where);
 }
 
 ProcessGroup new_subgroups(int group_size, const ProcessGroup& parent, const GroupOptions& options,
                            std::source_location where) {
-  const int size = parent_of("new_subgroups", parent).getSize();
+  const int size = checked_group("new_subgroups", parent).getSize();
   if (group_size < 1 || size % group_size != 0)
     throw UsageError(c10::str("new_subgroups: a group of ", size, " can't be cut into groups of ", group_size));
   std::vector<std::vector<int>> groups(static_cast<std::size_t>(size / group_size));
@@ -112,8 +151,10 @@ ProcessGroup new_subgroups_by_enumeration(const std::vector<std::vector<int>>& r
 }
 
 ProcessGroup split_by_host(const ProcessGroup& parent, const GroupOptions& options, std::source_location where) {
-  parent_of("split_by_host", parent);
-  return split_group(parent, {.color = 0}, options, where);
+  int color = 0;
+  if (GlooBackend* const gloo = GlooBackend::of(checked_group("split_by_host", parent)))
+    color = first_rank_of_host(gloo->split_parent(where));
+  return split_group(parent, {.color = color}, options, where);
 }
 
 void destroy_process_group(ProcessGroup& group) {
@@ -126,10 +167,7 @@ void monitored_barrier(const ProcessGroup& group, const MonitoredBarrierOptions&
   if (!group) return;
   if (options.timeout && *options.timeout <= std::chrono::nanoseconds(0))
     throw UsageError("monitored_barrier: the timeout must be longer than nothing; leave it out to have the group's");
-  if (ShmBackend* const backend = ShmBackend::of(*group)) {
-    backend->use_communicator([&](Communicator& ranks) { ranks.monitored_barrier(options, where); });
-    return;
-  }
+  if (TensorBackend* const backend = TensorBackend::of(*group)) return backend->monitored_barrier(options, where);
   c10d::BarrierOptions asked;
   if (options.timeout) asked.timeout = std::chrono::ceil<std::chrono::milliseconds>(*options.timeout);
   group->monitoredBarrier(asked, options.wait_all_ranks);
@@ -139,7 +177,7 @@ detail::ZeroFirstGroup detail::ZeroFirstOf<ProcessGroup>::make(const ProcessGrou
   if (!group) return {};
   const auto tell = [group, site](void* data, std::size_t bytes) {
     at::Tensor status = at::from_blob(data, {static_cast<std::int64_t>(bytes)}, at::kByte);
-    if (ShmBackend* const backend = ShmBackend::of(*group)) {
+    if (TensorBackend* const backend = TensorBackend::of(*group)) {
       backend->broadcast({status}, 0, {.async_op = false, .site = site});
       return;
     }

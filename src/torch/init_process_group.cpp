@@ -1,6 +1,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -8,10 +9,13 @@
 #include <vector>
 
 #include "retinue/base/error.h"
+#include "retinue/collective/communicator.h"
 #include "retinue/launch/join_world.h"
 #include "retinue/launch/runtime.h"
+#include "retinue/store/tcp_store.h"
 #include "retinue/torch/c10d_store.h"
 #include "retinue/torch/process_group.h"
+#include "torch/gloo_backend.h"
 #include "torch/make_group.h"
 #include "torch/shm_backend.h"
 
@@ -29,12 +33,15 @@ std::vector<std::string> parts_of(const std::string& text, char separator) {
 }
 
 [[noreturn]] void refuse_backend(const std::string& backend, const std::string& why) {
-  throw UsageError(c10::str("init_process_group: backend \"", backend, "\": ", why, "; use \"shm\", or \"cpu:shm\""));
+  throw UsageError(c10::str("init_process_group: backend \"", backend, "\": ", why,
+                            "; use \"shm\" or \"gloo\", or the same as \"cpu:shm\""));
 }
 
-/// "shm", or "cpu:shm": what it has besides is asked for in vain, which is better said here than at the first tensor.
-void check_backend(const std::string& backend) {
+/// "shm" or "gloo", or the same behind "cpu:": what there is besides is asked for in vain, which is better said here
+/// than at the first tensor.
+Connection checked_backend(const std::string& backend) {
   std::vector<std::string> devices;
+  Connection connection = Connection::kBest;
   for (const std::string& item : parts_of(backend, ',')) {
     const std::size_t colon = item.find(':');
     const std::string device = colon == std::string::npos ? "cpu" : item.substr(0, colon);
@@ -42,9 +49,12 @@ void check_backend(const std::string& backend) {
     if (std::find(devices.begin(), devices.end(), device) != devices.end())
       refuse_backend(backend, c10::str("two for device ", device));
     devices.push_back(device);
-    if (name != "shm") refuse_backend(backend, c10::str("there is no \"", name, "\" in this build of Retinue"));
-    if (device != "cpu") refuse_backend(backend, c10::str("shm is for CPU tensors, not for those of ", device));
+    if (name != "shm" && name != "gloo")
+      refuse_backend(backend, c10::str("there is no \"", name, "\" in this build of Retinue"));
+    if (device != "cpu") refuse_backend(backend, c10::str(name, " is for CPU tensors, not for those of ", device));
+    connection = name == "gloo" ? Connection::kGloo : Connection::kBest;
   }
+  return connection;
 }
 
 std::string variable(const char* name) {
@@ -78,6 +88,26 @@ std::shared_ptr<Store> store_of_agent(const ProcessGroupOptions& options) {
   }
 }
 
+void say_slower(const std::string& group, const std::string& reason) {
+  std::fprintf(stderr,
+               "retinue: group \"%s\": %s: all its ranks use gloo over TCP, which is slower than shared memory; "
+               "split_by_host() gives groups that share it\n",
+               group.c_str(), reason.c_str());
+}
+
+/// For ranks that share memory and are to use gloo all the same: the first of them serves it on this host.
+std::shared_ptr<Store> store_among(const JobGroup& members, std::chrono::milliseconds timeout) {
+  Communicator ranks(members, {.timeout = timeout});
+  TcpStoreOptions options{.is_server = ranks.rank() == 0};
+  std::shared_ptr<TcpStore> store;
+  if (options.is_server) {
+    store = std::make_shared<TcpStore>(options);
+    options.port = store->port();
+  }
+  ranks.broadcast(&options.port, sizeof options.port, 0);
+  return store ? store : std::make_shared<TcpStore>(options);
+}
+
 bool is_own_world(const Runtime* runtime, const WorldPlace& place) {
   if (runtime == nullptr) return false;
   return runtime->is_rank() ? place.told_by == "the job" : place.world_size == 1;
@@ -85,10 +115,44 @@ bool is_own_world(const Runtime* runtime, const WorldPlace& place) {
 
 }  // namespace
 
-void check_options(const ProcessGroupOptions& options) {
-  check_backend(options.backend);
+Connection check_options(const ProcessGroupOptions& options) {
+  const Connection connection = checked_backend(options.backend);
   if (options.timeout <= std::chrono::milliseconds(0))
     throw UsageError("init_process_group: the timeout must be longer than nothing");
+  return connection;
+}
+
+ProcessGroup meet(const WorldOptions& world, Connection connection, const ShmBackend::Waits& waits,
+                  const std::string& group_name) {
+  if (world.world_size == 1) return make_group(c10::make_intrusive<ShmBackend>(waits.timeout), group_name);
+  if (connection == Connection::kBest) {
+    try {
+      return make_group(c10::make_intrusive<ShmBackend>(join_world(world), waits), group_name);
+    } catch (const NotOneHost& error) {
+      if (world.rank == 0) say_slower(world.name, error.reason());
+    }
+  }
+  const GlooMeeting meeting{.store = world.store,
+                            .name = world.name,
+                            .rank = world.rank,
+                            .size = world.world_size,
+                            .is_asked_for = connection == Connection::kGloo};
+  return make_group(c10::make_intrusive<GlooBackend>(meeting, waits), group_name);
+}
+
+ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options) {
+  const Connection connection = check_options(options);
+  const ShmBackend::Waits waits{options.timeout, options.waiting, options.late_after};
+  const int size = static_cast<int>(members.process_slots.size());
+  if (connection == Connection::kGloo && size > 1)
+    return meet({.store = store_among(members, options.timeout),
+                 .world_size = size,
+                 .rank = members.rank,
+                 .timeout = options.timeout,
+                 .name = options.group_name.empty() ? "world" : options.group_name},
+                connection, waits, options.group_name);
+  if (!options.group_name.empty()) members.name += "/" + options.group_name;
+  return make_group(c10::make_intrusive<ShmBackend>(std::move(members), waits), options.group_name);
 }
 
 ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions options) {
@@ -96,7 +160,7 @@ ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions 
 }
 
 ProcessGroup init_process_group(ProcessGroupOptions options) {
-  check_options(options);
+  const Connection connection = check_options(options);
   WorldOptions world{.init_method = options.init_method,
                      .store = options.store,
                      .world_size = options.world_size,
@@ -106,11 +170,13 @@ ProcessGroup init_process_group(ProcessGroupOptions options) {
   const WorldPlace place = place_in_world(world);
   const Runtime* const runtime = Runtime::current_or_null();
   if (is_own_world(runtime, place)) return init_process_group(runtime->rank_context().world(), std::move(options));
-  if (place.world_size == 1) return make_group(c10::make_intrusive<ShmBackend>(options.timeout), options.group_name);
-  world.store = store_of_agent(options);
-  return make_group(c10::make_intrusive<ShmBackend>(
-                        join_world(world), ShmBackend::Waits{options.timeout, options.waiting, options.late_after}),
-                    options.group_name);
+  world.rank = place.rank;
+  world.world_size = place.world_size;
+  if (world.world_size > 1) {
+    world.store = store_of_agent(options);
+    if (!world.store) world.store = open_world_store(world);
+  }
+  return meet(world, connection, {options.timeout, options.waiting, options.late_after}, options.group_name);
 }
 
 }  // namespace retinue

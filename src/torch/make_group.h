@@ -1,18 +1,32 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "retinue/launch/join_world.h"
 #include "retinue/torch/process_group.h"
+#include "torch/shm_backend.h"
 
 namespace retinue {
 
-/// Errors: UsageError for a backend or init method that isn't there.
-void check_options(const ProcessGroupOptions& options);
-
 /// The group of a call. Errors: UsageError where it is null.
 c10d::ProcessGroup& checked_group(std::string_view call, const ProcessGroup& group);
+
+/// How the ranks of a group are to be connected.
+enum class Connection : std::uint8_t {
+  kBest,  ///< By shared memory where all have it, else by gloo; rank 0 says so then.
+  kGloo,
+};
+
+/// What the options ask for. Errors: UsageError for a backend that isn't there, or a timeout of nothing.
+Connection check_options(const ProcessGroupOptions& options);
+
+/// The group of ranks that meet at `world.store`, where `world` says this rank's place.
+/// Blocking: until all have come. Errors: as join_world()'s, but for NotOneHost; GlooBackend's.
+ProcessGroup meet(const WorldOptions& world, Connection connection, const ShmBackend::Waits& waits,
+                  const std::string& group_name);
 
 /// c10d's group around a backend for CPU tensors.
 ProcessGroup make_group(c10::intrusive_ptr<c10d::Backend> backend, const std::string& name);

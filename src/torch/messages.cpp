@@ -36,8 +36,8 @@ c10::intrusive_ptr<MessageWork> make_work(const TensorP2POp& message, int rank) 
   return c10::make_intrusive<MessageWork>(rank, bytes, std::vector<at::Tensor>{message.tensor}, std::move(after));
 }
 
-ShmBackend* shm_of(const char* call, const ProcessGroup& group) {
-  return ShmBackend::of(checked_group(call, group));
+TensorBackend* ours_of(const char* call, const ProcessGroup& group) {
+  return TensorBackend::of(checked_group(call, group));
 }
 
 /// By what c10d offers for all backends.
@@ -50,14 +50,14 @@ Work start_elsewhere(const TensorP2POp& message, c10d::ProcessGroup& group) {
 
 Work start_one(const char* call, const TensorP2POp& message, const ProcessGroup& group,
                const std::source_location& where) {
-  if (ShmBackend* shm = shm_of(call, group))
-    return shm->start({&message, 1}, {.async_op = true, .site = where}).front();
+  if (TensorBackend* ours = ours_of(call, group))
+    return ours->start({&message, 1}, {.async_op = true, .site = where}).front();
   return start_elsewhere(message, *group);
 }
 
 int run_one(const char* call, const TensorP2POp& message, const ProcessGroup& group,
             const std::source_location& where) {
-  if (ShmBackend* shm = shm_of(call, group)) return shm->run(message, {.site = where});
+  if (TensorBackend* ours = ours_of(call, group)) return ours->run(message, {.site = where});
   const Work work = start_elsewhere(message, *group);
   work->wait();
   return message.peer == kAnySource ? work->sourceRank() : message.peer;
@@ -101,8 +101,8 @@ Work irecv(const at::Tensor& tensor, int src, const ProcessGroup& group, int tag
 
 std::vector<Work> batch_isend_irecv(const std::vector<TensorP2POp>& messages, const ProcessGroup& group,
                                     std::source_location where) {
-  if (ShmBackend* shm = shm_of("batch_isend_irecv", group))
-    return shm->start(messages, {.async_op = true, .site = where});
+  if (TensorBackend* ours = ours_of("batch_isend_irecv", group))
+    return ours->start(messages, {.async_op = true, .site = where});
   std::vector<Work> works;
   for (const TensorP2POp& message : messages) works.push_back(start_elsewhere(message, *group));
   return works;

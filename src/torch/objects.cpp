@@ -3,16 +3,16 @@
 #include <c10/util/StringUtil.h>
 
 #include "torch/make_group.h"
-#include "torch/shm_backend.h"
+#include "torch/tensor_backend.h"
 
 namespace retinue::detail {
 bool use_communicator(std::string_view call, const ProcessGroup& group,
                       const std::function<void(Communicator&)>& body) {
   c10d::ProcessGroup& ranks = checked_group(call, group);
-  ShmBackend* const backend = ShmBackend::of(ranks);
+  TensorBackend* const backend = TensorBackend::of(ranks);
   if (backend == nullptr)
     throw UsageError(c10::str(call, ": the group's backend is \"", ranks.getBackendName(),
-                              "\", and objects travel between ranks of one host: use a group of backend \"shm\""));
+                              "\", and objects travel in groups of backend \"shm\" or \"gloo\" of Retinue's"));
   return backend->use_communicator(body);
 }
 

@@ -109,7 +109,7 @@ void OperationQueue::run(const QueuedCall& call) {
 
 void OperationQueue::start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> work, std::function<void()> after) {
   Operation operation{.call = call, .work = std::move(work), .after = std::move(after), .begun = std::nullopt};
-  if (!try_take()) return push(std::move(operation));
+  if (!communicator_.shares_memory() || !try_take()) return push(std::move(operation));
   std::exception_ptr error;
   try {
     operation.begun.emplace(begin(communicator_, operation.call));

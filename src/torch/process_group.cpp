@@ -6,7 +6,7 @@
 
 #include "retinue/base/error.h"
 #include "torch/make_group.h"
-#include "torch/shm_backend.h"
+#include "torch/tensor_backend.h"
 
 namespace retinue {
 namespace {
@@ -18,14 +18,15 @@ void check_timeout(const char* call, std::chrono::milliseconds timeout) {
     throw UsageError(c10::str(call, ": the timeout must be longer than nothing; leave it out to have the group's"));
 }
 
-/// Asks a group's shm backend, or else what c10d offers for all backends, whose methods always return a work.
-template <typename Options, typename Shm, typename Other>
+/// Asks a group's backend if that is ours, or else what c10d offers for all backends, whose methods always return a
+/// work.
+template <typename Options, typename Ours, typename Other>
 Work ask(const char* call, const ProcessGroup& group, const Options& options, const std::source_location& where,
-         Shm shm, Other other) {
+         Ours ours, Other other) {
   c10d::ProcessGroup& ranks = checked_group(call, group);
   check_timeout(call, options.timeout);
-  if (ShmBackend* backend = ShmBackend::of(ranks))
-    return shm(*backend, {.async_op = options.async_op, .site = where, .timeout = options.timeout});
+  if (TensorBackend* backend = TensorBackend::of(ranks))
+    return ours(*backend, {.async_op = options.async_op, .site = where, .timeout = options.timeout});
   Work work = other(ranks);
   if (options.async_op) return work;
   work->wait();
@@ -51,19 +52,11 @@ ProcessGroup make_group(c10::intrusive_ptr<c10d::Backend> backend, const std::st
   return group;
 }
 
-ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options) {
-  check_options(options);
-  if (!options.group_name.empty()) members.name += "/" + options.group_name;
-  return make_group(c10::make_intrusive<ShmBackend>(
-                        std::move(members), ShmBackend::Waits{options.timeout, options.waiting, options.late_after}),
-                    options.group_name);
-}
-
 Work all_reduce(const at::Tensor& tensor, const ProcessGroup& group, AllReduceOptions options,
                 std::source_location where) {
   return ask(
       "all_reduce", group, options, where,
-      [&](ShmBackend& shm, const CallMode& mode) { return shm.all_reduce(tensor, options.op, mode); },
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.all_reduce(tensor, options.op, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> tensors{tensor};
         c10d::AllreduceOptions asked;
@@ -78,7 +71,7 @@ Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const ProcessG
                           std::source_location where) {
   return ask(
       "all_reduce_coalesced", group, options, where,
-      [&](ShmBackend& shm, const CallMode& mode) { return shm.all_reduce(tensors, options.op, mode); },
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.all_reduce(tensors, options.op, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> list(tensors);
         c10d::AllreduceCoalescedOptions asked;
@@ -92,7 +85,7 @@ Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const ProcessG
 Work reduce(const at::Tensor& tensor, const ProcessGroup& group, ReduceOptions options, std::source_location where) {
   return ask(
       "reduce", group, options, where,
-      [&](ShmBackend& shm, const CallMode& mode) { return shm.reduce(tensor, options.op, options.dst, mode); },
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.reduce(tensor, options.op, options.dst, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> tensors{tensor};
         c10d::ReduceOptions asked;
@@ -108,7 +101,7 @@ Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& inp
                     ReduceScatterOptions options, std::source_location where) {
   return ask(
       "reduce_scatter", group, options, where,
-      [&](ShmBackend& shm, const CallMode& mode) { return shm.reduce_scatter(output, inputs, options.op, mode); },
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.reduce_scatter(output, inputs, options.op, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> outputs{output};
         std::vector<std::vector<at::Tensor>> lists{inputs};
@@ -124,7 +117,9 @@ Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, co
                            ReduceScatterOptions options, std::source_location where) {
   return ask(
       "reduce_scatter_tensor", group, options, where,
-      [&](ShmBackend& shm, const CallMode& mode) { return shm.reduce_scatter_tensor(output, input, options.op, mode); },
+      [&](TensorBackend& ours, const CallMode& mode) {
+        return ours.reduce_scatter_tensor(output, input, options.op, mode);
+      },
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
         at::Tensor from = input;
@@ -140,7 +135,7 @@ Work broadcast(const at::Tensor& tensor, const ProcessGroup& group, BroadcastOpt
                std::source_location where) {
   return ask(
       "broadcast", group, options, where,
-      [&](ShmBackend& shm, const CallMode& mode) { return shm.broadcast(tensor, options.src, mode); },
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.broadcast(tensor, options.src, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> tensors{tensor};
         c10d::BroadcastOptions asked;
@@ -155,7 +150,7 @@ Work all_gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input,
                 AllGatherOptions options, std::source_location where) {
   return ask(
       "all_gather", group, options, where,
-      [&](ShmBackend& shm, const CallMode& mode) { return shm.all_gather(outputs, input, mode); },
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.all_gather(outputs, input, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<std::vector<at::Tensor>> lists{outputs};
         std::vector<at::Tensor> inputs{input};
@@ -170,7 +165,7 @@ Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, c
                             AllGatherOptions options, std::source_location where) {
   return ask(
       "all_gather_into_tensor", group, options, where,
-      [&](ShmBackend& shm, const CallMode& mode) { return shm.all_gather_into_tensor(output, input, mode); },
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.all_gather_into_tensor(output, input, mode); },
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
         at::Tensor from = input;
@@ -185,7 +180,7 @@ Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs, co
             GatherOptions options, std::source_location where) {
   return ask(
       "gather", group, options, where,
-      [&](ShmBackend& shm, const CallMode& mode) { return shm.gather(outputs, tensor, options.dst, mode); },
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.gather(outputs, tensor, options.dst, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<std::vector<at::Tensor>> lists;
         if (ranks.getRank() == options.dst) lists.push_back(outputs);
@@ -202,7 +197,7 @@ Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& inputs, co
              ScatterOptions options, std::source_location where) {
   return ask(
       "scatter", group, options, where,
-      [&](ShmBackend& shm, const CallMode& mode) { return shm.scatter(tensor, inputs, options.src, mode); },
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.scatter(tensor, inputs, options.src, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> outputs{tensor};
         std::vector<std::vector<at::Tensor>> lists;
@@ -219,7 +214,7 @@ Work all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Te
                 const ProcessGroup& group, AllToAllOptions options, std::source_location where) {
   return ask(
       "all_to_all", group, options, where,
-      [&](ShmBackend& shm, const CallMode& mode) { return shm.all_to_all(outputs, inputs, mode); },
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.all_to_all(outputs, inputs, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> to(outputs);
         std::vector<at::Tensor> from(inputs);
@@ -234,8 +229,8 @@ Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, const 
                        AllToAllOptions options, std::source_location where) {
   return ask(
       "all_to_all_single", group, options, where,
-      [&](ShmBackend& shm, const CallMode& mode) {
-        return shm.all_to_all_single(output, input, options.output_split_sizes, options.input_split_sizes, mode);
+      [&](TensorBackend& ours, const CallMode& mode) {
+        return ours.all_to_all_single(output, input, options.output_split_sizes, options.input_split_sizes, mode);
       },
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
@@ -254,7 +249,7 @@ Work barrier(const ProcessGroup& group, BarrierOptions options, std::source_loca
     throw UsageError(
         c10::str("barrier: device_ids are for groups of backend nccl, this one's is ", backend, ": leave them out"));
   return ask(
-      "barrier", group, options, where, [&](ShmBackend& shm, const CallMode& mode) { return shm.barrier(mode); },
+      "barrier", group, options, where, [&](TensorBackend& ours, const CallMode& mode) { return ours.barrier(mode); },
       [&](c10d::ProcessGroup& ranks) {
         c10d::BarrierOptions asked;
         asked.device_ids = options.device_ids;

@@ -1,36 +1,18 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <vector>
 
 #include "retinue/ipc/job_group.h"
-#include "retinue/torch/messages.h"
 #include "torch/message_queue.h"
-#include "torch/operation_queue.h"
-#include "torch/shm_work.h"
-#include "torch/tensor_buffer.h"
+#include "torch/tensor_backend.h"
 
 namespace retinue {
 
-/// How a caller asks for an operation.
-struct CallMode {
-  bool async_op = false;  ///< The call returns a work and never waits for other ranks; otherwise null, when it is done.
-  CallSite site{"", 0};
-  std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
-};
-
-/// c10d's face of a communicator: CPU tensors between ranks of one host, through job memory.
-///
-/// Threads: any, as long as all ranks make the same calls in the same order.
-/// Errors: as the communicator's; UsageError for tensors and operations that it does not handle.
-class ShmBackend final : public c10d::Backend {
+/// CPU tensors between ranks of one host, through job memory.
+class ShmBackend final : public TensorBackend {
  public:
   /// How members wait for each other.
   struct Waits {
@@ -43,7 +25,6 @@ class ShmBackend final : public c10d::Backend {
   ShmBackend(JobGroup members, const Waits& waits);
   /// A world of one, which needs no job.
   explicit ShmBackend(std::chrono::milliseconds timeout);
-  /// Doesn't wait: see OperationQueue::close().
   ~ShmBackend() override;
 
   /// The backend of a group if that is this one, else null.
@@ -52,113 +33,22 @@ class ShmBackend final : public c10d::Backend {
   /// Without memory, and with no slots, in a world of one without a job.
   const JobGroup& members() const { return members_; }
   const std::shared_ptr<JobMemory>& memory() const { return members_.memory; }
-  Waits waits() const {
-    Waits waits = waits_;
-    waits.timeout = timeout_.load(std::memory_order_relaxed);
-    return waits;
-  }
+  Waits waits() const;
 
-  // Without c10d's dispatcher.
-  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-  WorkPtr all_reduce(at::TensorList tensors, const c10d::ReduceOp& op, const CallMode& mode);
-  WorkPtr all_reduce_coalesced(at::TensorList tensors, const c10d::ReduceOp& op, const CallMode& mode);
-  WorkPtr reduce(at::TensorList tensors, const c10d::ReduceOp& op, std::int64_t root, const CallMode& mode);
-  WorkPtr broadcast(at::TensorList tensors, std::int64_t root, const CallMode& mode);
-  WorkPtr all_gather(at::TensorList outputs, const at::Tensor& input, const CallMode& mode);
-  WorkPtr all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, const CallMode& mode);
-  /// `outputs` counts at the root alone.
-  WorkPtr gather(at::TensorList outputs, const at::Tensor& input, std::int64_t root, const CallMode& mode);
-  /// `inputs` counts at the root alone.
-  WorkPtr scatter(const at::Tensor& output, at::TensorList inputs, std::int64_t root, const CallMode& mode);
-  WorkPtr reduce_scatter(const at::Tensor& output, at::TensorList inputs, const c10d::ReduceOp& op,
-                         const CallMode& mode);
-  WorkPtr reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op,
-                                const CallMode& mode);
-  WorkPtr all_to_all(at::TensorList outputs, at::TensorList inputs, const CallMode& mode);
-  /// Splits are rows of the first dimension for each rank; an empty list: all of one size.
-  WorkPtr all_to_all_single(const at::Tensor& output, const at::Tensor& input, at::IntArrayRef output_splits,
-                            at::IntArrayRef input_splits, const CallMode& mode);
-  WorkPtr barrier(const CallMode& mode);
-
-  /// Begins all of them, or, with a UsageError, none. Gives a work for each.
-  std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, const CallMode& mode);
-  /// Returns the sender's rank for a receive.
-  int run(const TensorP2POp& message, const CallMode& mode);
-
-  /// Blocking: runs `body` on the communicator of collectives, after the collectives that were begun before. False, and
-  /// nothing done, in a world of one. Errors: the body's.
-  bool use_communicator(const std::function<void(Communicator&)>& body);
-
-  // c10d's face: always a work.
+  std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, const CallMode& mode) override;
+  int run(const TensorP2POp& message, const CallMode& mode) override;
+  void monitored_barrier(const MonitoredBarrierOptions& options, const CallSite& site) override;
   const std::string getBackendName() const override { return "shm"; }
-  WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override;
-  WorkPtr allreduce_coalesced(std::vector<at::Tensor>& tensors,
-                              const c10d::AllreduceCoalescedOptions& options) override;
-  WorkPtr reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) override;
-  WorkPtr broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override;
-  WorkPtr allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
-                    const c10d::AllgatherOptions& options) override;
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
-  WorkPtr gather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
-                 const c10d::GatherOptions& options) override;
-  WorkPtr scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
-                  const c10d::ScatterOptions& options) override;
-  WorkPtr reduce_scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
-                         const c10d::ReduceScatterOptions& options) override;
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                               const c10d::ReduceScatterOptions& options) override;
-  WorkPtr alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
-                   const c10d::AllToAllOptions& options) override;
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
-                        std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
-  WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
-  WorkPtr send(std::vector<at::Tensor>& tensors, int dst, int tag) override;
-  WorkPtr recv(std::vector<at::Tensor>& tensors, int src, int tag) override;
-  WorkPtr recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
-
-  /// The number of collectives that this rank has called: the same on all ranks that are in step.
-  std::uint64_t getSequenceNumberForGroup() override { return sequence_.load(std::memory_order_relaxed); }
-  /// All members count from zero; there is nothing to agree on.
-  void setSequenceNumberForGroup() override {}
-  void setTimeout(std::chrono::milliseconds timeout) override;
-  c10d::ErrorType getError() override;
-  /// Leaves the group. Doesn't wait: see OperationQueue::close(). Threads: while no other thread is in a call.
-  void shutdown() override;
-  void abort() override { shutdown(); }
 
  private:
-  /// One c10d operation: what to ask of the communicator, the memory that this takes, and where the result goes if it
-  /// was asked into a copy.
-  struct Request {
-    c10d::OpType type;
-    CollectiveCall call;
-    at::TensorList tensors = {};  ///< Whose contents the operation changes.
-    TensorBuffer input = {};
-    TensorParts inputs = {};
-    TensorBuffer output = {};  ///< Of all `tensors` as one, or
-    TensorParts outputs = {};  ///< of each.
-    std::vector<ConstBytes> input_rows = {};
-    std::vector<Bytes> output_rows = {};
-  };
-
-  bool is_root(std::string_view call, std::int64_t root) const;
-  std::chrono::milliseconds timeout_of(const CallMode& mode) const;
-  WorkPtr submit(Request request, const CallMode& mode);
-  WorkPtr start(Request request, const QueuedCall& call, std::uint64_t sequence);
-  WorkPtr always_work(WorkPtr work, c10d::OpType type, at::TensorList outputs) const;
-
-  /// Errors: Closed after shutdown().
-  void check_open() const;
+  std::exception_ptr first_message_error() const override;
+  void close_messages() override;
 
   JobGroup members_;
-  std::shared_ptr<OperationQueue> queue_;  ///< Null in a world of one, and
-  /// this one, too. On a communicator of its own: no message waits until collectives are done, nor they for it.
-  std::shared_ptr<MessageQueue> messages_;
-  std::atomic<std::chrono::milliseconds> timeout_;
   Waits waits_;  ///< Of which the timeout may be another by now.
-  std::atomic<bool> closed_{false};
-  std::atomic<std::uint64_t> sequence_{0};
+  /// Null in a world of one. On a communicator of its own: no message waits until collectives are done, nor they for
+  /// it.
+  std::shared_ptr<MessageQueue> messages_;
 };
 
 }  // namespace retinue

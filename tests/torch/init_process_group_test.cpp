@@ -84,7 +84,7 @@ TEST(InitProcessGroup, RefusesBackendsThatAreNotThere) {
     return usage_error_of([&] { init_process_group({.backend = backend}); });
   };
   EXPECT_NE(text_of("cpu:shm,cuda:nccl").find("\"nccl\""), std::string::npos);
-  EXPECT_NE(text_of("gloo").find("\"gloo\""), std::string::npos);
+  EXPECT_NE(text_of("mpi").find("\"mpi\""), std::string::npos);
   EXPECT_NE(text_of("cuda:shm").find("not for those of cuda"), std::string::npos);
   EXPECT_NE(text_of("shm,cpu:shm").find("two for device cpu"), std::string::npos);
   EXPECT_NE(text_of("").find("backend \"\""), std::string::npos);

@@ -54,9 +54,12 @@ void finish(const Work& work) {
   if (work) work->wait();
 }
 
-TEST(TensorExchange, MovesTheListsOfAllLayouts) {
+class TensorExchange : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, TensorExchange, testing::Values("shm", "gloo"));
+
+TEST_P(TensorExchange, MovesTheListsOfAllLayouts) {
   run_ranks(kRanks, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const int own = members.rank;
     for (int layout = 0; layout < 4; ++layout)
       for (const bool async_op : {false, true})
@@ -87,9 +90,9 @@ TEST(TensorExchange, MovesTheListsOfAllLayouts) {
   });
 }
 
-TEST(TensorExchange, MovesPartsOfSizesOfTheirOwn) {
+TEST_P(TensorExchange, MovesPartsOfSizesOfTheirOwn) {
   run_ranks(kRanks, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const int own = members.rank;
     const auto rows = [](int from, int to) { return std::int64_t{from * 2 + to}; };
     std::vector<at::Tensor> outputs;
@@ -120,9 +123,9 @@ TEST(TensorExchange, MovesPartsOfSizesOfTheirOwn) {
   });
 }
 
-TEST(TensorExchange, TakesTensorsOfAllRanksAsOne) {
+TEST_P(TensorExchange, TakesTensorsOfAllRanksAsOne) {
   run_ranks(kRanks, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const int own = members.rank;
     const at::Tensor mine = part(own, own, {4, 2}, at::kLong);
     at::Tensor all = torch::zeros({kRanks * 4, 2}, torch::kLong);
@@ -146,9 +149,9 @@ TEST(TensorExchange, TakesTensorsOfAllRanksAsOne) {
   });
 }
 
-TEST(TensorExchange, ReducesManyTensorsAtOnce) {
+TEST_P(TensorExchange, ReducesManyTensorsAtOnce) {
   run_ranks(kRanks, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const int own = members.rank;
     for (const std::int64_t rows : {3, 300, 30'000}) {
       const std::vector<std::vector<std::int64_t>> shapes{{rows, 2}, {0}, {rows}, {2, rows}};
@@ -169,9 +172,9 @@ TEST(TensorExchange, ReducesManyTensorsAtOnce) {
   });
 }
 
-TEST(TensorExchange, RefusesListsOfTensorsThatCannotBeReducedAtOnce) {
+TEST_P(TensorExchange, RefusesListsOfTensorsThatCannotBeReducedAtOnce) {
   run_ranks(kRanks, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const at::Tensor whole = torch::ones({8});
     EXPECT_THROW(all_reduce_coalesced({}, group), UsageError);
     EXPECT_THROW(all_reduce_coalesced({whole, torch::ones({2}, torch::kLong)}, group), UsageError);
@@ -181,9 +184,9 @@ TEST(TensorExchange, RefusesListsOfTensorsThatCannotBeReducedAtOnce) {
   });
 }
 
-TEST(TensorExchange, GoesThroughC10dToo) {
+TEST_P(TensorExchange, GoesThroughC10dToo) {
   run_ranks(kRanks, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const int own = members.rank;
     const auto zeros = [](int) { return torch::zeros({2}); };
     std::vector<at::Tensor> inputs = list_of(0, members, [&](int to) { return part(own, to, {2}); });
@@ -212,9 +215,9 @@ TEST(TensorExchange, GoesThroughC10dToo) {
   });
 }
 
-TEST(TensorExchange, RefusesWhatDoesNotFit) {
+TEST_P(TensorExchange, RefusesWhatDoesNotFit) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const at::Tensor two = torch::ones({2});
     const at::Tensor four = torch::ones({4});
     EXPECT_THROW(all_gather({two, two, two}, two, group), UsageError);
@@ -235,7 +238,7 @@ TEST(TensorExchange, RefusesWhatDoesNotFit) {
     EXPECT_THROW(all_to_all_single(torch::ones({3, 2}), torch::ones({3, 2}), group), UsageError);  // No half rows.
     EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::SUCCESS);
     barrier(group);  // None of these was sent.
-    const ProcessGroup other = init_process_group(members, {.group_name = "other"});
+    const ProcessGroup other = init_process_group(members, {.backend = GetParam(), .group_name = "other"});
     const auto gather_too_much = [&] {
       all_gather({two.clone(), torch::zeros({members.rank == 0 ? 3 : 2})}, two, other);
       barrier(other);
@@ -244,7 +247,7 @@ TEST(TensorExchange, RefusesWhatDoesNotFit) {
   });
 }
 
-TEST(TensorExchange, OfAWorldOfOneCopies) {
+TEST(TensorExchangeAlone, OfAWorldOfOneCopies) {
   const ProcessGroup alone = init_process_group();
   const at::Tensor input = torch::arange(6);
   at::Tensor output = torch::zeros({6}, torch::kLong);

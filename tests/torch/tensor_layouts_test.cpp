@@ -84,9 +84,12 @@ TEST_P(Layouts, OfAnyStridesAreExchanged) {
   });
 }
 
-TEST(TensorValues, NanComesThroughAsInTorch) {
+class TensorValues : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, TensorValues, testing::Values("shm", "gloo"));
+
+TEST_P(TensorValues, NanComesThroughAsInTorch) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const float nan = std::numeric_limits<float>::quiet_NaN();
     const float infinity = std::numeric_limits<float>::infinity();
     const at::Tensor of[] = {torch::tensor({nan, 1.f, nan, infinity, -infinity, 0.f}),
@@ -108,9 +111,9 @@ TEST(TensorValues, NanComesThroughAsInTorch) {
 }
 
 /// Computed in int64, which holds what torch itself adds of few of these types.
-TEST(TensorValues, OfUnsignedTypesAreReduced) {
+TEST_P(TensorValues, OfUnsignedTypesAreReduced) {
   run_ranks(kRanks, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const auto numbers = [](int rank) { return torch::arange(30, 63, torch::kInt64) * (rank + 2); };
     const at::Tensor sum = numbers(0) + numbers(1) + numbers(2);
     for (const auto type : {at::kByte, at::kUInt16, at::kUInt32, at::kUInt64}) {

@@ -31,10 +31,13 @@ at::Tensor reduced(int ranks, at::IntArrayRef sizes, at::ScalarType type, Reduce
   return sum.to(type);
 }
 
-TEST(TensorReduction, HasTheBitsOfTheSerialLoop) {
+class TensorReduction : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, TensorReduction, testing::Values("shm", "gloo"));
+
+TEST_P(TensorReduction, HasTheBitsOfTheSerialLoop) {
   run_ranks(3, [](const JobGroup& members) {
     at::set_num_threads(1);
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     for (const auto type :
          {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kInt, at::kLong, at::kShort, at::kChar}) {
       for (const auto op : {ReduceOp::SUM, ReduceOp::AVG, ReduceOp::MIN, ReduceOp::MAX, ReduceOp::PRODUCT}) {
@@ -54,9 +57,9 @@ TEST(TensorReduction, HasTheBitsOfTheSerialLoop) {
   });
 }
 
-TEST(TensorReduction, KeepsTheMeaningOfBoolAndComplex) {
+TEST_P(TensorReduction, KeepsTheMeaningOfBoolAndComplex) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     at::Tensor any = torch::tensor({true, members.rank == 0, false});
     all_reduce(any, group);
     EXPECT_TRUE(torch::equal(any, torch::tensor({true, true, false})));
@@ -80,9 +83,9 @@ TEST(TensorReduction, KeepsTheMeaningOfBoolAndComplex) {
   });
 }
 
-TEST(TensorReduction, IsOfBitsAndOfPremultipliedSumsToo) {
+TEST_P(TensorReduction, IsOfBitsAndOfPremultipliedSumsToo) {
   run_ranks(3, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const auto bits = [](int rank) { return torch::tensor({12 + rank, 10 << rank, 7}); };
     at::Tensor both = bits(members.rank);
     all_reduce(both, group, {.op = ReduceOp::BAND});

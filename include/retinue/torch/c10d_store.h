@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -19,6 +20,7 @@ class C10dStore : public Store {
   explicit C10dStore(c10::intrusive_ptr<c10d::Store> store);
 
   std::string name() const override { return "the c10d store"; }
+  const c10::intrusive_ptr<c10d::Store>& underlying_store() const noexcept { return store_; }
 
  private:
   void do_set(std::string_view key, std::string_view value, Deadline deadline) override;
@@ -33,5 +35,11 @@ class C10dStore : public Store {
 
   c10::intrusive_ptr<c10d::Store> store_;
 };
+
+/// The other way: a store of ours for whatever takes one of c10d's, as its ProcessGroupGloo. Keys that are waited for
+/// too long are a TimeoutError, and other errors the store's, too; c10d's queues and listKeys() are not there.
+///
+/// Threads: any. Errors: UsageError without a store.
+c10::intrusive_ptr<c10d::Store> to_c10d_store(std::shared_ptr<Store> store);
 
 }  // namespace retinue

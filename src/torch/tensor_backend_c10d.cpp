@@ -1,6 +1,6 @@
-// What c10d's own callers use: each operation hands on to the one of ShmBackend's own face, and always gives a work.
+// What c10d's own callers use: each operation hands on to the one of TensorBackend's own face, and always gives a work.
 #include "retinue/base/error.h"
-#include "torch/shm_backend.h"
+#include "torch/tensor_backend.h"
 
 namespace retinue {
 namespace {
@@ -24,110 +24,114 @@ const at::Tensor& only_tensor(const char* call, const std::vector<at::Tensor>& t
 
 }  // namespace
 
-ShmBackend::WorkPtr ShmBackend::always_work(WorkPtr work, c10d::OpType type, at::TensorList outputs) const {
+TensorBackend::WorkPtr TensorBackend::always_work(WorkPtr work, c10d::OpType type, at::TensorList outputs) const {
   if (work) return work;
   auto done = c10::make_intrusive<ShmWork>(rank_, type, outputs.vec(), sequence_.load(std::memory_order_relaxed));
   done->complete(nullptr);
   return done;
 }
 
-ShmBackend::WorkPtr ShmBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
+TensorBackend::WorkPtr TensorBackend::allreduce(std::vector<at::Tensor>& tensors,
+                                                const c10d::AllreduceOptions& options) {
   return always_work(all_reduce(tensors, options.reduceOp, mode_of(options, "c10d allreduce")), c10d::OpType::ALLREDUCE,
                      tensors);
 }
 
-ShmBackend::WorkPtr ShmBackend::allreduce_coalesced(std::vector<at::Tensor>& tensors,
-                                                    const c10d::AllreduceCoalescedOptions& options) {
+TensorBackend::WorkPtr TensorBackend::allreduce_coalesced(std::vector<at::Tensor>& tensors,
+                                                          const c10d::AllreduceCoalescedOptions& options) {
   return allreduce(tensors, options);
 }
 
-ShmBackend::WorkPtr ShmBackend::reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) {
+TensorBackend::WorkPtr TensorBackend::reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) {
   return always_work(reduce(tensors, options.reduceOp, options.rootRank, mode_of(options, "c10d reduce")),
                      c10d::OpType::REDUCE, tensors);
 }
 
-ShmBackend::WorkPtr ShmBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
+TensorBackend::WorkPtr TensorBackend::broadcast(std::vector<at::Tensor>& tensors,
+                                                const c10d::BroadcastOptions& options) {
   return always_work(broadcast(tensors, options.rootRank, mode_of(options, "c10d broadcast")), c10d::OpType::BROADCAST,
                      tensors);
 }
 
-ShmBackend::WorkPtr ShmBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                          std::vector<at::Tensor>& inputs, const c10d::AllgatherOptions& options) {
+TensorBackend::WorkPtr TensorBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                                std::vector<at::Tensor>& inputs,
+                                                const c10d::AllgatherOptions& options) {
   const std::vector<at::Tensor>& list = only_list("all_gather", outputs);
   return always_work(all_gather(list, only_tensor("all_gather", inputs), mode_of(options, "c10d allgather")),
                      c10d::OpType::ALLGATHER, list);
 }
 
-ShmBackend::WorkPtr ShmBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                                const c10d::AllgatherOptions& options) {
+TensorBackend::WorkPtr TensorBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::AllgatherOptions& options) {
   return always_work(all_gather_into_tensor(output, input, mode_of(options, "c10d allgather")),
                      c10d::OpType::_ALLGATHER_BASE, output);
 }
 
-ShmBackend::WorkPtr ShmBackend::gather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
-                                       const c10d::GatherOptions& options) {
+TensorBackend::WorkPtr TensorBackend::gather(std::vector<std::vector<at::Tensor>>& outputs,
+                                             std::vector<at::Tensor>& inputs, const c10d::GatherOptions& options) {
   const at::TensorList list =
       options.rootRank == rank_ ? at::TensorList(only_list("gather", outputs)) : at::TensorList();
   return always_work(gather(list, only_tensor("gather", inputs), options.rootRank, mode_of(options, "c10d gather")),
                      c10d::OpType::GATHER, list);
 }
 
-ShmBackend::WorkPtr ShmBackend::scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
-                                        const c10d::ScatterOptions& options) {
+TensorBackend::WorkPtr TensorBackend::scatter(std::vector<at::Tensor>& outputs,
+                                              std::vector<std::vector<at::Tensor>>& inputs,
+                                              const c10d::ScatterOptions& options) {
   const at::TensorList list =
       options.rootRank == rank_ ? at::TensorList(only_list("scatter", inputs)) : at::TensorList();
   return always_work(scatter(only_tensor("scatter", outputs), list, options.rootRank, mode_of(options, "c10d scatter")),
                      c10d::OpType::SCATTER, outputs);
 }
 
-ShmBackend::WorkPtr ShmBackend::reduce_scatter(std::vector<at::Tensor>& outputs,
-                                               std::vector<std::vector<at::Tensor>>& inputs,
-                                               const c10d::ReduceScatterOptions& options) {
+TensorBackend::WorkPtr TensorBackend::reduce_scatter(std::vector<at::Tensor>& outputs,
+                                                     std::vector<std::vector<at::Tensor>>& inputs,
+                                                     const c10d::ReduceScatterOptions& options) {
   return always_work(reduce_scatter(only_tensor("reduce_scatter", outputs), only_list("reduce_scatter", inputs),
                                     options.reduceOp, mode_of(options, "c10d reduce_scatter")),
                      c10d::OpType::REDUCE_SCATTER, outputs);
 }
 
-ShmBackend::WorkPtr ShmBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                     const c10d::ReduceScatterOptions& options) {
+TensorBackend::WorkPtr TensorBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                           const c10d::ReduceScatterOptions& options) {
   return always_work(reduce_scatter_tensor(output, input, options.reduceOp, mode_of(options, "c10d reduce_scatter")),
                      c10d::OpType::_REDUCE_SCATTER_BASE, output);
 }
 
-ShmBackend::WorkPtr ShmBackend::alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
-                                         const c10d::AllToAllOptions& options) {
+TensorBackend::WorkPtr TensorBackend::alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                                               const c10d::AllToAllOptions& options) {
   return always_work(all_to_all(outputs, inputs, mode_of(options, "c10d alltoall")), c10d::OpType::ALLTOALL, outputs);
 }
 
-ShmBackend::WorkPtr ShmBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                              std::vector<std::int64_t>& output_splits,
-                                              std::vector<std::int64_t>& input_splits,
-                                              const c10d::AllToAllOptions& options) {
+TensorBackend::WorkPtr TensorBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                    std::vector<std::int64_t>& output_splits,
+                                                    std::vector<std::int64_t>& input_splits,
+                                                    const c10d::AllToAllOptions& options) {
   return always_work(all_to_all_single(output, input, output_splits, input_splits, mode_of(options, "c10d alltoall")),
                      c10d::OpType::ALLTOALL_BASE, output);
 }
 
-ShmBackend::WorkPtr ShmBackend::barrier(const c10d::BarrierOptions& options) {
+TensorBackend::WorkPtr TensorBackend::barrier(const c10d::BarrierOptions& options) {
   return always_work(barrier(mode_of(options, "c10d barrier")), c10d::OpType::BARRIER, {});
 }
 
-void ShmBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+void TensorBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   MonitoredBarrierOptions asked{.wait_all_ranks = wait_all_ranks};
   if (options.timeout != c10d::kUnsetTimeout) asked.timeout = options.timeout;
-  use_communicator([&](Communicator& ranks) { ranks.monitored_barrier(asked, CallSite{"c10d monitoredBarrier", 0}); });
+  monitored_barrier(asked, CallSite{"c10d monitoredBarrier", 0});
 }
 
-ShmBackend::WorkPtr ShmBackend::send(std::vector<at::Tensor>& tensors, int dst, int tag) {
+TensorBackend::WorkPtr TensorBackend::send(std::vector<at::Tensor>& tensors, int dst, int tag) {
   const TensorP2POp message = TensorP2POp::isend(only_tensor("send", tensors), dst, tag);
   return start({&message, 1}, {.async_op = true, .site = {"c10d send", 0}}).front();
 }
 
-ShmBackend::WorkPtr ShmBackend::recv(std::vector<at::Tensor>& tensors, int src, int tag) {
+TensorBackend::WorkPtr TensorBackend::recv(std::vector<at::Tensor>& tensors, int src, int tag) {
   const TensorP2POp message = TensorP2POp::irecv(only_tensor("recv", tensors), src, tag);
   return start({&message, 1}, {.async_op = true, .site = {"c10d recv", 0}}).front();
 }
 
-ShmBackend::WorkPtr ShmBackend::recvAnysource(std::vector<at::Tensor>& tensors, int tag) {
+TensorBackend::WorkPtr TensorBackend::recvAnysource(std::vector<at::Tensor>& tensors, int tag) {
   return recv(tensors, kAnySource, tag);
 }
 

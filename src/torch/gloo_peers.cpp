@@ -1,0 +1,67 @@
+#include "torch/gloo_peers.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cctype>
+#include <initializer_list>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+bool says_one_of(const std::string& text, std::initializer_list<const char*> parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](const char* part) { return text.find(part) != std::string::npos; });
+}
+
+/// Whether the address stands there, and not only the beginning or end of a longer one.
+bool names(const std::string& text, const std::string& address) {
+  const auto is_of_address = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0 || c == '.'; };
+  for (std::size_t at = text.find(address); at != std::string::npos; at = text.find(address, at + 1)) {
+    const std::size_t end = at + address.size();
+    if ((at == 0 || !is_of_address(text[at - 1])) && (end == text.size() || !is_of_address(text[end]))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<int> GlooPeers::named_in(const std::string& text) const {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < addresses_.size(); ++rank)
+    if (static_cast<int>(rank) != rank_ && !addresses_[rank].empty() && names(text, addresses_[rank]))
+      ranks.push_back(static_cast<int>(rank));
+  return ranks;
+}
+
+std::exception_ptr GlooPeers::translated(const std::exception_ptr& error, std::string_view call) const {
+  std::string text;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error&) {
+    return error;
+  } catch (const c10::Error& thrown) {
+    text = thrown.what_without_backtrace();
+  } catch (const std::exception& thrown) {
+    text = thrown.what();
+  } catch (...) {
+    return error;
+  }
+  const std::string head = c10::str("group \"", group_, "\": rank ", rank_, " waits in ", call, ", and ");
+  if (says_one_of(text, {"imed out", "imeout", "failed to pass monitoredBarrier"}))
+    return std::make_exception_ptr(TimeoutError(c10::str(head, "its timeout passed; gloo says: ", text)));
+  if (!says_one_of(text, {"onnection", "ocket", "reset by peer", "roken pipe", "closed"}))
+    return std::make_exception_ptr(Error(c10::str("group \"", group_, "\": ", call, ": gloo says: ", text)));
+  const std::vector<int> ranks = named_in(text);
+  if (ranks.size() == 1)
+    return std::make_exception_ptr(PeerLost(
+        c10::str(head, "rank ", ranks[0], " is gone: it died, left, or can't be reached; gloo says: ", text), ranks));
+  const std::string which = ranks.empty() ? "another rank" : c10::str("one of ranks ", c10::Join(", ", ranks));
+  return std::make_exception_ptr(
+      PeerLost(c10::str(head, which, " is gone: it died, left, or can't be reached; gloo says: ", text), {}));
+}
+
+}  // namespace retinue
