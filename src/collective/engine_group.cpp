@@ -7,6 +7,7 @@
 
 #include "collective/buffer_list.h"
 #include "collective/kernels.h"
+#include "collective/report.h"
 #include "collective/slices.h"
 #include "retinue/base/error.h"
 
@@ -38,12 +39,22 @@ void EngineGroup::run(const CollectiveCall& what, CallSite site) {
   const Call call = checked_call(what, rank_, size(), site);
   if (failure_) std::rethrow_exception(failure_);
   if (size_ == 1) return run_alone(what);
+  ++sequence_;
   try {
     carry_out(call);
+  } catch (const PeerLost& error) {
+    failure_ = std::make_exception_ptr(PeerLost(own_call(call) + error.what(), error.ranks()));
+  } catch (const TimeoutError& error) {
+    failure_ = std::make_exception_ptr(TimeoutError(own_call(call) + error.what()));
   } catch (...) {
     failure_ = std::current_exception();
-    throw;
   }
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+std::string EngineGroup::own_call(const Call& call) const {
+  return fmt::format("group \"{}\": rank {} waits in its {} call, {}, and ", name_, rank_, ordinal(sequence_),
+                     described_at(CallNotice(call, sequence_).seen()));
 }
 
 void EngineGroup::carry_out(const Call& call) {
@@ -56,7 +67,7 @@ void EngineGroup::carry_out(const Call& call) {
 }
 
 bool EngineGroup::meet(const Call& call) {
-  const CallNotice own(call, ++sequence_);
+  const CallNotice own(call, sequence_);
   notices_.resize(size_);
   engine_->all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(notices_)));
   const bool is_uneven =
@@ -169,7 +180,7 @@ void EngineGroup::tell_of_throws() {
   const auto first = std::find_if(all.begin(), all.end(), [](std::byte one) { return one != std::byte{0}; });
   if (first == all.end()) return;
   const int rank = static_cast<int>(first - all.begin());
-  throw PeerLost(fmt::format("group \"{}\": the reduction threw on rank {}, which says what", name_, rank), {rank});
+  throw PeerLost(fmt::format("the reduction threw on rank {}, which says what", rank), {rank});
 }
 
 }  // namespace retinue

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "collective/call.h"
@@ -30,6 +31,8 @@ class EngineGroup {
 
  private:
   void carry_out(const Call& call);
+  /// As errors begin.
+  std::string own_call(const Call& call) const;
   /// Whether one of the ranks gives or takes parts of several sizes.
   bool meet(const Call& call);
   void check_sizes(const Call& call);

@@ -16,17 +16,6 @@ namespace {
 
 constexpr int kNamedRanks = 16;
 
-std::string ordinal(std::uint64_t n) {
-  const char* suffix = "th";
-  if (n % 100 < 11 || n % 100 > 13) suffix = n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
-  return fmt::format("{}{}", n, suffix);
-}
-
-std::string described_at(const SeenCall& call) {
-  if (call.shape.kind == CollectiveKind::kOpen) return describe(call);
-  return fmt::format("{} at {}:{}", describe(call), call.site.file, call.site.line);
-}
-
 /// What describe() says after the name, and a blank; nothing of a call that has no data.
 std::string details_of(const SeenCall& call) {
   const std::string details = describe(call).substr(name_of(call.shape.kind).size());
@@ -57,6 +46,17 @@ std::string with_calls(std::string_view group, std::string_view what, std::uint6
   return with_calls(group, what, number, calls_of_all(static_cast<int>(calls.size()), [&](int rank) {
                       return std::optional(calls[static_cast<std::size_t>(rank)]);
                     }));
+}
+
+std::string ordinal(std::uint64_t n) {
+  const char* suffix = "th";
+  if (n % 100 < 11 || n % 100 > 13) suffix = n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : n % 10 == 3 ? "rd" : "th";
+  return fmt::format("{}{}", n, suffix);
+}
+
+std::string described_at(const SeenCall& call) {
+  if (call.shape.kind == CollectiveKind::kOpen) return describe(call);
+  return fmt::format("{} at {}:{}", describe(call), call.site.file, call.site.line);
 }
 
 std::string describe(const SeenCall& call) {

@@ -66,6 +66,10 @@ std::string with_calls(std::string_view group, std::string_view what, std::uint6
                        std::span<const SeenCall> calls);
 inline constexpr std::string_view kMetInDifferentCalls = "the ranks met in different calls";
 
+/// As "4th".
+std::string ordinal(std::uint64_t n);
+/// As "all_reduce(fp32, 1024, sum) at train.cpp:88".
+std::string described_at(const SeenCall& call);
 /// As "all_reduce(fp32, 1024, sum)".
 std::string describe(const SeenCall& call);
 

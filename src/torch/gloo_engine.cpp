@@ -25,8 +25,8 @@ at::Tensor tensor_of(ConstBytes bytes) {
 }
 
 template <typename Start>
-void GlooEngine::run(const char* name, Start start) {
-  peers_->checked(name, [&] { start()->wait(); });
+void GlooEngine::run(Start start) {
+  peers_->checked("", [&] { start()->wait(); });
 }
 
 void GlooEngine::all_gather(ConstBytes input, Bytes output) {
@@ -40,7 +40,7 @@ void GlooEngine::all_gather(ConstBytes input, Bytes output) {
   at::Tensor to = tensor_of(output);
   c10d::AllgatherOptions options;
   options.timeout = timeout_;
-  run("all_gather", [&] { return gloo_->_allgather_base(to, from, options); });
+  run([&] { return gloo_->_allgather_base(to, from, options); });
 }
 
 void GlooEngine::all_to_all(ConstBytes input, std::span<const std::size_t> input_parts, Bytes output,
@@ -51,7 +51,7 @@ void GlooEngine::all_to_all(ConstBytes input, std::span<const std::size_t> input
   std::vector<std::int64_t> taken = counts_of(output_parts);
   c10d::AllToAllOptions options;
   options.timeout = timeout_;
-  run("all_to_all", [&] { return gloo_->alltoall_base(to, from, taken, given, options); });
+  run([&] { return gloo_->alltoall_base(to, from, taken, given, options); });
 }
 
 void GlooEngine::broadcast(Bytes data, int root) {
@@ -59,7 +59,7 @@ void GlooEngine::broadcast(Bytes data, int root) {
   c10d::BroadcastOptions options;
   options.rootRank = root;
   options.timeout = timeout_;
-  run("broadcast", [&] { return gloo_->broadcast(tensors, options); });
+  run([&] { return gloo_->broadcast(tensors, options); });
 }
 
 void GlooEngine::set_timeout(std::chrono::nanoseconds timeout) {

@@ -23,7 +23,7 @@ class GlooEngine final : public Engine {
 
  private:
   template <typename Start>
-  void run(const char* name, Start start);
+  void run(Start start);
 
   c10::intrusive_ptr<c10d::Backend> gloo_;
   std::shared_ptr<const GlooPeers> peers_;

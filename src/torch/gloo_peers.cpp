@@ -27,6 +27,13 @@ bool names(const std::string& text, const std::string& address) {
   return false;
 }
 
+/// Without the place in gloo's source before it, and the advice behind it.
+std::string without_frame(std::string text) {
+  text.resize(std::min(text.size(), text.find(". This is typically caused")));
+  const std::size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
+  return end == std::string::npos ? text : text.substr(end + 2);
+}
+
 }  // namespace
 
 std::vector<int> GlooPeers::named_in(const std::string& text) const {
@@ -37,31 +44,34 @@ std::vector<int> GlooPeers::named_in(const std::string& text) const {
   return ranks;
 }
 
-std::exception_ptr GlooPeers::translated(const std::exception_ptr& error, std::string_view call) const {
+std::string GlooPeers::head_of(std::string_view what) const {
+  return c10::str("group \"", group_, "\": rank ", rank_, " waits in ", what, ", and ");
+}
+
+std::exception_ptr GlooPeers::translated(const std::exception_ptr& error, std::string_view head) const {
   std::string text;
   try {
     std::rethrow_exception(error);
   } catch (const Error&) {
     return error;
   } catch (const c10::Error& thrown) {
-    text = thrown.what_without_backtrace();
+    text = without_frame(thrown.what_without_backtrace());
   } catch (const std::exception& thrown) {
-    text = thrown.what();
+    text = without_frame(thrown.what());
   } catch (...) {
     return error;
   }
-  const std::string head = c10::str("group \"", group_, "\": rank ", rank_, " waits in ", call, ", and ");
   if (says_one_of(text, {"imed out", "imeout", "failed to pass monitoredBarrier"}))
     return std::make_exception_ptr(TimeoutError(c10::str(head, "its timeout passed; gloo says: ", text)));
   if (!says_one_of(text, {"onnection", "ocket", "reset by peer", "roken pipe", "closed"}))
-    return std::make_exception_ptr(Error(c10::str("group \"", group_, "\": ", call, ": gloo says: ", text)));
-  const std::vector<int> ranks = named_in(text);
-  if (ranks.size() == 1)
-    return std::make_exception_ptr(PeerLost(
-        c10::str(head, "rank ", ranks[0], " is gone: it died, left, or can't be reached; gloo says: ", text), ranks));
-  const std::string which = ranks.empty() ? "another rank" : c10::str("one of ranks ", c10::Join(", ", ranks));
+    return std::make_exception_ptr(Error(c10::str(head, "gloo says: ", text)));
+  std::vector<int> ranks = named_in(text);
+  std::string which = "another rank";
+  if (ranks.size() == 1) which = c10::str("rank ", ranks[0]);
+  if (ranks.size() > 1) which = c10::str("one of ranks ", c10::Join(", ", ranks));
+  if (ranks.size() > 1) ranks.clear();
   return std::make_exception_ptr(
-      PeerLost(c10::str(head, which, " is gone: it died, left, or can't be reached; gloo says: ", text), {}));
+      PeerLost(c10::str(head, which, " is gone: it died, left, or can't be reached; gloo says: ", text), ranks));
 }
 
 }  // namespace retinue

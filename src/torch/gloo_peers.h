@@ -17,20 +17,21 @@ class GlooPeers {
 
   const std::string& group() const { return group_; }
 
-  /// What gloo threw, as Retinue says it: TimeoutError, PeerLost, UsageError, or Error.
-  std::exception_ptr translated(const std::exception_ptr& error, std::string_view call) const;
+  /// What gloo threw, as Retinue says it: TimeoutError, PeerLost or Error. `head`: the text's beginning.
+  std::exception_ptr translated(const std::exception_ptr& error, std::string_view head) const;
 
-  /// Calls `call`, and throws what that throws translated.
+  /// Calls `call`, and throws what that throws translated. `what`: what this rank is in, if nobody else will say that.
   template <typename Call>
-  auto checked(std::string_view name, Call call) const {
+  auto checked(std::string_view what, Call call) const {
     try {
       return call();
     } catch (...) {
-      std::rethrow_exception(translated(std::current_exception(), name));
+      std::rethrow_exception(translated(std::current_exception(), what.empty() ? "" : head_of(what)));
     }
   }
 
  private:
+  std::string head_of(std::string_view what) const;
   std::vector<int> named_in(const std::string& text) const;
 
   std::string group_;

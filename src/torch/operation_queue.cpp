@@ -54,7 +54,7 @@ void OperationQueue::close() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    while (!operations_.empty() && !operations_.back().begun) {
+    while (!operations_.empty() && !operations_.back().is_on_its_way) {
       dropped.push_front(std::move(operations_.back()));
       operations_.pop_back();
     }
@@ -94,7 +94,7 @@ void OperationQueue::give_back(const std::exception_ptr& error) {
 void OperationQueue::run(const QueuedCall& call) {
   if (!try_take()) {
     auto work = c10::make_intrusive<ShmWork>(-1, c10d::OpType::UNKNOWN, std::vector<at::Tensor>{}, 0);
-    push({.call = call, .work = work, .after = nullptr, .begun = std::nullopt});
+    push({.call = call, .work = work, .after = nullptr});
     work->wait();
     return;
   }
@@ -108,8 +108,10 @@ void OperationQueue::run(const QueuedCall& call) {
 }
 
 void OperationQueue::start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> work, std::function<void()> after) {
-  Operation operation{.call = call, .work = std::move(work), .after = std::move(after), .begun = std::nullopt};
-  if (!communicator_.shares_memory() || !try_take()) return push(std::move(operation));
+  Operation operation{.call = call, .work = std::move(work), .after = std::move(after)};
+  if (!try_take()) return push(std::move(operation));
+  operation.is_on_its_way = true;
+  if (!communicator_.shares_memory()) return push(std::move(operation));
   std::exception_ptr error;
   try {
     operation.begun.emplace(begin(communicator_, operation.call));
@@ -144,7 +146,7 @@ void OperationQueue::push(Operation operation) {
   {
     const std::lock_guard lock(mutex_);
     // One that was begun is ahead of all that came while it was tried here.
-    if (operation.begun)
+    if (operation.is_on_its_way)
       operations_.push_front(std::move(operation));
     else
       operations_.push_back(std::move(operation));

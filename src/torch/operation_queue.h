@@ -54,14 +54,15 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
     QueuedCall call;
     c10::intrusive_ptr<ShmWork> work;
     std::function<void()> after;
-    std::optional<Request> begun;  ///< By the caller.
+    std::optional<Request> begun = std::nullopt;  ///< By the caller.
+    bool is_on_its_way = false;                   ///< It was, or would have been if this communicator could begin calls.
   };
 
   bool try_take();
   void give_back(const std::exception_ptr& error);
   void push(Operation operation);
   void end(Operation& operation, std::exception_ptr error);
-  bool has_front_to_make() const { return !operations_.empty() && (!taken_ || operations_.front().begun); }
+  bool has_front_to_make() const { return !operations_.empty() && (!taken_ || operations_.front().is_on_its_way); }
   void make_front(std::unique_lock<std::mutex>& lock);
   /// Makes what was started, up to the end of `work`, on this thread, as far as no other is at it: who waits needs no
   /// helper, and no switch between threads. May return before the end of `work`.

@@ -64,9 +64,11 @@ torch::optim::SGD make_optimizer(const nn::Module& module) {
 }
 
 /// Trains a module as DDP, and an equal one alone on the joined batch, and compares.
-void train_both(const JobGroup& members, DistributedDataParallelOptions options, std::int64_t hidden, int steps) {
+void train_both(const JobGroup& members, DistributedDataParallelOptions options, std::int64_t hidden, int steps,
+                const char* backend) {
   at::set_num_threads(1);
-  const ProcessGroup group = init_process_group(members);
+  const ProcessGroup group = init_process_group(members, {.backend = backend});
+  const bool shares_gradients = options.gradient_as_bucket_view && backend == std::string("shm");
   const int ranks = group->getSize();
   const auto seed_of_rank = static_cast<std::uint64_t>(5 + members.rank);  // only rank 0's values may matter
   DistributedDataParallel ddp(seeded(seed_of_rank, [&] { return make_mlp(hidden); }), group, options);
@@ -80,7 +82,7 @@ void train_both(const JobGroup& members, DistributedDataParallelOptions options,
     optimizer.zero_grad();
     nn::functional::cross_entropy(ddp(inputs.narrow(0, begin, kBatch)), labels.narrow(0, begin, kBatch)).backward();
     for (const at::Tensor& parameter : ddp->parameters())
-      EXPECT_EQ(is_shared(parameter.grad()), options.gradient_as_bucket_view) << "step " << step;
+      EXPECT_EQ(is_shared(parameter.grad()), shares_gradients) << "step " << step;
     optimizer.step();
     reference_optimizer.zero_grad();
     nn::functional::cross_entropy(reference->forward(inputs), labels).backward();
@@ -90,24 +92,29 @@ void train_both(const JobGroup& members, DistributedDataParallelOptions options,
   expect_equal_on_all_ranks(ddp.module(), group);
 }
 
-TEST(DistributedDataParallel, TwoRanksTrainAsOneProcess) {
-  run_ranks(2, [](const JobGroup& members) { train_both(members, {}, 16, 8); });
+class DataParallel : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, DataParallel, testing::Values("shm", "gloo"));
+
+TEST_P(DataParallel, TwoRanksTrainAsOneProcess) {
+  run_ranks(2, [](const JobGroup& members) { train_both(members, {}, 16, 8, GetParam()); });
 }
 
-TEST(DistributedDataParallel, ThreeRanksTrainAsOneProcess) {
-  run_ranks(3, [](const JobGroup& members) { train_both(members, {}, 16, 8); });
+TEST_P(DataParallel, ThreeRanksTrainAsOneProcess) {
+  run_ranks(3, [](const JobGroup& members) { train_both(members, {}, 16, 8, GetParam()); });
 }
 
-TEST(DistributedDataParallel, GradientsMayBeApartFromTheBuckets) {
-  run_ranks(2, [](const JobGroup& members) { train_both(members, {.gradient_as_bucket_view = false}, 16, 8); });
+TEST_P(DataParallel, GradientsMayBeApartFromTheBuckets) {
+  run_ranks(
+      2, [](const JobGroup& members) { train_both(members, {.gradient_as_bucket_view = false}, 16, 8, GetParam()); });
 }
 
-TEST(DistributedDataParallel, SeveralBuckets) {
-  run_ranks(2, [](const JobGroup& members) { train_both(members, {.bucket_cap_mb = 1}, 700, 4); });
+TEST_P(DataParallel, SeveralBuckets) {
+  run_ranks(2, [](const JobGroup& members) { train_both(members, {.bucket_cap_mb = 1}, 700, 4, GetParam()); });
 }
 
-TEST(DistributedDataParallel, FindsUnusedParametersWhereAllAreUsed) {
-  run_ranks(2, [](const JobGroup& members) { train_both(members, {.find_unused_parameters = true}, 16, 5); });
+TEST_P(DataParallel, FindsUnusedParametersWhereAllAreUsed) {
+  run_ranks(2,
+            [](const JobGroup& members) { train_both(members, {.find_unused_parameters = true}, 16, 5, GetParam()); });
 }
 
 struct TwoHeadsImpl : nn::Module {
@@ -125,10 +132,10 @@ struct TwoHeadsImpl : nn::Module {
 };
 TORCH_MODULE(TwoHeads);
 
-TEST(DistributedDataParallel, RanksMayUseDifferentParameters) {
+TEST_P(DataParallel, RanksMayUseDifferentParameters) {
   run_ranks(2, [](const JobGroup& members) {
     at::set_num_threads(1);
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     DistributedDataParallel ddp(seeded(1, [] { return TwoHeads(); }), group, {.find_unused_parameters = true});
     TwoHeads reference = seeded(1, [] { return TwoHeads(); });
     auto optimizer = make_optimizer(ddp.module());
@@ -165,10 +172,10 @@ struct BothHeads : TwoHeadsImpl {
   }
 };
 
-TEST(DistributedDataParallel, TheLossMayIgnoreAnOutput) {
+TEST_P(DataParallel, TheLossMayIgnoreAnOutput) {
   run_ranks(2, [](const JobGroup& members) {
     at::set_num_threads(1);
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     DistributedDataParallel ddp(std::make_shared<BothHeads>(), group, {.find_unused_parameters = true});
     for (int step = 0; step < 3; ++step) {
       ddp->zero_grad();
@@ -181,10 +188,10 @@ TEST(DistributedDataParallel, TheLossMayIgnoreAnOutput) {
   });
 }
 
-TEST(DistributedDataParallel, BuffersAreThoseOfRank0) {
+TEST_P(DataParallel, BuffersAreThoseOfRank0) {
   run_ranks(2, [](const JobGroup& members) {
     at::set_num_threads(1);
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     nn::Sequential net(nn::Conv2d(1, 4, 3), nn::BatchNorm2d(4), nn::ReLU(), nn::Flatten(), nn::Linear(4 * 6 * 6, 3));
     DistributedDataParallel ddp(net, group);
     auto optimizer = make_optimizer(ddp.module());
@@ -209,10 +216,10 @@ TEST(DistributedDataParallel, BuffersAreThoseOfRank0) {
   });
 }
 
-TEST(DistributedDataParallel, NoSyncAccumulatesOnThisRankOnly) {
+TEST_P(DataParallel, NoSyncAccumulatesOnThisRankOnly) {
   run_ranks(2, [](const JobGroup& members) {
     at::set_num_threads(1);
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     DistributedDataParallel ddp(seeded(3, [] { return make_mlp(); }), group);
     nn::Sequential reference = seeded(3, [] { return make_mlp(); });
     const auto part = [&](int step, int rank) {
@@ -237,10 +244,10 @@ TEST(DistributedDataParallel, NoSyncAccumulatesOnThisRankOnly) {
   });
 }
 
-TEST(DistributedDataParallel, GradientsOutliveEveryWayOfClearingThem) {
+TEST_P(DataParallel, GradientsOutliveEveryWayOfClearingThem) {
   run_ranks(2, [](const JobGroup& members) {
     at::set_num_threads(1);
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     DistributedDataParallel ddp(seeded(3, [] { return make_mlp(); }), group);
     auto optimizer = make_optimizer(ddp.module());
     const at::Tensor input = joined_batch(0, 2, {6}).first.narrow(0, kBatch * members.rank, kBatch);
@@ -260,7 +267,7 @@ TEST(DistributedDataParallel, GradientsOutliveEveryWayOfClearingThem) {
   });
 }
 
-TEST(DistributedDataParallel, WrapsEveryKindOfModule) {
+TEST(ShmDataParallel, WrapsEveryKindOfModule) {
   const ProcessGroup alone = init_process_group();
   const at::Tensor input = torch::ones({2, 6});
   DistributedDataParallel holder(TwoHeads(), alone);
@@ -276,7 +283,7 @@ TEST(DistributedDataParallel, WrapsEveryKindOfModule) {
   EXPECT_EQ(value.group()->getSize(), 1);
 }
 
-TEST(DistributedDataParallel, RefusesModulesThatItCannotTrain) {
+TEST(ShmDataParallel, RefusesModulesThatItCannotTrain) {
   const ProcessGroup alone = init_process_group();
   EXPECT_THROW(DistributedDataParallel(nn::Sequential(nn::Tanh()), alone), UsageError);
   EXPECT_THROW(DistributedDataParallel(nn::Linear(2, 2), ProcessGroup()), UsageError);
@@ -296,7 +303,7 @@ TEST(DistributedDataParallel, RefusesModulesThatItCannotTrain) {
   });
 }
 
-TEST(DistributedDataParallel, BackwardThrowsWhenARankDies) {
+TEST(ShmDataParallel, BackwardThrowsWhenARankDies) {
   run_ranks(2,
             [](const JobGroup& members) {
               at::set_num_threads(1);

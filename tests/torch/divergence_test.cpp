@@ -41,9 +41,12 @@ bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST(TensorDivergence, IsNoneOfTheSameTensors) {
+class TensorDivergence : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, TensorDivergence, testing::Values("shm", "gloo"));
+
+TEST_P(TensorDivergence, IsNoneOfTheSameTensors) {
   run_ranks(3, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const auto net = make_net();
     check_same(group, *net);
     check_same(group, state_dict(*net));
@@ -57,9 +60,9 @@ TEST(TensorDivergence, IsNoneOfTheSameTensors) {
   });
 }
 
-TEST(TensorDivergence, NamesTheTensorAndTheRank) {
+TEST_P(TensorDivergence, NamesTheTensorAndTheRank) {
   run_ranks(3, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const auto net = make_net();
     if (members.rank == 1) {
       const torch::NoGradGuard no_grad;
@@ -77,9 +80,9 @@ TEST(TensorDivergence, NamesTheTensorAndTheRank) {
   });
 }
 
-TEST(TensorDivergence, ComparesParametersOfModulesAndBuffersOfStates) {
+TEST_P(TensorDivergence, ComparesParametersOfModulesAndBuffersOfStates) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const auto net = make_net();
     net->buffers()[0].fill_(members.rank);
     check_same(group, *net);
@@ -88,9 +91,9 @@ TEST(TensorDivergence, ComparesParametersOfModulesAndBuffersOfStates) {
   });
 }
 
-TEST(TensorDivergence, IsLookedForInEveryNthStep) {
+TEST_P(TensorDivergence, IsLookedForInEveryNthStep) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const auto net = make_net();
     TensorDivergenceCheck check(group, {.every_n_steps = 3});
     std::vector<bool> compared;
@@ -105,10 +108,10 @@ TEST(TensorDivergence, IsLookedForInEveryNthStep) {
   });
 }
 
-TEST(TensorDivergence, OfDataParallelIsAnOption) {
+TEST_P(TensorDivergence, OfDataParallelIsAnOption) {
   run_ranks(2, [](const JobGroup& members) {
     at::set_num_threads(1);
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     DistributedDataParallel ddp(make_net(), group, {.check_divergence_every_n_steps = 2});
     const auto pass = [&] { ddp.forward(torch::ones({4, 4})).sum().backward(); };
     pass();
@@ -124,7 +127,7 @@ TEST(TensorDivergence, OfDataParallelIsAnOption) {
   });
 }
 
-TEST(TensorDivergence, RefusesWhatItCannotCompare) {
+TEST(ShmTensorDivergence, RefusesWhatItCannotCompare) {
   run_ranks(2, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members);
     EXPECT_TRUE(
@@ -138,9 +141,9 @@ TEST(TensorDivergence, RefusesWhatItCannotCompare) {
   });
 }
 
-TEST(TensorDivergence, OfWhatOneRankCannotCompareIsNoticedByAll) {
+TEST_P(TensorDivergence, OfWhatOneRankCannotCompareIsNoticedByAll) {
   run_ranks(3, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const auto compare = [&] { check_same(group, "weight", members.rank == 1 ? at::Tensor() : torch::ones({2})); };
     if (members.rank == 1) {
       EXPECT_TRUE(says(usage_error_of(compare), "\"weight\": the tensor is undefined"));
@@ -152,7 +155,7 @@ TEST(TensorDivergence, OfWhatOneRankCannotCompareIsNoticedByAll) {
   });
 }
 
-TEST(TensorDivergence, IsNothingInAWorldOfOne) {
+TEST(ShmTensorDivergence, IsNothingInAWorldOfOne) {
   const ProcessGroup group = init_process_group({.world_size = 1, .rank = 0});
   check_same(group, *make_net());
   EXPECT_TRUE(TensorDivergenceCheck(group).step(*make_net()));

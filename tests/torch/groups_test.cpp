@@ -40,9 +40,12 @@ std::vector<int> members_of(const ProcessGroup& group, int world_rank) {
   return {data, data + all.numel()};
 }
 
-TEST(Groups, OfListedRanks) {
+class Groups : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, Groups, testing::Values("shm", "gloo"));
+
+TEST_P(Groups, OfListedRanks) {
   run_ranks(4, [](const JobGroup& members) {
-    const ProcessGroup world = init_process_group(members);
+    const ProcessGroup world = init_process_group(members, {.backend = GetParam()});
     const ProcessGroup group = new_group({3, 0, 2}, world, {.group_name = "evens and three"});
     ASSERT_EQ(group.defined(), members.rank != 1);
     if (!group) return;
@@ -58,9 +61,9 @@ TEST(Groups, OfListedRanks) {
   });
 }
 
-TEST(Groups, ByColourByHostAndBySize) {
+TEST_P(Groups, ByColourByHostAndBySize) {
   run_ranks(4, [](const JobGroup& members) {
-    const ProcessGroup world = init_process_group(members);
+    const ProcessGroup world = init_process_group(members, {.backend = GetParam()});
     const ProcessGroup reversed = split_group(world, {.color = members.rank % 2, .key = -members.rank});
     EXPECT_EQ(members_of(reversed, members.rank),
               members.rank % 2 == 0 ? (std::vector<int>{2, 0}) : (std::vector<int>{3, 1}));
@@ -77,7 +80,7 @@ TEST(Groups, ByColourByHostAndBySize) {
   });
 }
 
-TEST(Groups, OfAWorldOfOne) {
+TEST(ShmGroups, OfAWorldOfOne) {
   const ProcessGroup world = init_process_group();
   EXPECT_EQ(new_group({0}, world)->getSize(), 1);
   EXPECT_FALSE(new_group({}, world).defined());
@@ -91,9 +94,9 @@ TEST(Groups, OfAWorldOfOne) {
   monitored_barrier(world);
 }
 
-TEST(Groups, WhatMakesNoSenseIsAnErrorOnAll) {
+TEST_P(Groups, WhatMakesNoSenseIsAnErrorOnAll) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup world = init_process_group(members);
+    const ProcessGroup world = init_process_group(members, {.backend = GetParam()});
     EXPECT_TRUE(says(usage_error_of([&] { new_group({0, 2}, world); }), "rank 2 is outside"));
     EXPECT_TRUE(says(usage_error_of([&] { new_group({members.rank}, world); }), "different lists"));
     EXPECT_TRUE(says(usage_error_of([&] { new_subgroups(3, world); }), "groups of 3"));
@@ -103,9 +106,9 @@ TEST(Groups, WhatMakesNoSenseIsAnErrorOnAll) {
   });
 }
 
-TEST(Groups, OutsideOfAGroupABarrierIsNothingAndTheRestIsRefused) {
+TEST_P(Groups, OutsideOfAGroupABarrierIsNothingAndTheRestIsRefused) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup world = init_process_group(members);
+    const ProcessGroup world = init_process_group(members, {.backend = GetParam()});
     const ProcessGroup group = new_group({1}, world);
     EXPECT_EQ(group.defined(), members.rank == 1);
     EXPECT_FALSE(barrier(group).defined());
@@ -122,9 +125,9 @@ TEST(Groups, OutsideOfAGroupABarrierIsNothingAndTheRestIsRefused) {
   });
 }
 
-TEST(Groups, BarriersMeetInTheirOrderWhereverTheyAre) {
+TEST_P(Groups, BarriersMeetInTheirOrderWhereverTheyAre) {
   run_ranks(3, [](const JobGroup& members) {
-    const ProcessGroup world = init_process_group(members);
+    const ProcessGroup world = init_process_group(members, {.backend = GetParam()});
     if (members.rank == 0) barrier(world);
     for (int i = members.rank == 0 ? 1 : 0; i < 6; ++i) {
       if (i % (members.rank + 1) == 0)
@@ -136,7 +139,7 @@ TEST(Groups, BarriersMeetInTheirOrderWhereverTheyAre) {
   });
 }
 
-TEST(Groups, ACallMayHaveATimeoutOfItsOwn) {
+TEST(ShmGroups, ACallMayHaveATimeoutOfItsOwn) {
   run_ranks(2, [](const JobGroup& members) {
     const ProcessGroup control = init_process_group(members, {.group_name = "control"});
     const ProcessGroup world = init_process_group(members);
@@ -153,12 +156,12 @@ TEST(Groups, ACallMayHaveATimeoutOfItsOwn) {
   });
 }
 
-TEST(Groups, DeviceIdsAreNccls) {
+TEST(ShmGroups, DeviceIdsAreNccls) {
   const ProcessGroup world = init_process_group();
   EXPECT_TRUE(says(usage_error_of([&] { barrier(world, {.device_ids = {0}}); }), "nccl"));
 }
 
-TEST(Groups, MonitoredBarrierNamesWhoDidNotCome) {
+TEST(ShmGroups, MonitoredBarrierNamesWhoDidNotCome) {
   run_ranks(3, [](const JobGroup& members) {
     const ProcessGroup control = init_process_group(members, {.group_name = "control"});
     const ProcessGroup world = init_process_group(members, {.group_name = "watched"});
@@ -181,9 +184,9 @@ TEST(Groups, MonitoredBarrierNamesWhoDidNotCome) {
   });
 }
 
-TEST(Groups, ADestroyedGroupIsClosedHereAndLostThere) {
+TEST_P(Groups, ADestroyedGroupIsClosedHereAndLostThere) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup world = init_process_group(members);
+    const ProcessGroup world = init_process_group(members, {.backend = GetParam()});
     ProcessGroup group = split_group(world);
     const ProcessGroup copy = group;
     barrier(group);
@@ -202,10 +205,10 @@ TEST(Groups, ADestroyedGroupIsClosedHereAndLostThere) {
   });
 }
 
-TEST(Groups, ManyThatOverlapInAnyOrder) {
+TEST_P(Groups, ManyThatOverlapInAnyOrder) {
   constexpr int kRanks = 8;
   run_ranks(kRanks, [](const JobGroup& members) {
-    const ProcessGroup world = init_process_group(members);
+    const ProcessGroup world = init_process_group(members, {.backend = GetParam()});
     std::mt19937 random(11);
     std::vector<std::vector<int>> lists;
     std::vector<ProcessGroup> groups;
@@ -241,9 +244,9 @@ TEST(Groups, ManyThatOverlapInAnyOrder) {
   });
 }
 
-TEST(Groups, ZeroFirstOfAProcessGroup) {
+TEST_P(Groups, ZeroFirstOfAProcessGroup) {
   run_ranks(3, [](const JobGroup& members) {
-    const ProcessGroup world = init_process_group(members);
+    const ProcessGroup world = init_process_group(members, {.backend = GetParam()});
     {
       const ZeroFirst guard(world);
       EXPECT_EQ(guard.is_first(), members.rank == 0);
@@ -256,7 +259,7 @@ TEST(Groups, ZeroFirstOfAProcessGroup) {
   });
 }
 
-TEST(Groups, ReportLateRanksAsTheyOrTheirParentsSay) {
+TEST(ShmGroups, ReportLateRanksAsTheyOrTheirParentsSay) {
   const test::CapturedStderr captured;
   run_ranks(2, [&](const JobGroup& members) {
     captured.begin();

@@ -20,9 +20,12 @@ using c10d::ReduceOp;
 using test::contribution;
 using test::run_ranks;
 
-TEST(ProcessGroup, BroadcastsAndGathers) {
+class ProcessGroups : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, ProcessGroups, testing::Values("shm", "gloo"));
+
+TEST_P(ProcessGroups, BroadcastsAndGathers) {
   run_ranks(3, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     for (int root = 0; root < 3; ++root) {
       at::Tensor tensor = contribution(members.rank, {2, 5}, at::kFloat);
       broadcast(tensor, group, {.src = root});
@@ -41,9 +44,9 @@ TEST(ProcessGroup, BroadcastsAndGathers) {
   });
 }
 
-TEST(ProcessGroup, TensorsThatAreNotContiguousAreRight) {
+TEST_P(ProcessGroups, TensorsThatAreNotContiguousAreRight) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const auto filled = [&](int rank) { return contribution(rank, {6, 8}, at::kFloat); };
     const at::Tensor expected = filled(0) + filled(1);
     at::Tensor base = filled(members.rank);
@@ -65,12 +68,12 @@ TEST(ProcessGroup, TensorsThatAreNotContiguousAreRight) {
   });
 }
 
-TEST(ProcessGroup, ServesCodeThatIsWrittenForC10d) {
+TEST_P(ProcessGroups, ServesCodeThatIsWrittenForC10d) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members, {.group_name = "trainers"});
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam(), .group_name = "trainers"});
     EXPECT_EQ(group->getGroupName(), "trainers");
     EXPECT_EQ(group->getSize(), 2);
-    EXPECT_EQ(group->getDefaultBackend()->getBackendName(), "shm");
+    EXPECT_EQ(group->getDefaultBackend()->getBackendName(), GetParam());
     const at::Tensor expected = contribution(0, {9}, at::kFloat) + contribution(1, {9}, at::kFloat);
     for (const bool async_op : {false, true}) {
       std::vector<at::Tensor> tensors = {contribution(members.rank, {9}, at::kFloat)};
@@ -107,10 +110,10 @@ TEST(ProcessGroup, ServesCodeThatIsWrittenForC10d) {
   });
 }
 
-TEST(ProcessGroup, AnAsynchronousCallDoesNotWaitForOtherRanks) {
+TEST_P(ProcessGroups, AnAsynchronousCallDoesNotWaitForOtherRanks) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members, {.group_name = "data"});
-    const ProcessGroup control = init_process_group(members, {.group_name = "control"});
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam(), .group_name = "data"});
+    const ProcessGroup control = init_process_group(members, {.backend = GetParam(), .group_name = "control"});
     if (members.rank == 1) barrier(control);  // rank 0 comes here only if its calls returned
     at::Tensor sum = torch::full({1000}, members.rank + 1.0f);
     at::Tensor queued = torch::full({3}, members.rank + 1.0f);
@@ -136,9 +139,9 @@ TEST(ProcessGroup, AnAsynchronousCallDoesNotWaitForOtherRanks) {
   });
 }
 
-TEST(ProcessGroup, ManyAsynchronousCallsKeepTheirOrder) {
+TEST_P(ProcessGroups, ManyAsynchronousCallsKeepTheirOrder) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     std::vector<at::Tensor> tensors;
     std::vector<Work> works;
     for (int i = 0; i < 300; ++i) {
@@ -153,10 +156,10 @@ TEST(ProcessGroup, ManyAsynchronousCallsKeepTheirOrder) {
   });
 }
 
-TEST(ProcessGroup, AGroupMayGoWhileAnOperationIsOnItsWay) {
+TEST_P(ProcessGroups, AGroupMayGoWhileAnOperationIsOnItsWay) {
   run_ranks(2, [](const JobGroup& members) {
-    ProcessGroup group = init_process_group(members, {.group_name = "data"});
-    const ProcessGroup control = init_process_group(members, {.group_name = "control"});
+    ProcessGroup group = init_process_group(members, {.backend = GetParam(), .group_name = "data"});
+    const ProcessGroup control = init_process_group(members, {.backend = GetParam(), .group_name = "control"});
     if (members.rank == 1) {
       barrier(control);
       at::Tensor sum = torch::ones({4});
@@ -175,10 +178,10 @@ TEST(ProcessGroup, AGroupMayGoWhileAnOperationIsOnItsWay) {
   });
 }
 
-TEST(ProcessGroup, TheDeathOfARankEndsEveryWait) {
+TEST_P(ProcessGroups, TheDeathOfARankEndsEveryWait) {
   run_ranks(2,
             [](const JobGroup& members) {
-              const ProcessGroup group = init_process_group(members);
+              const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
               if (members.rank == 1) raise(SIGKILL);
               Work work = barrier(group, {.async_op = true});
               try {
@@ -197,19 +200,20 @@ TEST(ProcessGroup, TheDeathOfARankEndsEveryWait) {
             {.killed = {1}});
 }
 
-TEST(ProcessGroup, DifferentCallsAreNoticed) {
+TEST_P(ProcessGroups, DifferentCallsAreNoticed) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const at::Tensor tensor = torch::ones({members.rank == 0 ? 100 : 200});
     EXPECT_THROW(all_reduce(tensor, group), CollectiveMismatch);
     EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::COMM_ERROR);
   });
 }
 
-TEST(ProcessGroup, ALateRankIsATimeout) {
+TEST_P(ProcessGroups, ALateRankIsATimeout) {
   run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup control = init_process_group(members, {.group_name = "control"});
-    const ProcessGroup group = init_process_group(members, {.timeout = std::chrono::milliseconds(50)});
+    const ProcessGroup control = init_process_group(members, {.backend = GetParam(), .group_name = "control"});
+    const ProcessGroup group =
+        init_process_group(members, {.backend = GetParam(), .timeout = std::chrono::milliseconds(50)});
     if (members.rank == 0) {
       EXPECT_THROW(barrier(group), TimeoutError);
       EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::TIMEOUT);
@@ -218,7 +222,7 @@ TEST(ProcessGroup, ALateRankIsATimeout) {
   });
 }
 
-TEST(ProcessGroup, RefusesWhatItCannotDoRight) {
+TEST(ShmProcessGroup, RefusesWhatItCannotDoRight) {
   const ProcessGroup alone = init_process_group();
   const at::Tensor good = torch::ones({2});
   EXPECT_THROW(all_reduce(at::Tensor(), alone), UsageError);
@@ -241,11 +245,11 @@ TEST(ProcessGroup, RefusesWhatItCannotDoRight) {
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("Float8_e4m3fn"), std::string::npos) << error.what();
   }
-  EXPECT_THROW(init_process_group({.backend = "gloo"}), UsageError);
+  EXPECT_THROW(init_process_group({.backend = "mpi"}), UsageError);
   EXPECT_THROW(init_process_group({.init_method = "tcp://localhost:29500"}), UsageError);
 }
 
-TEST(ProcessGroup, AProcessThatNobodyStartedIsAWorldOfOne) {
+TEST(ShmProcessGroup, AProcessThatNobodyStartedIsAWorldOfOne) {
   const ProcessGroup alone = init_process_group();
   EXPECT_EQ(alone->getSize(), 1);
   at::Tensor tensor = torch::tensor({1.0f, 2.0f});
@@ -258,7 +262,7 @@ TEST(ProcessGroup, AProcessThatNobodyStartedIsAWorldOfOne) {
   EXPECT_TRUE(barrier(alone, {.async_op = true})->wait());
 }
 
-TEST(ProcessGroup, RefusesTheWorldOfAnotherLauncher) {
+TEST(ShmProcessGroup, RefusesTheWorldOfAnotherLauncher) {
   setenv("WORLD_SIZE", "2", 1);
   EXPECT_THROW(init_process_group(), UsageError);
   setenv("WORLD_SIZE", "many", 1);

@@ -13,7 +13,8 @@ namespace retinue {
 ///
 /// All ranks make the same calls in the same order, with sizes that fit. A communicator makes one call at a time.
 /// Blocking: until the caller's bytes are there, and its own may be changed; at most the timeout.
-/// Errors: PeerLost and TimeoutError, or others; all of them end the group's use of the engine.
+/// Errors: PeerLost and TimeoutError, whose texts go on where "rank 0 waits in its 4th call, barrier at a.cpp:7, and"
+/// ends, or others; all of them end the group's use of the engine.
 class Engine {
  public:
   virtual ~Engine() = default;
