@@ -30,6 +30,9 @@ namespace retinue {
 namespace {
 
 constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
+constexpr std::string_view kOpeningAdvice =
+    "; all ranks must be of one user, in one PID namespace, as in one container, and none may forbid looking at it "
+    "(PR_SET_DUMPABLE)";
 
 using Memories = std::vector<std::shared_ptr<JobMemory>>;
 
@@ -96,10 +99,7 @@ void check_main_thread() {
 std::shared_ptr<JobMemory> mapped(const MemoryOffer& offer) {
   const std::string path = fmt::format("/proc/{}/fd/{}", offer.pid, offer.memfd);
   const auto refuse = [&](std::string_view why) {
-    const std::string reason = fmt::format(
-        "the memory that rank 0 (pid {}) made can't be opened: {}; all ranks must be of one user, in one "
-        "PID namespace, as in one container, and none may forbid looking at it (PR_SET_DUMPABLE)",
-        offer.pid, why);
+    const std::string reason = fmt::format("the memory that rank 0 (pid {}) made can't be opened: {}", offer.pid, why);
     return NotOneHost(reason, reason);
   };
   // Looked at before it is opened: elsewhere that number may be any file's, and to open some does things.
@@ -151,16 +151,14 @@ class Joining {
     throw UsageError(fmt::format("group \"{}\": {}", group_.name, text));
   }
 
-  [[noreturn]] void refuse_hosts(const std::string& reason) const {
-    throw NotOneHost(
-        fmt::format("group \"{}\": {}, and this group is of one host: {}", group_.name, reason, exchange_.hosts_advice),
-        reason);
+  [[noreturn]] void refuse_hosts(const std::string& reason, std::string_view advice) const {
+    throw NotOneHost(fmt::format("group \"{}\": {}{}", group_.name, reason, advice), reason);
   }
 
   void check(std::size_t rank, const StepResult& result) const {
     if (result.kind == StepResult::kDone) return;
     const std::string text = fmt::format("rank {}: {}", rank, text_of(result.text));
-    if (result.kind == StepResult::kNotOneHost) refuse_hosts(text);
+    if (result.kind == StepResult::kNotOneHost) refuse_hosts(text, kOpeningAdvice);
     if (result.kind == StepResult::kUsageError) refuse(text);
     throw Error(fmt::format("group \"{}\": {}", group_.name, text));
   }
@@ -209,7 +207,8 @@ void Joining::introduce() {
   group_.name = text_of(all[0].name);
   for (std::size_t rank = 1; rank < size_; ++rank)
     if (text_of(all[rank].boot_id) != text_of(all[0].boot_id))
-      refuse_hosts(fmt::format("ranks 0 and {} are on different hosts", rank));
+      refuse_hosts(fmt::format("ranks 0 and {} are on different hosts", rank),
+                   fmt::format(", and this group is of one host: {}", exchange_.hosts_advice));
   number_ = all[0].number;
 }
 

@@ -1,7 +1,5 @@
 #include "torch/gloo_connection.h"
 
-#include <cstdlib>
-
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 namespace retinue {
@@ -10,7 +8,7 @@ c10::intrusive_ptr<c10d::Backend> connect_gloo(const c10::intrusive_ptr<c10d::St
                                                std::chrono::milliseconds timeout, const std::string& address) {
   using Gloo = c10d::ProcessGroupGloo;
   c10::intrusive_ptr<Gloo::Options> options;
-  if (address.empty() || std::getenv("GLOO_SOCKET_IFNAME") != nullptr) {
+  if (address.empty()) {
     options = Gloo::Options::create_default(timeout);
   } else {
     options = Gloo::Options::create(timeout);
