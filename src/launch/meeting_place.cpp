@@ -96,7 +96,21 @@ std::string name_of_launch() {
   return name;
 }
 
-MeetingPlace place_of_launch() {
+/// A file of this host is no place to meet for ranks that the launcher started on others.
+void check_that_all_are_here(int world_size) {
+  bool is_elsewhere = number_in(text_of("SLURM_STEP_NUM_NODES")).value_or(1) > 1;
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"})
+    is_elsewhere = is_elsewhere || number_in(text_of(name)).value_or(world_size) < world_size;
+  if (is_elsewhere)
+    throw UsageError(fmt::format(
+        "init method \"env://\": some of the {} ranks are on other hosts, and need a place to meet that all reach: "
+        "give "
+        "\"tcp://host:port\", or set MASTER_ADDR and MASTER_PORT, to an address of rank 0's host and a free port there",
+        world_size));
+}
+
+MeetingPlace place_of_launch(int world_size) {
+  check_that_all_are_here(world_size);
   static std::atomic<int> worlds{0};  // As on all ranks, which make them in one order.
   MeetingPlace place;
   place.path = fmt::format("{}/retinue-{}-{}-world{}", find_variable("TMPDIR").value_or("/tmp"), getuid(),
@@ -146,7 +160,7 @@ MeetingPlace meeting_place_of(const std::string& init_method) {
 }
 
 MeetingPlace meeting_place_of_environment(const WorldPlace& rank) {
-  if (has_agent_store()) return place_of_launch();
+  if (has_agent_store()) return place_of_launch(rank.world_size);
   const auto host = find_variable("MASTER_ADDR");
   const auto port = find_variable("MASTER_PORT");
   if (host && port) {
@@ -155,7 +169,8 @@ MeetingPlace meeting_place_of_environment(const WorldPlace& rank) {
     const std::string address = fmt::format("{}:{}", bracketed, *port);
     return tcp_place(fmt::format("tcp://{} (MASTER_ADDR and MASTER_PORT)", address), address);
   }
-  if (!host && !port && !rank.told_by.empty() && !rank.told_by.starts_with("RANK")) return place_of_launch();
+  if (!host && !port && !rank.told_by.empty() && !rank.told_by.starts_with("RANK"))
+    return place_of_launch(rank.world_size);
   throw UsageError(fmt::format(
       "init method \"env://\": {} ranks that Retinue did not start need a place to meet: set {}, to an address of rank "
       "0's host and a free port there, the same on all ranks; or give \"tcp://host:port\" or \"file:///path\"",

@@ -30,10 +30,27 @@ bool says(const std::string& text, const std::string& part) {
 
 /// Of a process that no launcher started, but for `more`.
 void set_environment(const Variables& more) {
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK",
-                           "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
-                           "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_USE_AGENT_STORE",
-                           "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"})
+  for (const char* name : {"RANK",
+                           "WORLD_SIZE",
+                           "LOCAL_RANK",
+                           "MASTER_ADDR",
+                           "MASTER_PORT",
+                           "OMPI_COMM_WORLD_RANK",
+                           "OMPI_COMM_WORLD_SIZE",
+                           "PMI_RANK",
+                           "PMI_SIZE",
+                           "SLURM_PROCID",
+                           "SLURM_STEP_NUM_TASKS",
+                           "PMIX_NAMESPACE",
+                           "SLURM_JOB_ID",
+                           "SLURM_STEP_ID",
+                           "TORCHELASTIC_USE_AGENT_STORE",
+                           "TORCHELASTIC_RUN_ID",
+                           "TORCHELASTIC_RESTART_COUNT",
+                           "OMPI_COMM_WORLD_LOCAL_SIZE",
+                           "MPI_LOCALNRANKS",
+                           "LOCAL_WORLD_SIZE",
+                           "SLURM_STEP_NUM_NODES"})
     unsetenv(name);
   setenv("RETINUE_TOKEN", "of the test", 1);
   for (const auto& [name, value] : more) setenv(name.c_str(), value.c_str(), 1);
@@ -141,6 +158,21 @@ TEST(JoinWorld, OfLaunchersWithoutAnAddress) {
     const std::string name = entry.path().filename();
     EXPECT_FALSE(name.starts_with("retinue-") && says(name, "-world") && says(name, std::to_string(getpid()))) << name;
   }
+}
+
+TEST(JoinWorld, OfALauncherOnSeveralHostsNeedsAnAddress) {
+  const std::vector<Variables> launchers = {
+      {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
+      {{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "2"}},
+      {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_NUM_NODES", "2"}},
+      {{"RANK", "0"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}};
+  for (const Variables& variables : launchers) {
+    set_environment(variables);
+    const std::string text = usage_error_of([] { join_world(); });
+    EXPECT_TRUE(says(text, "some of the 4 ranks are on other hosts")) << text;
+    EXPECT_TRUE(says(text, "MASTER_ADDR")) << text;
+  }
+  set_environment({});
 }
 
 TEST(JoinWorld, ByAStoreOfTheProgramsOwn) {

@@ -17,7 +17,7 @@
 ///
 /// Blocking, after an error, cost: as there. All ranks call it, in order with their other calls of the group.
 /// Errors: DataDivergence, a CollectiveMismatch, on all ranks, which names the first tensor whose bytes differ, and the
-/// ranks; UsageError for a null group, one of another backend than shm, and tensors that are undefined, sparse or
+/// ranks; UsageError for a null group, one of a backend that isn't Retinue's, and tensors that are undefined, sparse or
 /// quantized, which are none on the other ranks; those of the collectives.
 namespace retinue {
 

@@ -17,8 +17,10 @@
 /// are none get a null group.
 ///
 /// Blocking: a collective of the parent's, then until all members of the new group are there.
-/// Errors: UsageError, on all ranks, for what makes no sense on one of them, and for a parent of another backend than
-/// shm; PeerLost, TimeoutError.
+/// A group of backend gloo, of several hosts, has its parts by shared memory where all of their ranks have the same;
+/// they meet at the store where the parent's ranks met.
+/// Errors: UsageError, on all ranks, for what makes no sense on one of them, and for a parent of a backend that isn't
+/// Retinue's; PeerLost, TimeoutError; of parts of several hosts also the store's.
 /// After an error: the parent can be used on after a UsageError.
 namespace retinue {
 
@@ -46,8 +48,8 @@ ProcessGroup new_subgroups_by_enumeration(const std::vector<std::vector<int>>& r
                                           const ProcessGroup& parent, const GroupOptions& options = {},
                                           std::source_location where = std::source_location::current());
 
-/// The group of this rank's host; its ranks are local ranks. Groups of backend shm are of one host: there it is a group
-/// of all.
+/// The group of this rank's host, by shared memory; its ranks are local ranks. Of a group of backend shm, whose ranks are
+/// of one host, it is a group of all.
 ProcessGroup split_by_host(const ProcessGroup& parent, const GroupOptions& options = {},
                            std::source_location where = std::source_location::current());
 

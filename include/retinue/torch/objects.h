@@ -15,9 +15,9 @@
 ///
 /// Blocking: until this rank has its part; calls of the group that were begun before are done first.
 /// Threads: any, as long as all ranks make the same calls in the same order.
-/// Errors: UsageError for a group of another backend than shm; otherwise as of retinue/collective/objects.h: what
-/// archiving a value throws on its own rank, and UsageError on the others, after which the group can be used on. Cost:
-/// an archive, and two or three collectives of few bytes.
+/// Errors: UsageError for a group of a backend that isn't Retinue's, and for what lies in job memory where ranks share
+/// none; otherwise as of retinue/collective/objects.h: what archiving a value throws on its own rank, and UsageError on
+/// the others, after which the group can be used on. Cost: an archive, and two or three collectives of few bytes.
 namespace retinue {
 namespace detail {
 
