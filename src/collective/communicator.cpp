@@ -16,8 +16,6 @@
 
 namespace retinue {
 
-namespace {
-
 /// Members that share memory.
 class SharingMembers {
  public:
@@ -98,8 +96,6 @@ class SharingMembers {
   OperationEngine engine_;
   MessageCalls messages_;
 };
-
-}  // namespace
 
 class Communicator::Impl {
  public:
