@@ -1,6 +1,7 @@
 #include "collective/engine_group.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -37,6 +38,11 @@ EngineGroup::EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& me
 
 void EngineGroup::run(const CollectiveCall& what, CallSite site) {
   const Call call = checked_call(what, rank_, size(), site);
+  if (getpid() != owner_)
+    throw UsageError(
+        fmt::format("group \"{}\": this process was forked by fork() from rank {}, and is no member; make calls "
+                    "in that rank",
+                    name_, rank_));
   if (failure_) std::rethrow_exception(failure_);
   if (size_ == 1) return run_alone(what);
   ++sequence_;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -52,6 +54,7 @@ class EngineGroup {
   int rank_;
   std::size_t size_;
   PartExchange parts_;
+  pid_t owner_ = getpid();
   std::uint64_t sequence_ = 0;
   std::exception_ptr failure_;
   // Of one call, kept for the next one.

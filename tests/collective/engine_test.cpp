@@ -1,4 +1,6 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -12,6 +14,7 @@
 #include "collective/thread_engine.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
+#include "retinue/collective/split.h"
 #include "support/usage_error.h"
 
 namespace retinue::test {
@@ -241,6 +244,32 @@ TEST(ByAnEngineErrors, OfUseAreTheCallersAlone) {
               Communicator(nullptr, EngineMembers{.name = "none", .rank = 0, .size = 2});
             }).find("without an engine"),
             std::string::npos);
+}
+
+TEST(ByAnEngineErrors, OfAForkAreItsOwn) {
+  Communicator alone(std::make_unique<ThreadEngine>(std::make_shared<ThreadEngine::Shared>(1), 0), EngineMembers{});
+  const pid_t child = fork();
+  if (child == 0) _exit(usage_error_of([&] { alone.barrier(); }).find("was forked by fork()") == std::string::npos);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  alone.barrier();
+}
+
+TEST(ByAnEngineErrors, OfWhatNeedsSharedMemoryNameTheCall) {
+  run_engine_ranks(2, [](Communicator& group) {
+    EXPECT_FALSE(group.shares_memory());
+    EXPECT_TRUE(group.group().memory == nullptr);
+    const int data = 0;
+    const auto text_of = [&](const auto& call) { return usage_error_of(call); };
+    EXPECT_NE(text_of([&] { group.send(std::span(&data, 1), 1 - group.rank()); }).find("send: the ranks of group"),
+              std::string::npos);
+    EXPECT_NE(text_of([&] { static_cast<void>(group.start(CollectiveCall::barrier())); }).find("barrier: the ranks"),
+              std::string::npos);
+    EXPECT_NE(text_of([&] { split(group, {.color = 0}); }).find("split: the ranks"), std::string::npos);
+    group.barrier();
+    group.monitored_barrier();
+  });
 }
 
 /// Breaks at the third call of it.

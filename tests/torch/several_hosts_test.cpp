@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
 #include "launch/strangers.h"
@@ -154,6 +155,41 @@ TEST_F(SeveralHosts, AreTheShardsOfRun) {
                              .shard_id = rank / 2,
                              .num_shards = 2};
     EXPECT_EQ(run<sum_of_ranks>(options, 10), 46);
+  });
+}
+
+TEST_F(SeveralHosts, MeetAtTheAgentOfTorchrun) {
+  run_ranks(2, [](int rank) {
+    c10d::TCPStoreOptions options;
+    options.port = kPort;
+    options.isServer = true;
+    options.waitWorkers = false;
+    c10::intrusive_ptr<c10d::TCPStore> agent;
+    if (rank == 0) agent = c10::make_intrusive<c10d::TCPStore>(TwoHosts::address(0), options);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    setenv("MASTER_ADDR", TwoHosts::address(0).c_str(), 1);
+    setenv("MASTER_PORT", std::to_string(kPort).c_str(), 1);
+    setenv("RANK", std::to_string(rank).c_str(), 1);
+    setenv("WORLD_SIZE", "2", 1);
+    const ProcessGroup world = init_process_group();
+    EXPECT_EQ(backend_of(world), "gloo");
+    expect_sums(world, rank, 1);
+    barrier(world);
+  });
+}
+
+TEST_F(SeveralHosts, MayHaveManyGroupsOfOneName) {
+  run_ranks(4, [](int rank) {
+    const ProcessGroup worlds[] = {init_process_group(meeting(rank, 4)), init_process_group(meeting(rank, 4))};
+    for (int i = 0; i < 3; ++i)
+      for (const ProcessGroup& world : worlds) {
+        const ProcessGroup part = split_group(world, {.color = rank % 2}, {.group_name = "part"});
+        const ProcessGroup again = split_group(part, {.color = 0}, {.group_name = "part"});
+        expect_sums(part, rank, rank % 2 == 0 ? 2 : 4);
+        expect_sums(again, rank, rank % 2 == 0 ? 2 : 4);
+        expect_sums(split_by_host(world), rank, rank < 2 ? 1 : 5);
+        barrier(world);
+      }
   });
 }
 
