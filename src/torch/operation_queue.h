@@ -55,7 +55,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
     c10::intrusive_ptr<ShmWork> work;
     std::function<void()> after;
     std::optional<Request> begun = std::nullopt;  ///< By the caller.
-    bool is_on_its_way = false;                   ///< It was, or would have been if this communicator could begin calls.
+    bool is_on_its_way = false;  ///< It was, or would have been if this communicator could begin calls.
   };
 
   bool try_take();

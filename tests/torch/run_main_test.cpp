@@ -102,7 +102,7 @@ TEST(Run, RefusesAPlaceThatMakesNoSense) {
   EXPECT_NE(text_of({.local_rank = 1}).find("local_rank is 1 with num_proc 1"), std::string::npos);
   EXPECT_NE(text_of({.shard_id = -1}).find("shard_id is -1"), std::string::npos);
   EXPECT_NE(text_of({.num_proc = 0}).find("num_proc 0"), std::string::npos);
-  EXPECT_NE(text_of({.backend = "gloo"}).find("gloo"), std::string::npos);
+  EXPECT_NE(text_of({.backend = "mpi"}).find("mpi"), std::string::npos);
 }
 
 }  // namespace

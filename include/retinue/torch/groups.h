@@ -48,8 +48,8 @@ ProcessGroup new_subgroups_by_enumeration(const std::vector<std::vector<int>>& r
                                           const ProcessGroup& parent, const GroupOptions& options = {},
                                           std::source_location where = std::source_location::current());
 
-/// The group of this rank's host, by shared memory; its ranks are local ranks. Of a group of backend shm, whose ranks are
-/// of one host, it is a group of all.
+/// The group of this rank's host, by shared memory; its ranks are local ranks. Of a group of backend shm, whose ranks
+/// are of one host, it is a group of all.
 ProcessGroup split_by_host(const ProcessGroup& parent, const GroupOptions& options = {},
                            std::source_location where = std::source_location::current());
 

@@ -26,9 +26,9 @@ using ProcessGroup = c10::intrusive_ptr<c10d::ProcessGroup>;
 using Work = c10::intrusive_ptr<c10d::Work>;
 
 struct ProcessGroupOptions {
-  /// "shm": for CPU tensors, through job memory, where all ranks have the same; otherwise all of them use gloo, and rank
-  /// 0 says so on standard error. "gloo": that in any case. "cpu:shm" and "cpu:gloo" are the same. What is asked for
-  /// besides, as in "cpu:shm,cuda:nccl", is refused where it is not there.
+  /// "shm": for CPU tensors, through job memory, where all ranks have the same; otherwise all of them use gloo, and
+  /// rank 0 says so on standard error. "gloo": that in any case. "cpu:shm" and "cpu:gloo" are the same. What is asked
+  /// for besides, as in "cpu:shm,cuda:nccl", is refused where it is not there.
   std::string backend = "shm";
   std::string init_method = "env://";                            ///< As WorldOptions has it (join_world.h).
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< Longest wait of an operation for the other ranks.
