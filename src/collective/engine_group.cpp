@@ -17,7 +17,7 @@ namespace {
 
 /// Up to here each rank gets all of the data and reduces them alone: one step in place of two.
 constexpr std::size_t kReducedByEach = std::size_t{16} << 10;
-/// Of the data of one rank that are reduced at a time, so that the others' need no more room than they do.
+/// Of the data that are reduced at a time, those of one rank, or of all where each gets those of all.
 constexpr std::size_t kRoundBytes = std::size_t{32} << 20;
 
 std::unique_ptr<Engine> checked_engine(std::unique_ptr<Engine> engine, const EngineMembers& members) {
@@ -55,7 +55,9 @@ void EngineGroup::run(const CollectiveCall& what, CallSite site) {
   } catch (...) {
     failure_ = std::current_exception();
   }
-  if (failure_) std::rethrow_exception(failure_);
+  if (!failure_) return;
+  engine_->close();
+  std::rethrow_exception(failure_);
 }
 
 std::string EngineGroup::own_call(const Call& call) const {
@@ -118,11 +120,12 @@ void EngineGroup::reduce(const Call& call) {
 
 void EngineGroup::reduce_whole(const Call& call, ConstBytes input, std::byte* output) {
   const std::size_t unit = slice_unit(call.element_bytes);
-  const std::size_t round = std::max(kRoundBytes / unit, std::size_t{1}) * unit;
+  const bool is_scan = call.shape.kind == CollectiveKind::kScan;
+  const std::size_t round = std::max(kRoundBytes / unit / (is_scan ? size_ : 1), std::size_t{1}) * unit;
   for (std::size_t at = 0; at < input.size(); at += round) {
     const ConstBytes part = input.subspan(at, std::min(round, input.size() - at));
     std::byte* const to = output == nullptr ? nullptr : output + at;
-    if (call.shape.kind == CollectiveKind::kScan)
+    if (is_scan)
       reduce_by_each(call, part, rank_ + 1, to);
     else if (part.size() <= kReducedByEach)
       reduce_by_each(call, part, size(), to);

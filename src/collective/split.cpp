@@ -119,6 +119,11 @@ class Splitting {
 };
 
 SplitParent parent_of(Communicator& members, CallSite site) {
+  if (!members.shares_memory())
+    throw UsageError(
+        fmt::format("the ranks of group \"{}\" share no memory, and a part is of such as do: make a group of the "
+                    "ranks of one host",
+                    members.group().name));
   return {.rank = members.rank(),
           .size = members.size(),
           .name = members.group().name,

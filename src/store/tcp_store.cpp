@@ -215,7 +215,13 @@ std::string local_host_towards(const std::string& host, int port) {
   const Resolved resolved = resolve(host, port);
   if (resolved.addresses.empty())
     throw UsageError(fmt::format("the host '{}' can't be resolved: {}", host, resolved.error));
-  return local_address_towards(resolved.addresses.front()).host();
+  for (std::size_t i = 0;; ++i) {
+    try {
+      return local_address_towards(resolved.addresses[i]).host();
+    } catch (const SystemError&) {
+      if (i + 1 == resolved.addresses.size()) throw;  // A name may have addresses to which there is no way.
+    }
+  }
 }
 
 }  // namespace retinue

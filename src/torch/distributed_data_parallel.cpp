@@ -14,7 +14,7 @@
 #include "retinue/base/error.h"
 #include "retinue/torch/divergence.h"
 #include "torch/gradient_reducer.h"
-#include "torch/shm_backend.h"
+#include "torch/tensor_backend.h"
 
 namespace retinue {
 namespace {
@@ -52,7 +52,7 @@ void collect_parameters(torch::nn::Module& module, const c10d::ProcessGroup& gro
   for (const auto& item : module.named_parameters()) {
     const at::Tensor& parameter = item.value();
     if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    if (!parameter.device().is_cpu() && ShmBackend::of(group) != nullptr)
+    if (!parameter.device().is_cpu() && TensorBackend::of(group) != nullptr)
       throw UsageError(c10::str("DistributedDataParallel: parameter \"", item.key(), "\" is on ",
                                 parameter.device().str(), ", but the group handles CPU tensors"));
     found.parameters.push_back(parameter);

@@ -1,12 +1,16 @@
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 
 #include "retinue/collective/engine.h"
 #include "retinue/collective/split.h"
 #include "retinue/store/store.h"
-#include "torch/gloo_peers.h"
+#include "torch/gloo_link.h"
+#include "torch/gloo_messages.h"
 #include "torch/shm_backend.h"
 #include "torch/tensor_backend.h"
 
@@ -25,9 +29,9 @@ struct GlooMeeting {
 /// results have the bits that ranks of one host would get.
 class GlooBackend final : public TensorBackend {
  public:
-  /// Blocking: until all ranks are connected, at most `waits.timeout`. Errors: UsageError, on all ranks, where some
-  /// have an address that others can't reach; the store's; PeerLost, TimeoutError.
-  GlooBackend(GlooMeeting meeting, const ShmBackend::Waits& waits);
+  /// Blocking: until all ranks are connected, at most to `deadline`. Errors: exchange_addresses()'s; PeerLost,
+  /// TimeoutError.
+  GlooBackend(const GlooMeeting& meeting, const ShmBackend::Waits& waits, Deadline deadline);
   ~GlooBackend() override;
 
   /// The backend of a group if that is this one, else null.
@@ -47,19 +51,26 @@ class GlooBackend final : public TensorBackend {
 
  private:
   struct Connection {
-    std::shared_ptr<const GlooPeers> peers;
-    c10::intrusive_ptr<c10d::Backend> gloo;
+    std::shared_ptr<Store> store;  ///< Of this group alone.
+    std::shared_ptr<GlooLink> link;
   };
-  static Connection connect(const GlooMeeting& meeting, std::chrono::milliseconds timeout);
+  static Connection connect(const GlooMeeting& meeting, Deadline deadline);
 
-  GlooBackend(GlooMeeting meeting, const ShmBackend::Waits& waits, Connection connection);
-  std::exception_ptr first_message_error() const override { return nullptr; }
-  void close_messages() override;
+  GlooBackend(GlooMeeting meeting, const ShmBackend::Waits& waits, const Connection& connection);
+  std::exception_ptr first_message_error() const override { return link_->first_message_error(); }
+  void close_messages() override {
+    messages_->close();
+    link_->close();
+  }
 
-  GlooMeeting meeting_;
-  ShmBackend::Waits waits_;
-  Connection connection_;
-  int splits_ = 0;  ///< So far: the same on all ranks.
+  const GlooMeeting meeting_;
+  const ShmBackend::Waits waits_;
+  const std::shared_ptr<Store> store_;
+  const std::shared_ptr<GlooLink> link_;
+  const std::shared_ptr<GlooMessages> messages_;
+  const pid_t owner_ = getpid();
+  int splits_ = 0;              ///< So far, as
+  int monitored_barriers_ = 0;  ///< these: the same on all ranks.
 };
 
 }  // namespace retinue

@@ -26,12 +26,12 @@ at::Tensor tensor_of(ConstBytes bytes) {
 
 template <typename Start>
 void GlooEngine::run(Start start) {
-  peers_->checked("", [&] { start()->wait(); });
+  link_->peers().checked("", [&] { link_->begin(*gloo_, start)->wait(); });
 }
 
 void GlooEngine::all_gather(ConstBytes input, Bytes output) {
   if (output.size() <= kGatheredAtOnce) {
-    const std::vector<std::size_t> parts(static_cast<std::size_t>(gloo_->getSize()), input.size());
+    const std::vector<std::size_t> parts(static_cast<std::size_t>(size_), input.size());
     std::vector<std::byte> copies;
     for (std::size_t i = 0; i < parts.size(); ++i) copies.insert(copies.end(), input.begin(), input.end());
     return all_to_all(copies, parts, output, parts);
@@ -40,7 +40,7 @@ void GlooEngine::all_gather(ConstBytes input, Bytes output) {
   at::Tensor to = tensor_of(output);
   c10d::AllgatherOptions options;
   options.timeout = timeout_;
-  run([&] { return gloo_->_allgather_base(to, from, options); });
+  run([&](c10d::Backend& gloo) { return gloo._allgather_base(to, from, options); });
 }
 
 void GlooEngine::all_to_all(ConstBytes input, std::span<const std::size_t> input_parts, Bytes output,
@@ -51,7 +51,7 @@ void GlooEngine::all_to_all(ConstBytes input, std::span<const std::size_t> input
   std::vector<std::int64_t> taken = counts_of(output_parts);
   c10d::AllToAllOptions options;
   options.timeout = timeout_;
-  run([&] { return gloo_->alltoall_base(to, from, taken, given, options); });
+  run([&](c10d::Backend& gloo) { return gloo.alltoall_base(to, from, taken, given, options); });
 }
 
 void GlooEngine::broadcast(Bytes data, int root) {
@@ -59,7 +59,7 @@ void GlooEngine::broadcast(Bytes data, int root) {
   c10d::BroadcastOptions options;
   options.rootRank = root;
   options.timeout = timeout_;
-  run([&] { return gloo_->broadcast(tensors, options); });
+  run([&](c10d::Backend& gloo) { return gloo.broadcast(tensors, options); });
 }
 
 void GlooEngine::set_timeout(std::chrono::nanoseconds timeout) {

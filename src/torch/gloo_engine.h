@@ -1,32 +1,35 @@
 #pragma once
 
 #include <memory>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 
 #include "retinue/collective/engine.h"
-#include "torch/gloo_peers.h"
+#include "torch/gloo_link.h"
 
 namespace retinue {
 
 /// Moves bytes by gloo.
 class GlooEngine final : public Engine {
  public:
-  GlooEngine(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<const GlooPeers> peers)
-      : gloo_(std::move(gloo)), peers_(std::move(peers)) {}
+  GlooEngine(std::shared_ptr<GlooLink> link, int size) : link_(std::move(link)), gloo_(link_->gloo()), size_(size) {}
 
   void all_gather(ConstBytes input, Bytes output) override;
   void all_to_all(ConstBytes input, std::span<const std::size_t> input_parts, Bytes output,
                   std::span<const std::size_t> output_parts) override;
   void broadcast(Bytes data, int root) override;
   void set_timeout(std::chrono::nanoseconds timeout) override;
+  void close() noexcept override {
+    gloo_.reset();
+    link_->close();
+  }
 
  private:
   template <typename Start>
   void run(Start start);
 
-  c10::intrusive_ptr<c10d::Backend> gloo_;
-  std::shared_ptr<const GlooPeers> peers_;
+  std::shared_ptr<GlooLink> link_;
+  c10::intrusive_ptr<c10d::Backend> gloo_;  ///< Of its own: a call goes on though the link was closed meanwhile.
+  int size_;
   std::chrono::milliseconds timeout_ = std::chrono::minutes(30);
 };
 

@@ -1,129 +1,218 @@
 #include "torch/gloo_messages.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "retinue/base/error.h"
-#include "torch/gloo_backend.h"
 #include "torch/gloo_engine.h"
 
 namespace retinue {
 namespace {
 
-/// c10d's tags are of 31 bits. Even ones announce a message of a tag of the user's, odd ones are of the data.
-constexpr int kMostTag = (1 << 30) - 1;
+/// c10d's tags are of 31 bits, of which its own operations use those from 0 on.
+constexpr int kMostTag = (1 << 29) - 1;
+constexpr int kAnnouncements = 1 << 30;
+constexpr int kData = 1 << 29;
 
 int tag_of_announcement(int tag) {
-  return tag * 2;
+  return kAnnouncements | tag;
 }
 
-/// Mixed of both, so that messages of other sizes don't meet; those of one size come in their order.
-int tag_of_data(int tag, std::int64_t bytes) {
-  std::uint64_t value = static_cast<std::uint64_t>(bytes) * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(tag);
-  value = (value ^ value >> 31) * 0xbf58476d1ce4e5b9u;
-  return static_cast<int>((value ^ value >> 29) & kMostTag) * 2 + 1;
+/// Mixed of all three, so that no other message meets it.
+int tag_of_data(int tag, std::int64_t number, std::int64_t bytes) {
+  std::uint64_t value = static_cast<std::uint64_t>(tag);
+  for (const std::int64_t word : {number, bytes}) {
+    value = (value ^ static_cast<std::uint64_t>(word)) * 0x9e3779b97f4a7c15u;
+    value ^= value >> 29;
+  }
+  return kData | static_cast<int>(value & kMostTag);
+}
+
+const char* name_of(const TensorP2POp& message) {
+  return message.kind == P2POp::Kind::kSend ? "send" : "recv";
+}
+
+void check_message(const TensorP2POp& message, int rank, int size) {
+  const bool is_any = message.kind == P2POp::Kind::kReceive && message.peer == kAnySource;
+  if (!is_any && (message.peer < 0 || message.peer >= size || message.peer == rank))
+    throw UsageError(
+        c10::str(name_of(message), ": rank ", message.peer, " is not another of the group's [0, ", size, ")"));
+  if (message.tag < 0 || message.tag > kMostTag)
+    throw UsageError(c10::str(name_of(message), ": tag ", message.tag, ": between hosts tags are 0 to ", kMostTag,
+                              message.tag == kAnyTag ? ", and there is no kAnyTag" : ""));
+}
+
+TensorBuffer buffer_of(const TensorP2POp& message) {
+  return {name_of(message), message.tensor,
+          message.kind == P2POp::Kind::kSend ? TensorBuffer::Access::kRead : TensorBuffer::Access::kWrite};
 }
 
 }  // namespace
 
-TensorBuffer GlooMessage::checked_buffer(const TensorP2POp& message, int rank, int size) {
-  const bool sends = message.kind == P2POp::Kind::kSend;
-  const char* const call = sends ? "send" : "recv";
-  const bool is_any = !sends && message.peer == kAnySource;
-  if (!is_any && (message.peer < 0 || message.peer >= size || message.peer == rank))
-    throw UsageError(c10::str(call, ": rank ", message.peer, " is not another of the group's [0, ", size, ")"));
-  if (message.tag < 0 || message.tag > kMostTag)
-    throw UsageError(c10::str(call, ": tag ", message.tag, ": between hosts tags are 0 to ", kMostTag,
-                              message.tag == kAnyTag ? ", and there is no kAnyTag" : ""));
-  return {call, message.tensor, sends ? TensorBuffer::Access::kRead : TensorBuffer::Access::kWrite};
+/// With one other rank any source is that, whose death is noticed then.
+TensorP2POp named_source(TensorP2POp message, int rank, int size) {
+  if (size == 2 && message.peer == kAnySource) message.peer = 1 - rank;
+  return message;
 }
 
-GlooMessage::GlooMessage(c10::intrusive_ptr<c10d::Backend> gloo, std::shared_ptr<const GlooPeers> peers,
-                         const TensorP2POp& message, TensorBuffer buffer, std::chrono::milliseconds timeout)
-    : Work(gloo->getRank(), message.kind == P2POp::Kind::kSend ? c10d::OpType::SEND : c10d::OpType::RECV),
-      gloo_(std::move(gloo)),
-      peers_(std::move(peers)),
+/// Two such receives could take each other's bytes.
+void GlooMessages::check_overlap(std::span<const TensorP2POp> messages) const {
+  std::map<int, int> any = from_any_;
+  std::map<int, int> one = from_one_;
+  for (const TensorP2POp& message : messages) {
+    if (message.kind == P2POp::Kind::kSend) continue;
+    ++(message.peer == kAnySource ? any : one)[message.tag];
+    if (any[message.tag] > 0 && one[message.tag] > 0)
+      throw UsageError(c10::str("recv: receives of any source and of one rank are under way with tag ", message.tag,
+                                ": between hosts wait for the one before the other, or use two tags"));
+  }
+}
+
+std::int64_t GlooMessages::begin_receive(int peer, int tag) {
+  const std::lock_guard lock(mutex_);
+  ++(peer == kAnySource ? from_any_ : from_one_)[tag];
+  return peer == kAnySource ? 0 : taken_[{peer, tag}]++;
+}
+
+void GlooMessages::end_receive(int peer, int tag) {
+  const std::lock_guard lock(mutex_);
+  --(peer == kAnySource ? from_any_ : from_one_)[tag];
+}
+
+void GlooMessages::keep(WorkPtr stale) {
+  const std::lock_guard lock(mutex_);
+  stale_.push_back(std::move(stale));
+}
+
+void GlooMessages::close() {
+  std::vector<WorkPtr> stale;
+  const std::lock_guard lock(mutex_);
+  stale.swap(stale_);
+}
+
+std::vector<GlooMessages::WorkPtr> GlooMessages::start(std::span<const TensorP2POp> messages,
+                                                       std::chrono::milliseconds timeout) {
+  if (getpid() != owner_)
+    throw UsageError(c10::str("group \"", link_->peers().group(),
+                              "\": this process was forked from a rank, and is no member; make calls in that rank"));
+  std::vector<TensorP2POp> named;
+  std::vector<TensorBuffer> buffers;
+  for (const TensorP2POp& message : messages) {
+    check_message(message, rank_, size_);
+    named.push_back(named_source(message, rank_, size_));
+    buffers.push_back(buffer_of(message));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    check_overlap(named);
+  }
+  std::vector<WorkPtr> works;
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    std::int64_t number = 0;
+    if (named[i].kind == P2POp::Kind::kSend) {
+      const std::lock_guard lock(mutex_);
+      number = sent_[{named[i].peer, named[i].tag}]++;
+    } else {
+      number = begin_receive(named[i].peer, named[i].tag);
+    }
+    works.push_back(
+        c10::make_intrusive<GlooMessage>(shared_from_this(), named[i], std::move(buffers[i]), number, timeout));
+  }
+  return works;
+}
+
+GlooMessage::GlooMessage(std::shared_ptr<GlooMessages> group, const TensorP2POp& message, TensorBuffer buffer,
+                         std::int64_t number, std::chrono::milliseconds timeout)
+    : Work(group->rank_, message.kind == P2POp::Kind::kSend ? c10d::OpType::SEND : c10d::OpType::RECV),
+      group_(std::move(group)),
       message_(message),
       timeout_(timeout),
       buffer_(std::move(buffer)),
-      bytes_(std::make_shared<std::int64_t>(sends() ? static_cast<std::int64_t>(buffer_.bytes()) : 0)) {
-  peers_->checked(name(), [&] {
-    announced_ = begin(tensor_of({reinterpret_cast<const std::byte*>(bytes_.get()), sizeof *bytes_}), message_.peer,
-                       tag_of_announcement(message_.tag));
-    if (message_.peer != kAnySource) data_ = begin_data(message_.peer);
+      source_(message.peer) {
+  if (sends()) announcement_ = {.number = number, .bytes = static_cast<std::int64_t>(buffer_.bytes())};
+  group_->link_->peers().checked(name(), [&] {
+    announced_ = begin(tensor_of({reinterpret_cast<const std::byte*>(&announcement_), sizeof announcement_}),
+                       message_.peer, tag_of_announcement(message_.tag));
+    if (message_.peer != kAnySource) data_ = begin_data(buffer_, message_.peer, number);
   });
+}
+
+GlooMessage::~GlooMessage() {
+  if (!ended_.load(std::memory_order_acquire)) end();
 }
 
 GlooMessage::WorkPtr GlooMessage::begin(const at::Tensor& bytes, int peer, int tag) const {
   std::vector<at::Tensor> tensors{bytes};
-  if (sends()) return gloo_->send(tensors, peer, tag);
-  return peer == kAnySource ? gloo_->recvAnysource(tensors, tag) : gloo_->recv(tensors, peer, tag);
+  return group_->link_->begin([&](c10d::Backend& gloo) {
+    if (sends()) return gloo.send(tensors, peer, tag);
+    return peer == kAnySource ? gloo.recvAnysource(tensors, tag) : gloo.recv(tensors, peer, tag);
+  });
 }
 
-GlooMessage::WorkPtr GlooMessage::begin_data(int peer) const {
-  if (buffer_.bytes() == 0) return nullptr;
-  return begin(tensor_of(buffer_.part()), peer, tag_of_data(message_.tag, static_cast<std::int64_t>(buffer_.bytes())));
+GlooMessage::WorkPtr GlooMessage::begin_data(const TensorBuffer& buffer, int peer, std::int64_t number) const {
+  if (buffer.bytes() == 0) return nullptr;
+  return begin(tensor_of(buffer.part()), peer,
+               tag_of_data(message_.tag, number, static_cast<std::int64_t>(buffer.bytes())));
 }
 
 void GlooMessage::finish(std::chrono::milliseconds timeout) {
-  peers_->checked(name(), [&] { announced_->wait(timeout); });
-  const auto expected = static_cast<std::int64_t>(buffer_.bytes());
+  const GlooPeers& peers = group_->link_->peers();
+  peers.checked(name(), [&] { announced_->wait(timeout); });
   const int peer = message_.peer == kAnySource ? announced_->sourceRank() : message_.peer;
-  if (*bytes_ != expected)
-    throw CollectiveMismatch(c10::str("group \"", peers_->group(), "\": recv: rank ", peer, " sent ", *bytes_,
-                                      " bytes (tag ", message_.tag, ") for a tensor of ", expected));
-  peers_->checked(name(), [&] {
-    if (!data_) data_ = begin_data(peer);
+  source_.store(peer, std::memory_order_release);
+  if (message_.peer == kAnySource) {
+    const std::lock_guard lock(group_->mutex_);
+    std::int64_t& next = group_->taken_[{peer, message_.tag}];
+    next = std::max(next, announcement_.number + 1);
+  }
+  if (announcement_.bytes != static_cast<std::int64_t>(buffer_.bytes())) {
+    peers.checked(name(), [&] { take_other_size(peer, timeout); });
+    throw CollectiveMismatch(c10::str("group \"", peers.group(), "\": recv: rank ", peer, " sent ", announcement_.bytes,
+                                      " bytes (tag ", message_.tag, ") for a tensor of ", buffer_.bytes()));
+  }
+  peers.checked(name(), [&] {
+    if (!data_) data_ = begin_data(buffer_, peer, announcement_.number);
     if (data_) data_->wait(timeout);
   });
   if (!sends()) buffer_.unpack(message_.tensor);
 }
 
+/// So that its sender can go on.
+void GlooMessage::take_other_size(int peer, std::chrono::milliseconds timeout) {
+  if (data_) group_->keep(std::exchange(data_, nullptr));
+  const at::Tensor room = at::empty({announcement_.bytes}, at::kByte);
+  const TensorBuffer bytes("recv", room, TensorBuffer::Access::kWrite);
+  if (const WorkPtr work = begin_data(bytes, peer, announcement_.number)) work->wait(timeout);
+}
+
 bool GlooMessage::wait(std::chrono::milliseconds timeout) {
   const std::lock_guard lock(waiting_);
-  if (!ended_) {
+  if (!ended_.load(std::memory_order_acquire)) {
     try {
       finish(timeout == kNoTimeout ? timeout_ : timeout);
     } catch (...) {
       error_ = std::current_exception();
+      group_->link_->note_message_error(error_);
     }
-    ended_ = true;
+    end();
   }
   if (error_) std::rethrow_exception(error_);
   return true;
 }
 
-bool GlooMessage::isCompleted() {
-  const std::lock_guard lock(waiting_);
-  return ended_;
+void GlooMessage::end() {
+  if (!sends()) group_->end_receive(message_.peer, message_.tag);
+  announced_.reset();
+  data_.reset();
+  ended_.store(true, std::memory_order_release);
 }
 
 bool GlooMessage::isSuccess() const {
-  const std::lock_guard lock(waiting_);
-  return ended_ && !error_;
-}
-
-int GlooMessage::sourceRank() const {
-  const std::lock_guard lock(waiting_);
-  return message_.peer == kAnySource ? announced_->sourceRank() : message_.peer;
-}
-
-std::vector<GlooBackend::WorkPtr> GlooBackend::start(std::span<const TensorP2POp> messages, const CallMode& mode) {
-  check_open();
-  std::vector<TensorBuffer> buffers;
-  for (const TensorP2POp& message : messages) buffers.push_back(GlooMessage::checked_buffer(message, rank_, size_));
-  std::vector<WorkPtr> works;
-  for (std::size_t i = 0; i < messages.size(); ++i)
-    works.push_back(c10::make_intrusive<GlooMessage>(connection_.gloo, connection_.peers, messages[i],
-                                                     std::move(buffers[i]), timeout_of(mode)));
-  return works;
-}
-
-int GlooBackend::run(const TensorP2POp& message, const CallMode& mode) {
-  const WorkPtr work = start({&message, 1}, mode).front();
-  work->wait();
-  return work->sourceRank();
+  if (!ended_.load(std::memory_order_acquire)) return false;
+  return !error_;
 }
 
 }  // namespace retinue

@@ -61,10 +61,12 @@ std::exception_ptr GlooPeers::translated(const std::exception_ptr& error, std::s
   } catch (...) {
     return error;
   }
-  if (says_one_of(text, {"imed out", "imeout", "failed to pass monitoredBarrier"}))
+  const bool is_lost =
+      says_one_of(text, {"Read error", "writev", "Connection closed", "Connection reset", "ocket closed", "Broken pipe",
+                         "No route to host", "is unreachable", "Connection refused"});
+  if (!is_lost && says_one_of(text, {"imed out", "imeout", " in time"}))
     return std::make_exception_ptr(TimeoutError(c10::str(head, "its timeout passed; gloo says: ", text)));
-  if (!says_one_of(text, {"onnection", "ocket", "reset by peer", "roken pipe", "closed"}))
-    return std::make_exception_ptr(Error(c10::str(head, "gloo says: ", text)));
+  if (!is_lost) return std::make_exception_ptr(Error(c10::str(head, "gloo says: ", text)));
   std::vector<int> ranks = named_in(text);
   std::string which = "another rank";
   if (ranks.size() == 1) which = c10::str("rank ", ranks[0]);

@@ -137,7 +137,7 @@ ProcessGroup meet(const WorldOptions& world, Connection connection, const ShmBac
                             .rank = world.rank,
                             .size = world.world_size,
                             .is_asked_for = connection == Connection::kGloo};
-  return make_group(c10::make_intrusive<GlooBackend>(meeting, waits), group_name);
+  return make_group(c10::make_intrusive<GlooBackend>(meeting, waits, Deadline::after(world.timeout)), group_name);
 }
 
 ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options) {

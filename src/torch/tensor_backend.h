@@ -109,6 +109,8 @@ class TensorBackend : public c10d::Backend {
   std::chrono::milliseconds timeout_of(const CallMode& mode) const;
   /// Errors: Closed after shutdown().
   void check_open() const;
+  /// In a fork, which has none of the queue's threads.
+  void leak_queue() { static_cast<void>(new std::shared_ptr<OperationQueue>(std::move(queue_))); }
 
  private:
   /// One c10d operation: what to ask of the communicator, the memory that this takes, and where the result goes if it

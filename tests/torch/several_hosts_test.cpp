@@ -251,6 +251,25 @@ TEST_F(SeveralHosts, NoticeDifferentCallsAtOnce) {
   });
 }
 
+TEST_F(SeveralHosts, SeeTheWholeGroupEndWhenARankDies) {
+  run_ranks(
+      4,
+      [](int rank) {
+        const ProcessGroup world = init_process_group(meeting(rank, 4));
+        barrier(world);
+        if (rank == 3) raise(SIGKILL);
+        // Of a broadcast's tree each waits for one other only.
+        at::Tensor tensor = torch::ones({100000});
+        EXPECT_THROW(
+            {
+              for (;;) broadcast(tensor, world);
+            },
+            PeerLost);
+        EXPECT_EQ(world->getDefaultBackend()->getError(), c10d::ErrorType::REMOTE_ERROR);
+      },
+      3);
+}
+
 TEST_F(SeveralHosts, EndTheirWaitsAtTheTimeout) {
   run_ranks(2, [](int rank) {
     const ProcessGroup control = init_process_group(meeting(rank, 2));

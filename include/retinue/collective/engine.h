@@ -28,7 +28,13 @@ class Engine {
   /// Shape: at least a byte.
   virtual void broadcast(Bytes data, int root) = 0;
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
+  /// Called once, after an error: lets go of the other ranks, whose waits for this one are to end. No more calls
+  /// follow.
+  virtual void close() noexcept {}
 };
+
+/// Of what ranks tell each other before a call: all must have the same.
+inline constexpr int kEngineProtocol = 1;
 
 /// The ranks that an engine connects, and which of them this is.
 struct EngineMembers {

@@ -23,8 +23,8 @@ namespace retinue {
 // finds their message done; one that blocks on the helper holds up messages for which nobody waits.
 // Errors: UsageError from the call, before anything is sent; PeerLost, TimeoutError, and CollectiveMismatch for a size
 // that differs, from the call or from the work's wait() and future. A message that is shorter than the receiver's
-// tensor fails the receive alone, a longer one the group's messages. In groups of backend gloo either ends the group's
-// messages, works have no futures, tags are below 2^30, and there is no kAnyTag and no message to oneself.
+// tensor fails the receive alone, a longer one the group's messages. In groups of backend gloo either fails the
+// receive alone; docs/guide/groups.md says what else differs there.
 
 /// Blocking: until the tensor may be changed, which for much data is when the receiver takes it.
 void send(const at::Tensor& tensor, int dst, const ProcessGroup& group, int tag = 0,

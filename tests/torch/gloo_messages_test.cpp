@@ -1,0 +1,202 @@
+// Messages between ranks that share no memory, which gloo carries in two parts.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "retinue/base/error.h"
+#include "retinue/torch/groups.h"
+#include "retinue/torch/messages.h"
+#include "support/ranks.h"
+#include "support/usage_error.h"
+
+namespace retinue {
+namespace {
+
+using namespace std::chrono_literals;
+using test::run_ranks;
+using test::usage_error_of;
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+ProcessGroup by_gloo(const JobGroup& members, const std::string& name = "") {
+  return init_process_group(members, {.backend = "gloo", .timeout = 60s, .group_name = name});
+}
+
+at::Tensor number(int value, std::int64_t count = 3) {
+  return torch::full({count}, value, torch::kInt);
+}
+
+TEST(GlooMessages, KeepTheirOrderHoweverTheyAreWaitedFor) {
+  run_ranks(3, [](const JobGroup& members) {
+    const ProcessGroup group = by_gloo(members);
+    if (members.rank != 0) {
+      std::vector<Work> works;
+      for (int i = 0; i < 6; ++i) works.push_back(isend(number(10 * members.rank + i), 0, group, 5));
+      for (const Work& work : works) work->wait();
+      return;
+    }
+    std::vector<at::Tensor> got;
+    std::vector<Work> works;
+    const auto begin = [&](int source) {
+      got.push_back(number(-1));
+      works.push_back(irecv(got.back(), source, group, 5));
+    };
+    for (int i = 0; i < 3; ++i) begin(1);
+    for (std::size_t i = 3; i-- > 0;) works[i]->wait();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(got[static_cast<std::size_t>(i)][0].item<int>(), 10 + i);
+    // Of any source: those of each rank in their order, whichever come first.
+    got.clear();
+    works.clear();
+    for (int i = 0; i < 7; ++i) begin(kAnySource);
+    std::vector<int> of_1, of_2;
+    for (std::size_t i = 7; i-- > 0;) works[i]->wait();
+    for (std::size_t i = 0; i < 7; ++i) (works[i]->sourceRank() == 1 ? of_1 : of_2).push_back(got[i][0].item<int>());
+    for (std::size_t i = 0; i < of_1.size(); ++i) EXPECT_EQ(of_1[i], 13 + static_cast<int>(i));
+    for (std::size_t i = 0; i < of_2.size(); ++i) EXPECT_EQ(of_2[i], 20 + static_cast<int>(i));
+    // And then of one rank again.
+    const int left_of_1 = 3 - static_cast<int>(of_1.size());
+    for (int i = 0; i < left_of_1; ++i) {
+      at::Tensor rest = number(-1);
+      recv(rest, 1, group, 5);
+      EXPECT_EQ(rest[0].item<int>(), 16 - left_of_1 + i);
+    }
+    for (int i = static_cast<int>(of_2.size()); i < 6; ++i) {
+      at::Tensor rest = number(-1);
+      recv(rest, 2, group, 5);
+      EXPECT_EQ(rest[0].item<int>(), 20 + i);
+    }
+  });
+}
+
+TEST(GlooMessages, OfAnotherSizeFailTheirReceiveAlone) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup group = by_gloo(members);
+    const int peer = 1 - members.rank;
+    for (const std::int64_t sent : {1, 5, 0, 100000}) {
+      if (members.rank == 0) {
+        send(number(7, sent), peer, group);
+      } else {
+        at::Tensor got = number(-1);
+        try {
+          recv(got, peer, group);
+          ADD_FAILURE() << "the sizes went together";
+        } catch (const CollectiveMismatch& error) {
+          EXPECT_TRUE(says(error.what(), fmt::format("rank 0 sent {} bytes (tag 0) for a tensor of 12", 4 * sent)))
+              << error.what();
+        }
+      }
+    }
+    for (int i = 0; i < 3; ++i) {
+      const Work sent = isend(number(members.rank), peer, group);
+      at::Tensor got = number(-1);
+      recv(got, peer, group);
+      sent->wait();
+      EXPECT_EQ(got[2].item<int>(), peer);
+    }
+    barrier(group);
+  });
+}
+
+TEST(GlooMessages, DontMeetOtherOperations) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup group = by_gloo(members);
+    const int peer = 1 - members.rank;
+    std::vector<Work> works;
+    std::vector<at::Tensor> got;
+    for (int tag = 0; tag < 20; ++tag) {
+      got.push_back(number(-1));
+      works.push_back(isend(number(tag), peer, group, tag));
+      works.push_back(irecv(got.back(), peer, group, tag));
+    }
+    monitored_barrier(group);
+    at::Tensor sum = torch::ones({1000});
+    all_reduce(sum, group);
+    monitored_barrier(group);
+    for (const Work& work : works) work->wait();
+    for (int tag = 0; tag < 20; ++tag) EXPECT_EQ(got[static_cast<std::size_t>(tag)][0].item<int>(), tag);
+    EXPECT_EQ(sum[999].item<float>(), 2);
+  });
+}
+
+TEST(GlooMessages, RefuseWhatCannotBe) {
+  run_ranks(3, [](const JobGroup& members) {
+    const ProcessGroup group = by_gloo(members);
+    at::Tensor tensor = number(1);
+    EXPECT_TRUE(says(usage_error_of([&] { send(tensor, members.rank, group); }), "is not another of the group's"));
+    EXPECT_TRUE(says(usage_error_of([&] { send(tensor, 3, group); }), "rank 3"));
+    EXPECT_TRUE(says(usage_error_of([&] { recv(tensor, (members.rank + 1) % 3, group, kAnyTag); }), "no kAnyTag"));
+    EXPECT_TRUE(says(usage_error_of([&] { isend(tensor, (members.rank + 1) % 3, group, 1 << 29); }), "tags are 0 to"));
+    const std::vector<TensorP2POp> both = {TensorP2POp::irecv(number(0), kAnySource, 4),
+                                           TensorP2POp::irecv(number(0), (members.rank + 1) % 3, 4)};
+    EXPECT_TRUE(says(usage_error_of([&] { batch_isend_irecv(both, group); }), "under way with tag 4"));
+    barrier(group);
+    const pid_t child = fork();
+    if (child == 0) {
+      const bool refused = says(usage_error_of([&] { send(tensor, (members.rank + 1) % 3, group); }), "was forked") &&
+                           says(usage_error_of([&] { barrier(group); }), "was forked");
+      const_cast<ProcessGroup&>(group).reset();
+      _exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    all_reduce(tensor, group);
+    EXPECT_EQ(tensor[0].item<int>(), 3);
+  });
+}
+
+TEST(GlooMessages, OfARankThatDiesAreLost) {
+  run_ranks(2,
+            [](const JobGroup& members) {
+              const ProcessGroup group = by_gloo(members);
+              barrier(group);
+              if (members.rank == 1) raise(SIGKILL);
+              at::Tensor got = number(-1);
+              EXPECT_THROW(recv(got, kAnySource, group), PeerLost);
+            },
+            {.killed = {1}});
+}
+
+TEST(GlooGroups, EndForTheOthersThoughWorksAreHeld) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup control = by_gloo(members, "control");
+    ProcessGroup group = by_gloo(members);
+    at::Tensor got = number(-1);
+    const Work sent = isend(number(members.rank), 1 - members.rank, group);
+    recv(got, 1 - members.rank, group);
+    sent->wait();
+    if (members.rank == 0) destroy_process_group(group);
+    if (members.rank == 1) {
+      EXPECT_THROW(barrier(group), PeerLost);
+    }
+    barrier(control);
+  });
+}
+
+TEST(GlooGroups, NameAllThatMissAMonitoredBarrier) {
+  run_ranks(3, [](const JobGroup& members) {
+    const ProcessGroup group = by_gloo(members);
+    const ProcessGroup control = by_gloo(members, "control");
+    monitored_barrier(group);
+    if (members.rank == 2) barrier(control);
+    try {
+      monitored_barrier(group, {.timeout = 500ms});
+      ADD_FAILURE() << "all came";
+    } catch (const TimeoutError& error) {
+      EXPECT_TRUE(says(error.what(), "waits in monitored_barrier at ")) << error.what();
+      EXPECT_TRUE(says(error.what(), "missing: rank 2")) << error.what();
+    }
+    if (members.rank != 2) barrier(control);
+    barrier(control);
+  });
+}
+
+}  // namespace
+}  // namespace retinue
