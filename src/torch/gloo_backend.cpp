@@ -44,6 +44,7 @@ GlooBackend::Connection GlooBackend::connect(const GlooMeeting& meeting, Deadlin
   const std::string own = addresses[static_cast<std::size_t>(meeting.rank)];
   GlooPeers peers(meeting.name, meeting.rank, std::move(addresses));
   auto gloo = peers.checked("the opening of the group", [&] {
+    const WithoutSigpipe without;
     return connect_gloo(to_c10d_store(std::make_shared<PrefixStore>("gloo", store)), meeting.rank, meeting.size,
                         left(deadline), own);
   });

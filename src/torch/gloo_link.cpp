@@ -5,6 +5,29 @@
 #include "retinue/base/error.h"
 
 namespace retinue {
+namespace {
+
+sigset_t only_sigpipe() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGPIPE);
+  return set;
+}
+
+}  // namespace
+
+WithoutSigpipe::WithoutSigpipe() : before_() {
+  const sigset_t set = only_sigpipe();
+  pthread_sigmask(SIG_BLOCK, &set, &before_);
+}
+
+WithoutSigpipe::~WithoutSigpipe() {
+  if (sigismember(&before_, SIGPIPE) == 1) return;
+  const sigset_t set = only_sigpipe();
+  const timespec at_once{};
+  sigtimedwait(&set, nullptr, &at_once);  // One that came meanwhile.
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
 
 void GlooLink::check_open() const {
   if (!gloo_)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <csignal>
 #include <exception>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -8,6 +9,19 @@
 #include "torch/gloo_peers.h"
 
 namespace retinue {
+
+/// As long as it lives, a closed connection is an error of this thread's writes, not a signal that ends the process; so
+/// it is in threads that are made meanwhile, for good. gloo leaves that to its caller.
+class WithoutSigpipe {
+ public:
+  WithoutSigpipe();
+  ~WithoutSigpipe();
+  WithoutSigpipe(const WithoutSigpipe&) = delete;
+  WithoutSigpipe& operator=(const WithoutSigpipe&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 /// The connections of a group by gloo, for its collectives and its messages. Threads: any.
 class GlooLink {
@@ -25,6 +39,7 @@ class GlooLink {
   /// Begins what `start(gloo)` does: one at a time, since gloo's face counts without a lock. Errors: Closed.
   template <typename Start>
   WorkPtr begin(Start start) {
+    const WithoutSigpipe without;
     const std::lock_guard lock(mutex_);
     check_open();
     return start(*gloo_);
@@ -32,6 +47,7 @@ class GlooLink {
   /// The same with connections that the caller has.
   template <typename Start>
   WorkPtr begin(c10d::Backend& gloo, Start start) {
+    const WithoutSigpipe without;
     const std::lock_guard lock(mutex_);
     return start(gloo);
   }
