@@ -37,6 +37,7 @@ void PartExchange::exchange(const Call& call, bool is_uneven) {
     all_to_all(call, received_);
     const std::byte* from = received_.data();
     for (const Bytes& output : call.outputs) {
+      if (output.empty()) continue;
       copy_bytes(output.data(), from, output.size());
       from += output.size();
     }
@@ -49,7 +50,7 @@ void PartExchange::exchange(const Call& call, bool is_uneven) {
   }
   // Of sizes of their own: one after the other, which needs no room but the outputs'.
   const Bytes own = call.output_part(rank_);
-  if (own.data() != input.data()) copy_bytes(own.data(), input.data(), input.size());
+  if (!own.empty() && own.data() != input.data()) copy_bytes(own.data(), input.data(), input.size());
   for (int rank = 0; rank < size_; ++rank)
     if (const Bytes part = call.output_part(rank); !part.empty()) engine_.broadcast(part, rank);
 }
