@@ -21,26 +21,6 @@ std::uint64_t mixed(std::uint64_t value) {
   return value ^ value >> 32;
 }
 
-/// In four lanes, so that their multiplications overlap. Each word's step can be undone, so two inputs of one length
-/// that differ in one word never have the same hash.
-std::uint64_t hash_of(ConstBytes bytes) {
-  std::array<std::uint64_t, 4> lanes = {1, 2, 3, 4};
-  const std::byte* at = bytes.data();
-  std::size_t left = bytes.size();
-  const auto add = [](std::uint64_t& lane, std::uint64_t word) { lane = std::rotl((lane ^ word) * kFactor, 29); };
-  for (; left >= sizeof lanes; at += sizeof lanes, left -= sizeof lanes) {
-    std::uint64_t words[4];
-    std::memcpy(words, at, sizeof words);
-    for (std::size_t i = 0; i < 4; ++i) add(lanes[i], words[i]);
-  }
-  std::uint64_t rest[4] = {};
-  if (left > 0) std::memcpy(rest, at, left);
-  for (std::size_t i = 0; i < 4; ++i) add(lanes[i], rest[i]);
-  std::uint64_t hash = bytes.size();
-  for (const std::uint64_t lane : lanes) hash = mixed(hash ^ lane) * kFactor;
-  return mixed(hash);
-}
-
 /// What ranks tell each other of a part.
 struct Digest {
   std::uint64_t name = 0;
@@ -172,6 +152,25 @@ class Comparison {
 };
 
 }  // namespace
+
+/// In four lanes, so that their multiplications overlap. Each word's step can be undone.
+std::uint64_t hash_of(ConstBytes bytes) {
+  std::array<std::uint64_t, 4> lanes = {1, 2, 3, 4};
+  const std::byte* at = bytes.data();
+  std::size_t left = bytes.size();
+  const auto add = [](std::uint64_t& lane, std::uint64_t word) { lane = std::rotl((lane ^ word) * kFactor, 29); };
+  for (; left >= sizeof lanes; at += sizeof lanes, left -= sizeof lanes) {
+    std::uint64_t words[4];
+    std::memcpy(words, at, sizeof words);
+    for (std::size_t i = 0; i < 4; ++i) add(lanes[i], words[i]);
+  }
+  std::uint64_t rest[4] = {};
+  if (left > 0) std::memcpy(rest, at, left);
+  for (std::size_t i = 0; i < 4; ++i) add(lanes[i], rest[i]);
+  std::uint64_t hash = bytes.size();
+  for (const std::uint64_t lane : lanes) hash = mixed(hash ^ lane) * kFactor;
+  return mixed(hash);
+}
 
 void check_same(Communicator& group, std::span<const NamedBytes> parts, CallSite site) {
   Comparison(group, parts, site).run();

@@ -1,9 +1,14 @@
 #include "torch/gloo_addresses.h"
 
 #include <c10/util/StringUtil.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <memory>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -43,6 +48,21 @@ std::string address_by_default_route() {
   }
 }
 
+std::string address_of_interface(const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) throw SystemError("asking for this host's network interfaces", errno);
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6})
+    for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+      if (name != one->ifa_name || one->ifa_addr == nullptr || one->ifa_addr->sa_family != family) continue;
+      const socklen_t bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      char text[NI_MAXHOST];
+      if (getnameinfo(one->ifa_addr, bytes, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) return text;
+    }
+  throw UsageError(
+      c10::str("GLOO_SOCKET_IFNAME is \"", name, "\", and this host has no such interface with an address"));
+}
+
 bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1";
 }
@@ -51,7 +71,7 @@ bool is_loopback(const std::string& address) {
 struct Introduction {
   std::string protocol = std::to_string(kEngineProtocol);
   std::string kernel = {};   ///< That runs there.
-  std::string address = {};  ///< Or "interface"; or "failed", and the rest says why.
+  std::string address = {};  ///< Or "failed", and the rest says why.
   std::string rest = {};     ///< An address for other hosts, where that one is the loopback.
 
   std::string text() const { return c10::str(protocol, ' ', kernel, ' ', address, ' ', rest); }
@@ -68,11 +88,11 @@ struct Introduction {
 Introduction own_introduction(const Store& meeting) {
   const std::string host = host_of_this_process();
   Introduction own{.kernel = "kernel-" + host.substr(0, host.find(' '))};
-  if (std::getenv("GLOO_SOCKET_IFNAME") != nullptr) {
-    own.address = "interface";
-    return own;
-  }
   try {
+    if (const char* const name = std::getenv("GLOO_SOCKET_IFNAME"); name != nullptr && *name != '\0') {
+      own.address = own.rest = address_of_interface(name);
+      return own;
+    }
     own.address = address_by(meeting);
     if (own.address.empty() || is_loopback(own.address)) own.rest = address_by_default_route();
     if (own.address.empty()) own.address = own.rest;
@@ -93,8 +113,8 @@ std::vector<std::string> addresses_of(const std::string& group, const std::vecto
   std::vector<std::string> addresses;
   for (const Introduction& one : ranks) {
     const std::string head = c10::str("group \"", group, "\": rank ", addresses.size(), ' ');
-    if (one.address == "failed") throw Error(c10::str(head, "found no address of its own: ", one.rest));
-    std::string address = one.address == "interface" ? "" : one.address;
+    if (one.address == "failed") throw UsageError(c10::str(head, "has no address for the others: ", one.rest));
+    std::string address = one.address;
     if (!is_one_host && is_loopback(address)) address = one.rest;
     if (!is_one_host && is_loopback(address))
       throw UsageError(c10::str(head, "would be reached at ", address,

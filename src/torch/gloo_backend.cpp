@@ -48,6 +48,11 @@ GlooBackend::Connection GlooBackend::connect(const GlooMeeting& meeting, Deadlin
     return connect_gloo(to_c10d_store(std::make_shared<PrefixStore>("gloo", store)), meeting.rank, meeting.size,
                         left(deadline), own);
   });
+  // Who is connected may leave at once, while others still connect.
+  std::vector<std::string> connected;
+  for (int rank = 0; rank < meeting.size; ++rank) connected.push_back(c10::str("connected ", rank));
+  store->set(connected[static_cast<std::size_t>(meeting.rank)], "", deadline);
+  store->wait(connected, deadline);
   return {.store = store, .link = std::make_shared<GlooLink>(std::move(gloo), std::move(peers))};
 }
 
@@ -63,12 +68,13 @@ GlooBackend::GlooBackend(GlooMeeting meeting, const ShmBackend::Waits& waits, co
       messages_(std::make_shared<GlooMessages>(link_, rank_, size_)) {}
 
 GlooBackend::~GlooBackend() {
-  if (getpid() == owner_) {
-    shutdown();
-  } else {
-    link_->leak();
-    leak_queue();
-  }
+  shutdown();
+}
+
+void GlooBackend::shutdown() {
+  if (getpid() == owner_) return TensorBackend::shutdown();
+  link_->leak();
+  leak_queue();
 }
 
 GlooBackend* GlooBackend::of(const c10d::ProcessGroup& group) {
@@ -108,7 +114,7 @@ int GlooBackend::run(const TensorP2POp& message, const CallMode& mode) {
 
 /// At the store, which sees who came; whether all did is what the first says who knows.
 void GlooBackend::monitored_barrier(const MonitoredBarrierOptions& options, const CallSite& site) {
-  use_communicator([&](Communicator& /*ranks*/) {
+  const auto pass = [&] {
     const std::chrono::milliseconds limit =
         options.timeout ? std::chrono::ceil<std::chrono::milliseconds>(*options.timeout) : timeout();
     const Deadline deadline = Deadline::after(limit);
@@ -134,6 +140,20 @@ void GlooBackend::monitored_barrier(const MonitoredBarrierOptions& options, cons
     }
     verdict = store_->compare_set(key_of(number, "verdict"), "", verdict, Deadline::after(kLastWords));
     if (verdict != kAllPassed) throw TimeoutError(verdict);
+  };
+  use_communicator([&](Communicator& /*ranks*/) {
+    try {
+      pass();
+    } catch (const Closed& error) {
+      link_->fail(std::make_exception_ptr(
+          PeerLost(c10::str("group \"", meeting_.name, "\": rank ", rank_, " waits in monitored_barrier at ", site.file,
+                            ":", site.line,
+                            ", and the store where its ranks met, which mostly rank 0 served, is gone: ", error.what()),
+                   {})));
+    } catch (const TimeoutError&) {
+      link_->fail(std::current_exception());
+    }
+    link_->check();
   });
 }
 

@@ -48,6 +48,7 @@ class GlooBackend final : public TensorBackend {
   int run(const TensorP2POp& message, const CallMode& mode) override;
   void monitored_barrier(const MonitoredBarrierOptions& options, const CallSite& site) override;
   const std::string getBackendName() const override { return "gloo"; }
+  void shutdown() override;
 
  private:
   struct Connection {

@@ -13,6 +13,21 @@ namespace {
 /// Up to so many bytes in all every rank sends to each, which is one step; gloo's all_gather is a ring of p - 1.
 constexpr std::size_t kGatheredAtOnce = std::size_t{64} << 10;
 
+/// When who waits looks for ranks that are gone for the first time, and then ever more rarely.
+constexpr std::chrono::milliseconds kFirstLook(500);
+constexpr std::chrono::milliseconds kLongestLook(60'000);
+constexpr int kTagOfLooks = (1 << 29) - 1;  // Of none of gloo's operations, nor of messages.
+
+bool is_done_within(c10d::Work& work, std::chrono::milliseconds time) {
+  try {
+    work.wait(time);
+    return true;
+  } catch (...) {
+    // Or it ended by an error, which wait() throws again.
+    return work.isCompleted();
+  }
+}
+
 std::vector<std::int64_t> counts_of(std::span<const std::size_t> parts) {
   return {parts.begin(), parts.end()};
 }
@@ -26,7 +41,39 @@ at::Tensor tensor_of(ConstBytes bytes) {
 
 template <typename Start>
 void GlooEngine::run(Start start) {
-  link_->peers().checked("", [&] { link_->begin(*gloo_, start)->wait(); });
+  link_->peers().checked("", [&] { await(*link_->begin(*gloo_, start)); });
+}
+
+/// A send that begins in the moment in which its connection closes is never told so: who waits for long looks.
+void GlooEngine::await(c10d::Work& work) {
+  for (std::chrono::milliseconds time = kFirstLook; !is_done_within(work, time);
+       time = std::min(time * 2, kLongestLook)) {
+    is_stuck_ = true;
+    look_for_lost_ranks();
+    is_stuck_ = false;
+  }
+  work.wait();
+}
+
+/// To begin a receive of a rank that is gone is an error. Nobody sends what these are of.
+void GlooEngine::look_for_lost_ranks() {
+  for (int rank = 0; rank < size_; ++rank)
+    if (rank != gloo_->getRank())
+      link_->begin(*gloo_, [&](c10d::Backend& gloo) {
+        std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
+        return gloo.recv(nothing, rank, kTagOfLooks);
+      });
+}
+
+void GlooEngine::close() noexcept {
+  if (is_stuck_) {
+    // Its end would wait for that thread; with the process's end all of it ends.
+    static_cast<void>(gloo_.release());
+    link_->leak();
+  } else {
+    gloo_.reset();
+    link_->close();
+  }
 }
 
 void GlooEngine::all_gather(ConstBytes input, Bytes output) {

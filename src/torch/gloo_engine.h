@@ -18,18 +18,18 @@ class GlooEngine final : public Engine {
                   std::span<const std::size_t> output_parts) override;
   void broadcast(Bytes data, int root) override;
   void set_timeout(std::chrono::nanoseconds timeout) override;
-  void close() noexcept override {
-    gloo_.reset();
-    link_->close();
-  }
+  void close() noexcept override;
 
  private:
   template <typename Start>
   void run(Start start);
+  void await(c10d::Work& work);
+  void look_for_lost_ranks();
 
   std::shared_ptr<GlooLink> link_;
   c10::intrusive_ptr<c10d::Backend> gloo_;  ///< Of its own: a call goes on though the link was closed meanwhile.
   int size_;
+  bool is_stuck_ = false;  ///< One of gloo's threads waits for a rank that is gone.
   std::chrono::milliseconds timeout_ = std::chrono::minutes(30);
 };
 

@@ -49,6 +49,7 @@ class GlooLink {
   WorkPtr begin(c10d::Backend& gloo, Start start) {
     const WithoutSigpipe without;
     const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
     return start(gloo);
   }
 
@@ -56,6 +57,15 @@ class GlooLink {
   void close();
   /// In a fork, whose end must not touch the connections: they are its parent's.
   void leak();
+
+  /// All later calls throw this.
+  void fail(const std::exception_ptr& error);
+
+  /// Errors: what fail() was told.
+  void check() const {
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+  }
 
   void note_message_error(const std::exception_ptr& error);
   std::exception_ptr first_message_error() const;
@@ -66,6 +76,7 @@ class GlooLink {
   mutable std::mutex mutex_;  ///< Guards what follows.
   c10::intrusive_ptr<c10d::Backend> gloo_;
   std::exception_ptr first_message_error_;
+  std::exception_ptr failure_;
 
   const GlooPeers peers_;
 };

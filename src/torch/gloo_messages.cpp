@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "retinue/base/error.h"
+#include "retinue/collective/divergence.h"
 #include "torch/gloo_engine.h"
 
 namespace retinue {
@@ -87,6 +88,12 @@ void GlooMessages::keep(WorkPtr stale) {
   stale_.push_back(std::move(stale));
 }
 
+void GlooMessages::check_owner() const {
+  if (getpid() != owner_)
+    throw UsageError(c10::str("group \"", link_->peers().group(),
+                              "\": this process was forked from a rank, and is no member; make calls in that rank"));
+}
+
 void GlooMessages::close() {
   std::vector<WorkPtr> stale;
   const std::lock_guard lock(mutex_);
@@ -95,9 +102,7 @@ void GlooMessages::close() {
 
 std::vector<GlooMessages::WorkPtr> GlooMessages::start(std::span<const TensorP2POp> messages,
                                                        std::chrono::milliseconds timeout) {
-  if (getpid() != owner_)
-    throw UsageError(c10::str("group \"", link_->peers().group(),
-                              "\": this process was forked from a rank, and is no member; make calls in that rank"));
+  check_owner();
   std::vector<TensorP2POp> named;
   std::vector<TensorBuffer> buffers;
   for (const TensorP2POp& message : messages) {
@@ -132,7 +137,9 @@ GlooMessage::GlooMessage(std::shared_ptr<GlooMessages> group, const TensorP2POp&
       timeout_(timeout),
       buffer_(std::move(buffer)),
       source_(message.peer) {
-  if (sends()) announcement_ = {.number = number, .bytes = static_cast<std::int64_t>(buffer_.bytes())};
+  if (sends())
+    announcement_ = {
+        .number = number, .bytes = static_cast<std::int64_t>(buffer_.bytes()), .hash = hash_of(buffer_.part())};
   group_->link_->peers().checked(name(), [&] {
     announced_ = begin(tensor_of({reinterpret_cast<const std::byte*>(&announcement_), sizeof announcement_}),
                        message_.peer, tag_of_announcement(message_.tag));
@@ -177,7 +184,12 @@ void GlooMessage::finish(std::chrono::milliseconds timeout) {
     if (!data_) data_ = begin_data(buffer_, peer, announcement_.number);
     if (data_) data_->wait(timeout);
   });
-  if (!sends()) buffer_.unpack(message_.tensor);
+  if (sends()) return;
+  if (hash_of(buffer_.part()) != announcement_.hash)
+    throw Error(c10::str("group \"", peers.group(), "\": recv: what came from rank ", peer, " with tag ", message_.tag,
+                         " is another message's, whose tag and size fall together with these between hosts: use other "
+                         "tags for messages that are under way at once"));
+  buffer_.unpack(message_.tensor);
 }
 
 /// So that its sender can go on.
@@ -189,6 +201,7 @@ void GlooMessage::take_other_size(int peer, std::chrono::milliseconds timeout) {
 }
 
 bool GlooMessage::wait(std::chrono::milliseconds timeout) {
+  group_->check_owner();
   const std::lock_guard lock(waiting_);
   if (!ended_.load(std::memory_order_acquire)) {
     try {

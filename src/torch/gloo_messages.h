@@ -45,6 +45,7 @@ class GlooMessages : public std::enable_shared_from_this<GlooMessages> {
   /// A receive of `peer`, or of any source, begins, and is over.
   std::int64_t begin_receive(int peer, int tag);
   void end_receive(int peer, int tag);
+  void check_owner() const;
   void check_overlap(std::span<const TensorP2POp> messages) const;
   void keep(WorkPtr stale);
 
@@ -82,6 +83,7 @@ class GlooMessage final : public c10d::Work {
   struct Announcement {
     std::int64_t number = 0;
     std::int64_t bytes = 0;
+    std::uint64_t hash = 0;  ///< Of the bytes: tags of data are hashes, and another message's may be the same.
   };
 
   bool sends() const { return message_.kind == P2POp::Kind::kSend; }

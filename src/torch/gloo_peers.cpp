@@ -30,6 +30,11 @@ bool names(const std::string& text, const std::string& address) {
 /// Without the place in gloo's source before it, and the advice behind it.
 std::string without_frame(std::string text) {
   text.resize(std::min(text.size(), text.find(". This is typically caused")));
+  for (std::size_t at = text.find("[/"); at != std::string::npos; at = text.find("[/", at)) {
+    const std::size_t end = text.find("] ", at);
+    if (end == std::string::npos) break;
+    text.erase(at, end + 2 - at);
+  }
   const std::size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;
   return end == std::string::npos ? text : text.substr(end + 2);
 }

@@ -16,7 +16,7 @@ void check_tensor(std::string_view call, const at::Tensor& tensor, TensorBuffer:
   if (!tensor.defined()) throw UsageError(c10::str(call, ": the tensor is undefined"));
   if (!tensor.device().is_cpu())
     throw UsageError(c10::str(call, ": the tensor is on ", tensor.device().str(),
-                              "; the shm backend handles CPU tensors: move it with tensor.cpu(), or use a group whose "
+                              "; the group handles CPU tensors: move it with tensor.cpu(), or use a group whose "
                               "backend handles that device"));
   if (tensor.layout() != at::kStrided || tensor.is_quantized())
     throw UsageError(c10::str(call, ": the tensor is sparse or quantized; only dense tensors are handled"));

@@ -141,6 +141,8 @@ TEST(GlooMessages, RefuseWhatCannotBe) {
     if (child == 0) {
       const bool refused = says(usage_error_of([&] { send(tensor, (members.rank + 1) % 3, group); }), "was forked") &&
                            says(usage_error_of([&] { barrier(group); }), "was forked");
+      ProcessGroup left = group;
+      destroy_process_group(left);
       const_cast<ProcessGroup&>(group).reset();
       _exit(refused ? 0 : 1);
     }
@@ -149,6 +151,33 @@ TEST(GlooMessages, RefuseWhatCannotBe) {
     EXPECT_EQ(status, 0);
     all_reduce(tensor, group);
     EXPECT_EQ(tensor[0].item<int>(), 3);
+  });
+}
+
+/// Tags of data are hashes, and those of these two are the same.
+TEST(GlooMessages, WhoseHashesAreTheSameAreNotTakenForEachOther) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup group = by_gloo(members);
+    constexpr int kOne = 70420;
+    constexpr int kOther = 1359;
+    if (members.rank == 1) {
+      const Work one = isend(number(1, 1), 0, group, kOne);
+      const Work other = isend(number(2, 1), 0, group, kOther);
+      one->wait();
+      other->wait();
+    } else {
+      at::Tensor other = number(-1, 1);
+      at::Tensor one = number(-1, 1);
+      const Work first = irecv(other, 1, group, kOther);
+      const Work second = irecv(one, 1, group, kOne);
+      for (const Work& work : {first, second}) try {
+          work->wait();
+          ADD_FAILURE() << "if the hash is another now, find two such tags anew";
+        } catch (const Error& error) {
+          EXPECT_TRUE(says(error.what(), "is another message's")) << error.what();
+        }
+    }
+    barrier(group);
   });
 }
 
@@ -194,7 +223,17 @@ TEST(GlooGroups, NameAllThatMissAMonitoredBarrier) {
       EXPECT_TRUE(says(error.what(), "missing: rank 2")) << error.what();
     }
     if (members.rank != 2) barrier(control);
+    EXPECT_THROW(barrier(group), TimeoutError);
+    EXPECT_THROW(isend(number(1), (members.rank + 1) % 3, group), TimeoutError);
     barrier(control);
+  });
+}
+
+TEST(GlooGroups, MayBeLeftAsSoonAsTheyAreMade) {
+  run_ranks(3, [](const JobGroup& members) {
+    const ProcessGroup group = by_gloo(members);
+    for (int i = 0; i < 30; ++i) split_group(group);
+    barrier(group);
   });
 }
 

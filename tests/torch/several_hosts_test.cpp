@@ -216,6 +216,17 @@ TEST_F(SeveralHosts, RefuseAddressesThatNoOtherHostReaches) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
+TEST_F(SeveralHosts, AreToldOfAnInterfaceThatIsNotThere) {
+  run_ranks(2, [&](int rank) {
+    setenv("GLOO_SOCKET_IFNAME", rank == 0 ? TwoHosts::interface(0).c_str() : "nosuch0", 1);
+    const std::string text = usage_error_of([&] { init_process_group(meeting(rank, 2)); });
+    EXPECT_TRUE(says(text, "rank 1 has no address for the others: GLOO_SOCKET_IFNAME is \"nosuch0\"")) << text;
+    setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+    const std::string other = usage_error_of([&] { init_process_group(meeting(rank, 2)); });
+    EXPECT_TRUE(says(other, "rank 0 would be reached at 127.0.0.1")) << other;
+  });
+}
+
 TEST_F(SeveralHosts, NameTheRankThatDied) {
   run_ranks(
       2,

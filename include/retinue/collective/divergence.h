@@ -18,6 +18,9 @@ struct NamedBytes {
   ConstBytes bytes;
 };
 
+/// What is compared of data. Of two of one length that differ in one word it is never the same.
+std::uint64_t hash_of(ConstBytes bytes);
+
 /// Compares hashes of the parts, in their order, over all ranks of the group.
 ///
 /// Blocking: as an all_gather of a few bytes where all is the same; all ranks call it, in order with their other calls.
