@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <sstream>
@@ -125,6 +126,19 @@ std::vector<std::string> addresses_of(const std::string& group, const std::vecto
   return addresses;
 }
 
+/// Before an error that all are to have: who serves the store may end its process for it.
+void wait_for_readers(Store& store, int rank, int size) {
+  constexpr std::chrono::seconds kGrace(2);
+  std::vector<std::string> have_read;
+  for (int other = 0; other < size; ++other) have_read.push_back(c10::str(other, " has read"));
+  try {
+    store.set(have_read[static_cast<std::size_t>(rank)], "", Deadline::after(kGrace));
+    store.wait(have_read, kGrace);
+  } catch (const Error&) {
+    // One died, or has its error already.
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> exchange_addresses(Store& store, const Store& meeting, const std::string& group, int rank,
@@ -134,7 +148,12 @@ std::vector<std::string> exchange_addresses(Store& store, const Store& meeting, 
   for (int other = 0; other < size; ++other) keys.push_back(std::to_string(other));
   std::vector<Introduction> ranks;
   for (const std::string& text : store.multi_get(keys, deadline)) ranks.push_back(Introduction::of(text));
-  return addresses_of(group, ranks);
+  try {
+    return addresses_of(group, ranks);
+  } catch (const UsageError&) {
+    wait_for_readers(store, rank, size);
+    throw;
+  }
 }
 
 }  // namespace retinue
