@@ -51,13 +51,13 @@ TensorBuffer buffer_of(const TensorP2POp& message) {
           message.kind == P2POp::Kind::kSend ? TensorBuffer::Access::kRead : TensorBuffer::Access::kWrite};
 }
 
-}  // namespace
-
 /// With one other rank any source is that, whose death is noticed then.
 TensorP2POp named_source(TensorP2POp message, int rank, int size) {
   if (size == 2 && message.peer == kAnySource) message.peer = 1 - rank;
   return message;
 }
+
+}  // namespace
 
 /// Two such receives could take each other's bytes.
 void GlooMessages::check_overlap(std::span<const TensorP2POp> messages) const {
