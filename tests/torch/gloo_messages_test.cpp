@@ -216,7 +216,7 @@ TEST(GlooGroups, NameAllThatMissAMonitoredBarrier) {
     monitored_barrier(group);
     if (members.rank == 2) barrier(control);
     try {
-      monitored_barrier(group, {.timeout = 500ms});
+      monitored_barrier(group, {.timeout = 2s});
       ADD_FAILURE() << "all came";
     } catch (const TimeoutError& error) {
       EXPECT_TRUE(says(error.what(), "waits in monitored_barrier at ")) << error.what();

@@ -212,8 +212,8 @@ TEST_P(ProcessGroups, DifferentCallsAreNoticed) {
 TEST_P(ProcessGroups, ALateRankIsATimeout) {
   run_ranks(2, [](const JobGroup& members) {
     const ProcessGroup control = init_process_group(members, {.backend = GetParam(), .group_name = "control"});
-    const ProcessGroup group =
-        init_process_group(members, {.backend = GetParam(), .timeout = std::chrono::milliseconds(50)});
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
+    group->setTimeout(std::chrono::milliseconds(50));
     if (members.rank == 0) {
       EXPECT_THROW(barrier(group), TimeoutError);
       EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::TIMEOUT);

@@ -48,9 +48,9 @@ std::string backend_of(const ProcessGroup& group) {
   return group->getDefaultBackend()->getBackendName();
 }
 
-ProcessGroupOptions meeting(int rank, int size, std::chrono::milliseconds timeout = 60s) {
+ProcessGroupOptions meeting(int rank, int size) {
   return {.init_method = fmt::format("tcp://{}:{}", TwoHosts::address(0), kPort),
-          .timeout = timeout,
+          .timeout = 60s,
           .world_size = size,
           .rank = rank};
 }
@@ -284,9 +284,10 @@ TEST_F(SeveralHosts, SeeTheWholeGroupEndWhenARankDies) {
 TEST_F(SeveralHosts, EndTheirWaitsAtTheTimeout) {
   run_ranks(2, [](int rank) {
     const ProcessGroup control = init_process_group(meeting(rank, 2));
-    ProcessGroupOptions options = meeting(rank, 2, 300ms);
+    ProcessGroupOptions options = meeting(rank, 2);
     options.group_name = "hasty";
     const ProcessGroup hasty = init_process_group(options);
+    hasty->setTimeout(300ms);
     if (rank == 0) {
       EXPECT_THROW(barrier(hasty), TimeoutError);
     }
