@@ -21,4 +21,12 @@ void fill(char (&field)[kBytes], std::string_view text) {
   std::memcpy(field, text.data(), std::min(text.size(), kBytes - 1));
 }
 
+/// Writes as much of the end of `text` as there is room for, and zeros behind it: of a path the end says more.
+template <std::size_t kBytes>
+void fill_tail(char (&field)[kBytes], std::string_view text) {
+  if (text.size() > kBytes) text.remove_prefix(text.size() - kBytes);
+  std::memset(field, 0, kBytes);
+  std::memcpy(field, text.data(), text.size());
+}
+
 }  // namespace retinue

@@ -17,13 +17,6 @@ namespace {
 
 static_assert(std::is_trivially_copyable_v<CallNotice>);
 
-/// The end of a path, as far as it fits.
-template <std::size_t size>
-void fill_with_tail(char (&field)[size], std::string_view text) {
-  text.remove_prefix(text.size() - std::min(text.size(), size - 1));
-  fill(field, text);
-}
-
 std::vector<SeenCall> calls_of(std::span<const CallNotice> all) {
   std::vector<SeenCall> calls;
   for (const CallNotice& notice : all) calls.push_back(notice.seen());
@@ -40,7 +33,7 @@ CallNotice::CallNotice(const Call& call, std::uint64_t number)
       element_bytes(call.element_bytes),
       is_uneven(call.what.uneven ? 1 : 0),
       line(call.site.line) {
-  fill_with_tail(file, call.site.file);
+  fill_tail(file, call.site.file);
   if (call.what.function == nullptr) return;
   function_object = call.what.function->object();
   function_offset = call.what.function->offset();

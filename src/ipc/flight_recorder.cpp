@@ -10,6 +10,7 @@
 #include <iterator>
 #include <string>
 
+#include "base/char_field.h"
 #include "ipc/job_layout.h"
 #include "ipc/process_table.h"
 #include "os/environment.h"
@@ -33,13 +34,6 @@ std::size_t wanted_segments() {
           *text, kMostSegments * kEntriesOfSegment));
   }
   return calls == 0 ? 0 : std::bit_ceil((calls + kEntriesOfSegment - 1) / kEntriesOfSegment);
-}
-
-/// The end of a path, which says more than its beginning.
-void fill_tail(char* field, std::size_t bytes, std::string_view path) {
-  if (path.size() > bytes) path.remove_prefix(path.size() - bytes);
-  std::memset(field, 0, bytes);
-  std::memcpy(field, path.data(), path.size());
 }
 
 /// The recorders of this process: one for each memory in which it has a slot.
@@ -137,7 +131,7 @@ std::uint16_t FlightRecorder::add_group(std::string_view name, int rank, int siz
   RecordedGroupName& group = head_->groups[place];
   group.uses.fetch_add(1, std::memory_order_acq_rel);
   char text[sizeof group.name];
-  fill_tail(text, sizeof text, name);
+  fill_tail(text, name);
   group.rank.store(rank, std::memory_order_release);
   group.size.store(size, std::memory_order_release);
   for (std::size_t i = 0; i < std::size(group.name); ++i) {
@@ -158,7 +152,7 @@ void FlightRecorder::leave_group(std::uint16_t group) {
 std::uint32_t FlightRecorder::find_site(const char* file, unsigned line) {
   RecordedSite wanted{};
   wanted.line = line;
-  fill_tail(wanted.path, sizeof wanted.path, file);
+  fill_tail(wanted.path, file);
   const std::lock_guard lock(mutex_);
   const std::uint32_t count = head_->site_count.load(std::memory_order_relaxed);
   for (std::uint32_t i = 1; i < count; ++i)

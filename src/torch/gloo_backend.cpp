@@ -26,7 +26,7 @@ std::chrono::milliseconds left(Deadline deadline) {
 }
 
 std::shared_ptr<OperationQueue> make_queue(const std::shared_ptr<GlooLink>& link, const GlooMeeting& meeting,
-                                           const ShmBackend::Waits& waits) {
+                                           const TensorBackend::Waits& waits) {
   return std::make_shared<OperationQueue>(
       Communicator(std::make_unique<GlooEngine>(link, meeting.size),
                    {.name = meeting.name, .rank = meeting.rank, .size = meeting.size}, {.timeout = waits.timeout}));
@@ -34,7 +34,7 @@ std::shared_ptr<OperationQueue> make_queue(const std::shared_ptr<GlooLink>& link
 
 }  // namespace
 
-GlooBackend::Connection GlooBackend::connect(const GlooMeeting& meeting, Deadline deadline) {
+GlooBackend::Opened GlooBackend::open(const GlooMeeting& meeting, Deadline deadline) {
   // As often as this rank came there for a group of that name, as did the others.
   const std::string base = c10::str("retinue/", meeting.name, "/gloo");
   const auto number = meeting.store->add(c10::str(base, " of ", meeting.rank), 1, deadline);
@@ -56,15 +56,14 @@ GlooBackend::Connection GlooBackend::connect(const GlooMeeting& meeting, Deadlin
   return {.store = store, .link = std::make_shared<GlooLink>(std::move(gloo), std::move(peers))};
 }
 
-GlooBackend::GlooBackend(const GlooMeeting& meeting, const ShmBackend::Waits& waits, Deadline deadline)
-    : GlooBackend(meeting, waits, connect(meeting, deadline)) {}
+GlooBackend::GlooBackend(const GlooMeeting& meeting, const TensorBackend::Waits& waits, Deadline deadline)
+    : GlooBackend(meeting, waits, open(meeting, deadline)) {}
 
-GlooBackend::GlooBackend(GlooMeeting meeting, const ShmBackend::Waits& waits, const Connection& connection)
-    : TensorBackend(meeting.rank, meeting.size, waits.timeout, make_queue(connection.link, meeting, waits)),
+GlooBackend::GlooBackend(GlooMeeting meeting, const TensorBackend::Waits& waits, const Opened& opened)
+    : TensorBackend(meeting.rank, meeting.size, waits, make_queue(opened.link, meeting, waits)),
       meeting_(std::move(meeting)),
-      waits_(waits),
-      store_(connection.store),
-      link_(connection.link),
+      store_(opened.store),
+      link_(opened.link),
       messages_(std::make_shared<GlooMessages>(link_, rank_, size_)) {}
 
 GlooBackend::~GlooBackend() {
@@ -79,12 +78,6 @@ void GlooBackend::shutdown() {
 
 GlooBackend* GlooBackend::of(const c10d::ProcessGroup& group) {
   return dynamic_cast<GlooBackend*>(group.getDefaultBackend().get());
-}
-
-ShmBackend::Waits GlooBackend::waits() const {
-  ShmBackend::Waits waits = waits_;
-  waits.timeout = timeout();
-  return waits;
 }
 
 detail::SplitParent GlooBackend::split_parent(const CallSite& site) {

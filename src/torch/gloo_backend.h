@@ -11,7 +11,6 @@
 #include "retinue/store/store.h"
 #include "torch/gloo_link.h"
 #include "torch/gloo_messages.h"
-#include "torch/shm_backend.h"
 #include "torch/tensor_backend.h"
 
 namespace retinue {
@@ -31,14 +30,13 @@ class GlooBackend final : public TensorBackend {
  public:
   /// Blocking: until all ranks are connected, at most to `deadline`. Errors: exchange_addresses()'s; PeerLost,
   /// TimeoutError.
-  GlooBackend(const GlooMeeting& meeting, const ShmBackend::Waits& waits, Deadline deadline);
+  GlooBackend(const GlooMeeting& meeting, const Waits& waits, Deadline deadline);
   ~GlooBackend() override;
 
   /// The backend of a group if that is this one, else null.
   static GlooBackend* of(const c10d::ProcessGroup& group);
 
   const GlooMeeting& meeting() const { return meeting_; }
-  ShmBackend::Waits waits() const;
   /// For a call that splits the group.
   detail::SplitParent split_parent(const CallSite& site);
   /// Of the part of that call of which this is the first rank.
@@ -51,13 +49,13 @@ class GlooBackend final : public TensorBackend {
   void shutdown() override;
 
  private:
-  struct Connection {
+  struct Opened {
     std::shared_ptr<Store> store;  ///< Of this group alone.
     std::shared_ptr<GlooLink> link;
   };
-  static Connection connect(const GlooMeeting& meeting, Deadline deadline);
+  static Opened open(const GlooMeeting& meeting, Deadline deadline);
 
-  GlooBackend(GlooMeeting meeting, const ShmBackend::Waits& waits, const Connection& connection);
+  GlooBackend(GlooMeeting meeting, const Waits& waits, const Opened& opened);
   std::exception_ptr first_message_error() const override { return link_->first_message_error(); }
   void close_messages() override {
     messages_->close();
@@ -65,7 +63,6 @@ class GlooBackend final : public TensorBackend {
   }
 
   const GlooMeeting meeting_;
-  const ShmBackend::Waits waits_;
   const std::shared_ptr<Store> store_;
   const std::shared_ptr<GlooLink> link_;
   const std::shared_ptr<GlooMessages> messages_;

@@ -55,7 +55,8 @@ class GlooLink {
 
   /// The others' waits for this rank end. What is under way keeps its connections until it is dropped.
   void close();
-  /// In a fork, whose end must not touch the connections: they are its parent's.
+  /// Keeps the connections to the process's end: in a fork, since they are its parent's, and where to end them would
+  /// wait for one of gloo's threads.
   void leak();
 
   /// All later calls throw this.

@@ -26,7 +26,7 @@ struct Part {
   std::function<bool()> has_only_rank;
 };
 
-ProcessGroup make_shm_part(const Part& part, ShmBackend& parent, const ShmBackend::Waits& waits,
+ProcessGroup make_shm_part(const Part& part, ShmBackend& parent, const TensorBackend::Waits& waits,
                            const std::string& group_name) {
   std::optional<JobGroup> members;
   const bool has_others =
@@ -38,7 +38,7 @@ ProcessGroup make_shm_part(const Part& part, ShmBackend& parent, const ShmBacken
   return make_group(c10::make_intrusive<ShmBackend>(waits.timeout), name);  // Of a world of one without a job.
 }
 
-ProcessGroup make_gloo_part(const Part& part, GlooBackend& parent, const ShmBackend::Waits& waits,
+ProcessGroup make_gloo_part(const Part& part, GlooBackend& parent, const TensorBackend::Waits& waits,
                             const std::string& group_name, const std::source_location& where) {
   const auto members = part.choose(parent.split_parent(where));
   if (!members) return {};
@@ -61,7 +61,7 @@ ProcessGroup make_part(const Part& part, const ProcessGroup& parent, const Group
   if (shm == nullptr && gloo == nullptr)
     throw UsageError(c10::str(part.call, ": the parent's backend is ", ranks.getDefaultBackend()->getBackendName(),
                               ", and groups are made of groups of backend shm or gloo"));
-  ShmBackend::Waits waits = shm != nullptr ? shm->waits() : gloo->waits();
+  TensorBackend::Waits waits = TensorBackend::of(ranks)->waits();
   waits.timeout = options.timeout.value_or(waits.timeout);
   waits.waiting = options.waiting.value_or(waits.waiting);
   if (options.late_after) waits.late_after = options.late_after;

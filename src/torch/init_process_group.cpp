@@ -122,7 +122,7 @@ Connection check_options(const ProcessGroupOptions& options) {
   return connection;
 }
 
-ProcessGroup meet(const WorldOptions& world, Connection connection, const ShmBackend::Waits& waits,
+ProcessGroup meet(const WorldOptions& world, Connection connection, const TensorBackend::Waits& waits,
                   const std::string& group_name) {
   if (world.world_size == 1) return make_group(c10::make_intrusive<ShmBackend>(waits.timeout), group_name);
   if (connection == Connection::kBest) {
@@ -142,7 +142,7 @@ ProcessGroup meet(const WorldOptions& world, Connection connection, const ShmBac
 
 ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options) {
   const Connection connection = check_options(options);
-  const ShmBackend::Waits waits{options.timeout, options.waiting, options.late_after};
+  const TensorBackend::Waits waits{options.timeout, options.waiting, options.late_after};
   const int size = static_cast<int>(members.process_slots.size());
   if (connection == Connection::kGloo && size > 1)
     return meet({.store = store_among(members, options.timeout),

@@ -7,7 +7,7 @@
 
 #include "retinue/launch/join_world.h"
 #include "retinue/torch/process_group.h"
-#include "torch/shm_backend.h"
+#include "torch/tensor_backend.h"
 
 namespace retinue {
 
@@ -25,7 +25,7 @@ Connection check_options(const ProcessGroupOptions& options);
 
 /// The group of ranks that meet at `world.store`, where `world` says this rank's place.
 /// Blocking: until all have come. Errors: as join_world()'s, but for NotOneHost; GlooBackend's.
-ProcessGroup meet(const WorldOptions& world, Connection connection, const ShmBackend::Waits& waits,
+ProcessGroup meet(const WorldOptions& world, Connection connection, const TensorBackend::Waits& waits,
                   const std::string& group_name);
 
 /// c10d's group around a backend for CPU tensors.

@@ -18,15 +18,12 @@ std::shared_ptr<OperationQueue> make_queue(const JobGroup& members, const ShmBac
 }  // namespace
 
 ShmBackend::ShmBackend(JobGroup members, const Waits& waits)
-    : TensorBackend(members.rank, static_cast<int>(members.process_slots.size()), waits.timeout,
-                    make_queue(members, waits)),
-      members_(std::move(members)),
-      waits_(waits) {
+    : TensorBackend(members.rank, static_cast<int>(members.process_slots.size()), waits, make_queue(members, waits)),
+      members_(std::move(members)) {
   if (getSize() > 1) messages_ = std::make_shared<MessageQueue>(make_communicator(members_, waits));
 }
 
-ShmBackend::ShmBackend(std::chrono::milliseconds timeout)
-    : TensorBackend(0, 1, timeout, nullptr), waits_{.timeout = timeout} {}
+ShmBackend::ShmBackend(std::chrono::milliseconds timeout) : TensorBackend(0, 1, {.timeout = timeout}, nullptr) {}
 
 ShmBackend::~ShmBackend() {
   shutdown();
@@ -34,12 +31,6 @@ ShmBackend::~ShmBackend() {
 
 ShmBackend* ShmBackend::of(const c10d::ProcessGroup& group) {
   return dynamic_cast<ShmBackend*>(group.getDefaultBackend().get());
-}
-
-ShmBackend::Waits ShmBackend::waits() const {
-  Waits waits = waits_;
-  waits.timeout = timeout();
-  return waits;
 }
 
 void ShmBackend::monitored_barrier(const MonitoredBarrierOptions& options, const CallSite& site) {

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 
 #include "retinue/ipc/job_group.h"
 #include "torch/message_queue.h"
@@ -14,13 +13,6 @@ namespace retinue {
 /// CPU tensors between ranks of one host, through job memory.
 class ShmBackend final : public TensorBackend {
  public:
-  /// How members wait for each other.
-  struct Waits {
-    std::chrono::milliseconds timeout;
-    Waiting waiting = Waiting::kBalanced;
-    std::optional<std::chrono::nanoseconds> late_after = std::nullopt;
-  };
-
   /// Blocking: waits for the other members, at most `waits.timeout`.
   ShmBackend(JobGroup members, const Waits& waits);
   /// A world of one, which needs no job.
@@ -33,7 +25,6 @@ class ShmBackend final : public TensorBackend {
   /// Without memory, and with no slots, in a world of one without a job.
   const JobGroup& members() const { return members_; }
   const std::shared_ptr<JobMemory>& memory() const { return members_.memory; }
-  Waits waits() const;
 
   std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, const CallMode& mode) override;
   int run(const TensorP2POp& message, const CallMode& mode) override;
@@ -45,7 +36,6 @@ class ShmBackend final : public TensorBackend {
   void close_messages() override;
 
   JobGroup members_;
-  Waits waits_;  ///< Of which the timeout may be another by now.
   /// Null in a world of one. On a communicator of its own: no message waits until collectives are done, nor they for
   /// it.
   std::shared_ptr<MessageQueue> messages_;

@@ -56,9 +56,14 @@ std::vector<Bytes> rows_of(const TensorBuffer& buffer, const at::Tensor& tensor,
 
 }  // namespace
 
-TensorBackend::TensorBackend(int rank, int size, std::chrono::milliseconds timeout,
-                             std::shared_ptr<OperationQueue> queue)
-    : Backend(rank, size), queue_(std::move(queue)), timeout_(timeout) {}
+TensorBackend::TensorBackend(int rank, int size, const Waits& waits, std::shared_ptr<OperationQueue> queue)
+    : Backend(rank, size), queue_(std::move(queue)), timeout_(waits.timeout), waits_(waits) {}
+
+TensorBackend::Waits TensorBackend::waits() const {
+  Waits waits = waits_;
+  waits.timeout = timeout();
+  return waits;
+}
 
 TensorBackend* TensorBackend::of(const c10d::ProcessGroup& group) {
   return dynamic_cast<TensorBackend*>(group.getDefaultBackend().get());

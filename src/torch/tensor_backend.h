@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -30,8 +31,17 @@ struct CallMode {
 /// Errors: as Communicator's; UsageError for tensors and operations that it does not handle.
 class TensorBackend : public c10d::Backend {
  public:
+  /// How ranks wait for each other.
+  struct Waits {
+    std::chrono::milliseconds timeout;
+    Waiting waiting = Waiting::kBalanced;
+    std::optional<std::chrono::nanoseconds> late_after = std::nullopt;
+  };
+
   /// The backend of a group if that is one of ours, else null.
   static TensorBackend* of(const c10d::ProcessGroup& group);
+
+  Waits waits() const;
 
   // Without c10d's dispatcher.
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -103,7 +113,7 @@ class TensorBackend : public c10d::Backend {
 
  protected:
   /// `queue`: null in a world of one.
-  TensorBackend(int rank, int size, std::chrono::milliseconds timeout, std::shared_ptr<OperationQueue> queue);
+  TensorBackend(int rank, int size, const Waits& waits, std::shared_ptr<OperationQueue> queue);
 
   std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
   std::chrono::milliseconds timeout_of(const CallMode& mode) const;
@@ -139,6 +149,7 @@ class TensorBackend : public c10d::Backend {
 
   std::shared_ptr<OperationQueue> queue_;
   std::atomic<std::chrono::milliseconds> timeout_;
+  const Waits waits_;  ///< Of which the timeout may be another by now.
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> sequence_{0};
 };

@@ -6,15 +6,12 @@
 #include "retinue/collective/communicator.h"
 #include "retinue/collective/split.h"
 #include "support/ranks.h"
+#include "support/says.h"
 
 namespace retinue::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 template <class Expected, class Call>
 std::string text_of(Call call) {

@@ -11,13 +11,10 @@
 #include "retinue/collective/communicator.h"
 #include "support/fork_shared.h"
 #include "support/ranks.h"
+#include "support/says.h"
 
 namespace retinue::test {
 namespace {
-
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST(ZeroFirst, TheOthersComeWhenRankZeroIsDone) {
   const ForkShared<std::atomic<int>> prepared;

@@ -16,6 +16,7 @@
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/store/tcp_store.h"
+#include "support/says.h"
 #include "support/usage_error.h"
 
 namespace retinue::test {
@@ -23,10 +24,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using Variables = std::map<std::string, std::string>;
-
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// Of a process that no launcher started, but for `more`.
 void set_environment(const Variables& more) {

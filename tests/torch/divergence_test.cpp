@@ -9,12 +9,14 @@
 #include "retinue/base/error.h"
 #include "retinue/torch/distributed_data_parallel.h"
 #include "support/ranks.h"
+#include "support/says.h"
 #include "support/usage_error.h"
 
 namespace retinue {
 namespace {
 
 using test::run_ranks;
+using test::says;
 using test::usage_error_of;
 
 torch::nn::Sequential make_net() {
@@ -35,10 +37,6 @@ std::string text_of_difference(const ProcessGroup& group, Compare compare) {
   barrier(group);  // The group is as good as before.
   EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::SUCCESS);
   return text;
-}
-
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 class TensorDivergence : public testing::TestWithParam<const char*> {};

@@ -12,6 +12,7 @@
 #include "retinue/torch/groups.h"
 #include "retinue/torch/messages.h"
 #include "support/ranks.h"
+#include "support/says.h"
 #include "support/usage_error.h"
 
 namespace retinue {
@@ -19,11 +20,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::run_ranks;
+using test::says;
 using test::usage_error_of;
-
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 ProcessGroup by_gloo(const JobGroup& members, const std::string& name = "") {
   return init_process_group(members, {.backend = "gloo", .timeout = 60s, .group_name = name});

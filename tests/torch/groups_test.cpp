@@ -16,6 +16,7 @@
 #include "retinue/torch/process_group.h"
 #include "support/captured_stderr.h"
 #include "support/ranks.h"
+#include "support/says.h"
 #include "support/usage_error.h"
 #include "support/wait_until.h"
 #include "torch/shm_backend.h"
@@ -25,11 +26,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::run_ranks;
+using test::says;
 using test::usage_error_of;
-
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// The world ranks of a group's members, in the group's order, as its collectives see them.
 std::vector<int> members_of(const ProcessGroup& group, int world_rank) {

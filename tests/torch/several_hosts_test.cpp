@@ -26,6 +26,7 @@
 #include "retinue/torch/run.h"
 #include "support/captured_stderr.h"
 #include "support/hosts.h"
+#include "support/says.h"
 #include "support/usage_error.h"
 #include "torch/contribution.h"
 
@@ -35,14 +36,11 @@ namespace {
 using namespace std::chrono_literals;
 using test::contribution;
 using test::run_strangers;
+using test::says;
 using test::TwoHosts;
 using test::usage_error_of;
 
 constexpr int kPort = 29517;  // The hosts' networks are their own: nobody else has it.
-
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 std::string backend_of(const ProcessGroup& group) {
   return group->getDefaultBackend()->getBackendName();
