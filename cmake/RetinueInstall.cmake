@@ -6,7 +6,7 @@ set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/retinue)
 install(TARGETS retinue_core retinue_mpi EXPORT retinue_core
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT retinue_core NAMESPACE retinue:: FILE retinue-core-targets.cmake DESTINATION ${package_folder})
-install(FILES cmake/FindRetinueTorch.cmake DESTINATION ${package_folder})
+install(FILES cmake/FindRetinueTorch.cmake cmake/FindRetinueCuda.cmake DESTINATION ${package_folder})
 if(TARGET retinue_torch)
   install(TARGETS retinue_torch EXPORT retinue_torch
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

@@ -49,7 +49,7 @@ function(retinue_test_rules target)
     RETINUE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     RETINUE_MPIEXEC="${MPIEXEC_EXECUTABLE}"
     RETINUE_TORCH_PYTHON="${RetinueTorch_PYTHON}"
-    $<$<BOOL:${RETINUE_CUDA}>:RETINUE_CUDA>)
+    $<$<BOOL:${RETINUE_HAS_CUDA}>:RETINUE_CUDA>)
 endfunction()
 
 # All tests and helper programs of tests/<room>.

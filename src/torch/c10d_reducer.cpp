@@ -102,6 +102,13 @@ class AverageInPlace final : public c10d::CommHookInterface {
   std::vector<FullBucket> full_;  ///< Of this backward, in the order of the buckets, which is the same on all ranks.
 };
 
+/// Where all gradients lie on the CPU, of ranks that share memory; else null, and the Reducer asks the group.
+ShmBackend* backend_of(const ProcessGroup& group, const std::vector<at::Tensor>& parameters) {
+  const bool all_on_cpu = std::all_of(parameters.begin(), parameters.end(),
+                                      [](const at::Tensor& parameter) { return parameter.device().is_cpu(); });
+  return all_on_cpu ? ShmBackend::of(*group) : nullptr;
+}
+
 class C10dReducer final : public GradientReducer {
  public:
   C10dReducer(const ProcessGroup& group, GradientReducerOptions options)
@@ -109,7 +116,7 @@ class C10dReducer final : public GradientReducer {
         reducer_(make_reducer(group, options)),
         logger_(std::make_shared<c10d::Logger>(reducer_)) {
     reducer_->set_logger(logger_);
-    ShmBackend* backend = ShmBackend::of(*group);
+    ShmBackend* backend = backend_of(group, parameters_);
     if (backend == nullptr) return;
     memory_ = backend->memory();
     move_buckets();
@@ -141,7 +148,7 @@ class C10dReducer final : public GradientReducer {
   }
 
   std::vector<at::Tensor> parameters_;
-  std::shared_ptr<JobMemory> memory_;  ///< Null when the group's backend is not ours.
+  std::shared_ptr<JobMemory> memory_;  ///< Null when the Reducer asks the group.
   std::shared_ptr<c10d::Reducer> reducer_;
   AverageInPlace* hook_ = nullptr;  ///< Owned by the Reducer.
   /// The Reducer takes its presence for granted when it finds that the unused parameters changed.
@@ -151,7 +158,8 @@ class C10dReducer final : public GradientReducer {
 }  // namespace
 
 std::unique_ptr<GradientReducer> make_c10d_reducer(const ProcessGroup& group, GradientReducerOptions options) {
-  if (ShmBackend::of(*group) == nullptr) options.gradient_as_bucket_view = false;  // AverageInPlace makes it usable
+  // AverageInPlace makes it usable.
+  if (backend_of(group, options.parameters) == nullptr) options.gradient_as_bucket_view = false;
   return std::make_unique<C10dReducer>(group, std::move(options));
 }
 

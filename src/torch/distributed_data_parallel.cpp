@@ -47,14 +47,16 @@ void refuse_sparse_gradients(torch::nn::Module& module) {
 }
 
 /// Trainable parameters, each once however many modules share it.
-void collect_parameters(torch::nn::Module& module, const c10d::ProcessGroup& group, GradientReducerOptions& found) {
+void collect_parameters(torch::nn::Module& module, c10d::ProcessGroup& group, GradientReducerOptions& found) {
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& item : module.named_parameters()) {
     const at::Tensor& parameter = item.value();
     if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    if (!parameter.device().is_cpu() && TensorBackend::of(group) != nullptr)
+    if (!parameter.device().is_cpu() && TensorBackend::of(group, parameter) != nullptr)
       throw UsageError(c10::str("DistributedDataParallel: parameter \"", item.key(), "\" is on ",
-                                parameter.device().str(), ", but the group handles CPU tensors"));
+                                parameter.device().str(),
+                                ", but the group handles CPU tensors; with backend \"cpu:shm,cuda:nccl\" also those "
+                                "of GPUs"));
     found.parameters.push_back(parameter);
     found.names.push_back(item.key());
   }

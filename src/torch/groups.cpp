@@ -67,8 +67,11 @@ ProcessGroup make_part(const Part& part, const ProcessGroup& parent, const Group
   if (options.late_after) waits.late_after = options.late_after;
   if (waits.timeout <= std::chrono::milliseconds(0))
     throw UsageError(c10::str(part.call, ": the timeout must be longer than nothing"));
-  if (gloo != nullptr) return make_gloo_part(part, *gloo, waits, options.group_name, where);
-  return make_shm_part(part, *shm, waits, options.group_name);
+  const ProcessGroup group = gloo != nullptr ? make_gloo_part(part, *gloo, waits, options.group_name, where)
+                                             : make_shm_part(part, *shm, waits, options.group_name);
+  const std::shared_ptr<Store>& nccl_store = TensorBackend::of(ranks)->nccl_store();
+  if (group && nccl_store) add_nccl(group, nccl_store);
+  return group;
 }
 
 void check_only_rank(std::string_view call, const std::vector<std::vector<int>>& groups) {

@@ -17,6 +17,7 @@
 #include "retinue/torch/process_group.h"
 #include "torch/gloo_backend.h"
 #include "torch/make_group.h"
+#include "torch/nccl_backend.h"
 #include "torch/shm_backend.h"
 
 namespace retinue {
@@ -34,27 +35,33 @@ std::vector<std::string> parts_of(const std::string& text, char separator) {
 
 [[noreturn]] void refuse_backend(const std::string& backend, const std::string& why) {
   throw UsageError(c10::str("init_process_group: backend \"", backend, "\": ", why,
-                            "; use \"shm\" or \"gloo\", or the same as \"cpu:shm\""));
+                            "; use \"shm\" or \"gloo\", the same as \"cpu:shm\", or \"cpu:shm,cuda:nccl\""));
 }
 
-/// "shm" or "gloo", or the same behind "cpu:": what there is besides is asked for in vain, which is better said here
-/// than at the first tensor.
-Connection checked_backend(const std::string& backend) {
+/// "shm" or "gloo", or the same behind "cpu:", and "nccl" or "cuda:nccl": what there is besides is asked for in vain,
+/// which is better said here than at the first tensor.
+AskedBackends checked_backends(const std::string& backend) {
   std::vector<std::string> devices;
-  Connection connection = Connection::kBest;
+  AskedBackends asked;
   for (const std::string& item : parts_of(backend, ',')) {
     const std::size_t colon = item.find(':');
-    const std::string device = colon == std::string::npos ? "cpu" : item.substr(0, colon);
     const std::string name = colon == std::string::npos ? item : item.substr(colon + 1);
+    const std::string own_device = name == "nccl" ? "cuda" : "cpu";
+    const std::string device = colon == std::string::npos ? own_device : item.substr(0, colon);
     if (std::find(devices.begin(), devices.end(), device) != devices.end())
       refuse_backend(backend, c10::str("two for device ", device));
     devices.push_back(device);
-    if (name != "shm" && name != "gloo")
-      refuse_backend(backend, c10::str("there is no \"", name, "\" in this build of Retinue"));
-    if (device != "cpu") refuse_backend(backend, c10::str(name, " is for CPU tensors, not for those of ", device));
-    connection = name == "gloo" ? Connection::kGloo : Connection::kBest;
+    if (name != "shm" && name != "gloo" && name != "nccl")
+      refuse_backend(backend, c10::str("there is no \"", name, '"'));
+    if (device != own_device)
+      refuse_backend(backend, c10::str(name, " is for tensors of device ", own_device, ", not for those of ", device));
+    if (name == "gloo") asked.cpu = Connection::kGloo;
+    if (name == "nccl") asked.has_nccl = true;
   }
-  return connection;
+  if (!asked.has_nccl) return asked;
+  if (const std::string why = why_no_nccl(); !why.empty())
+    throw UsageError(c10::str("init_process_group: backend \"", backend, "\": no nccl: ", why));
+  return asked;
 }
 
 std::string variable(const char* name) {
@@ -115,11 +122,11 @@ bool is_own_world(const Runtime* runtime, const WorldPlace& place) {
 
 }  // namespace
 
-Connection check_options(const ProcessGroupOptions& options) {
-  const Connection connection = checked_backend(options.backend);
+AskedBackends check_options(const ProcessGroupOptions& options) {
+  const AskedBackends asked = checked_backends(options.backend);
   if (options.timeout <= std::chrono::milliseconds(0))
     throw UsageError("init_process_group: the timeout must be longer than nothing");
-  return connection;
+  return asked;
 }
 
 ProcessGroup meet(const WorldOptions& world, Connection connection, const TensorBackend::Waits& waits,
@@ -141,18 +148,25 @@ ProcessGroup meet(const WorldOptions& world, Connection connection, const Tensor
 }
 
 ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options) {
-  const Connection connection = check_options(options);
+  const AskedBackends asked = check_options(options);
   const TensorBackend::Waits waits{options.timeout, options.waiting, options.late_after};
   const int size = static_cast<int>(members.process_slots.size());
-  if (connection == Connection::kGloo && size > 1)
-    return meet({.store = store_among(members, options.timeout),
-                 .world_size = size,
-                 .rank = members.rank,
-                 .timeout = options.timeout,
-                 .name = options.group_name.empty() ? "world" : options.group_name},
-                connection, waits, options.group_name);
-  if (!options.group_name.empty()) members.name += "/" + options.group_name;
-  return make_group(c10::make_intrusive<ShmBackend>(std::move(members), waits), options.group_name);
+  std::shared_ptr<Store> store;
+  if (size > 1 && (asked.cpu == Connection::kGloo || asked.has_nccl)) store = store_among(members, options.timeout);
+  ProcessGroup group;
+  if (asked.cpu == Connection::kGloo && size > 1) {
+    group = meet({.store = store,
+                  .world_size = size,
+                  .rank = members.rank,
+                  .timeout = options.timeout,
+                  .name = options.group_name.empty() ? "world" : options.group_name},
+                 asked.cpu, waits, options.group_name);
+  } else {
+    if (!options.group_name.empty()) members.name += "/" + options.group_name;
+    group = make_group(c10::make_intrusive<ShmBackend>(std::move(members), waits), options.group_name);
+  }
+  if (asked.has_nccl) add_nccl(group, std::move(store));
+  return group;
 }
 
 ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions options) {
@@ -160,7 +174,7 @@ ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions 
 }
 
 ProcessGroup init_process_group(ProcessGroupOptions options) {
-  const Connection connection = check_options(options);
+  const AskedBackends asked = check_options(options);
   WorldOptions world{.init_method = options.init_method,
                      .store = options.store,
                      .world_size = options.world_size,
@@ -176,7 +190,10 @@ ProcessGroup init_process_group(ProcessGroupOptions options) {
     world.store = store_of_agent(options);
     if (!world.store) world.store = open_world_store(world);
   }
-  return meet(world, connection, {options.timeout, options.waiting, options.late_after}, options.group_name);
+  const TensorBackend::Waits waits{options.timeout, options.waiting, options.late_after};
+  const ProcessGroup group = meet(world, asked.cpu, waits, options.group_name);
+  if (asked.has_nccl) add_nccl(group, world.store);
+  return group;
 }
 
 }  // namespace retinue

@@ -20,8 +20,14 @@ enum class Connection : std::uint8_t {
   kGloo,
 };
 
-/// What the options ask for. Errors: UsageError for a backend that isn't there, or a timeout of nothing.
-Connection check_options(const ProcessGroupOptions& options);
+/// The backends that options ask for.
+struct AskedBackends {
+  Connection cpu = Connection::kBest;
+  bool has_nccl = false;  ///< For CUDA tensors.
+};
+
+/// Errors: UsageError for a backend that isn't there, or a timeout of nothing.
+AskedBackends check_options(const ProcessGroupOptions& options);
 
 /// The group of ranks that meet at `world.store`, where `world` says this rank's place.
 /// Blocking: until all have come. Errors: as join_world()'s, but for NotOneHost; GlooBackend's.
@@ -30,5 +36,9 @@ ProcessGroup meet(const WorldOptions& world, Connection connection, const Tensor
 
 /// c10d's group around a backend for CPU tensors.
 ProcessGroup make_group(c10::intrusive_ptr<c10d::Backend> backend, const std::string& name);
+
+/// Gives a group of ours NCCL for its CUDA tensors. `store`: where its ranks meet for that, under keys that no other
+/// group has; null in a world of one. Blocking: a broadcast in the group.
+void add_nccl(const ProcessGroup& group, std::shared_ptr<Store> store);
 
 }  // namespace retinue

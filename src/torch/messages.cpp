@@ -2,6 +2,8 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "retinue/base/error.h"
@@ -36,8 +38,8 @@ c10::intrusive_ptr<MessageWork> make_work(const TensorP2POp& message, int rank) 
   return c10::make_intrusive<MessageWork>(rank, bytes, std::vector<at::Tensor>{message.tensor}, std::move(after));
 }
 
-TensorBackend* ours_of(const char* call, const ProcessGroup& group) {
-  return TensorBackend::of(checked_group(call, group));
+TensorBackend* ours_of(const char* call, const ProcessGroup& group, const at::Tensor& tensor) {
+  return TensorBackend::of(checked_group(call, group), tensor);
 }
 
 /// By what c10d offers for all backends.
@@ -48,16 +50,28 @@ Work start_elsewhere(const TensorP2POp& message, c10d::ProcessGroup& group) {
   return group.recv(tensors, message.peer, message.tag);
 }
 
+/// Of all of a batch.
+c10::DeviceType device_of(const std::vector<TensorP2POp>& messages) {
+  std::optional<c10::DeviceType> device;
+  for (const TensorP2POp& message : messages) {
+    if (!message.tensor.defined()) continue;
+    if (device.value_or(message.tensor.device().type()) != message.tensor.device().type())
+      throw UsageError("batch_isend_irecv: tensors on CPU and GPU in one batch: make one for each");
+    device = message.tensor.device().type();
+  }
+  return device.value_or(c10::DeviceType::CPU);
+}
+
 Work start_one(const char* call, const TensorP2POp& message, const ProcessGroup& group,
                const std::source_location& where) {
-  if (TensorBackend* ours = ours_of(call, group))
+  if (TensorBackend* ours = ours_of(call, group, message.tensor))
     return ours->start({&message, 1}, {.async_op = true, .site = where}).front();
   return start_elsewhere(message, *group);
 }
 
 int run_one(const char* call, const TensorP2POp& message, const ProcessGroup& group,
             const std::source_location& where) {
-  if (TensorBackend* ours = ours_of(call, group)) return ours->run(message, {.site = where});
+  if (TensorBackend* ours = ours_of(call, group, message.tensor)) return ours->run(message, {.site = where});
   const Work work = start_elsewhere(message, *group);
   work->wait();
   return message.peer == kAnySource ? work->sourceRank() : message.peer;
@@ -101,10 +115,19 @@ Work irecv(const at::Tensor& tensor, int src, const ProcessGroup& group, int tag
 
 std::vector<Work> batch_isend_irecv(const std::vector<TensorP2POp>& messages, const ProcessGroup& group,
                                     std::source_location where) {
-  if (TensorBackend* ours = ours_of("batch_isend_irecv", group))
+  constexpr const char* kCall = "batch_isend_irecv";
+  c10d::ProcessGroup& ranks = checked_group(kCall, group);
+  if (messages.empty()) return {};
+  const c10::DeviceType device = device_of(messages);
+  if (TensorBackend* ours = TensorBackend::of(ranks, messages.front().tensor))
     return ours->start(messages, {.async_op = true, .site = where});
+  // NCCL makes messages one after the other, so that those of two ranks to each other would never end; but a batch at
+  // once.
+  const bool coalesces = ranks.getBackend(device)->supportsCoalescing();
+  if (coalesces) ranks.startCoalescing(device);
   std::vector<Work> works;
-  for (const TensorP2POp& message : messages) works.push_back(start_elsewhere(message, *group));
+  for (const TensorP2POp& message : messages) works.push_back(start_elsewhere(message, ranks));
+  if (coalesces) std::fill(works.begin(), works.end(), ranks.endCoalescing(device));
   return works;
 }
 

@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "retinue/base/error.h"
@@ -18,19 +19,34 @@ void check_timeout(const char* call, std::chrono::milliseconds timeout) {
     throw UsageError(c10::str(call, ": the timeout must be longer than nothing; leave it out to have the group's"));
 }
 
-/// Asks a group's backend if that is ours, or else what c10d offers for all backends, whose methods always return a
-/// work.
+at::Tensor first_of(const std::vector<at::Tensor>& tensors) {
+  return tensors.empty() ? at::Tensor() : tensors.front();
+}
+
+/// Asks a group's backend if that of `tensor` is ours, or else what c10d offers for all backends, whose methods always
+/// return a work.
 template <typename Options, typename Ours, typename Other>
-Work ask(const char* call, const ProcessGroup& group, const Options& options, const std::source_location& where,
-         Ours ours, Other other) {
+Work ask(const char* call, const ProcessGroup& group, const at::Tensor& tensor, const Options& options,
+         const std::source_location& where, Ours ours, Other other) {
   c10d::ProcessGroup& ranks = checked_group(call, group);
   check_timeout(call, options.timeout);
-  if (TensorBackend* backend = TensorBackend::of(ranks))
+  if (TensorBackend* backend = TensorBackend::of(ranks, tensor))
     return ours(*backend, {.async_op = options.async_op, .site = where, .timeout = options.timeout});
   Work work = other(ranks);
   if (options.async_op) return work;
   work->wait();
   return nullptr;
+}
+
+/// For a barrier with `device_ids`.
+c10d::Backend& backend_of_devices(c10d::ProcessGroup& group, const std::vector<std::int64_t>& device_ids) {
+  const std::string backend = group.getDefaultBackend()->getBackendName();
+  if (!group.hasBackendForDeviceType(c10::DeviceType::CUDA))
+    throw UsageError(c10::str("barrier: device_ids are for groups that have nccl, this one's backend is ", backend,
+                              ": leave them out, or make it with backend \"cpu:shm,cuda:nccl\""));
+  if (device_ids.size() != 1 || device_ids.front() < 0 || device_ids.front() > INT8_MAX)
+    throw UsageError(c10::str("barrier: device_ids are ", device_ids, ": name the one GPU that this rank waits with"));
+  return *group.getBackend(c10::DeviceType::CUDA);
 }
 
 }  // namespace
@@ -55,7 +71,7 @@ ProcessGroup make_group(c10::intrusive_ptr<c10d::Backend> backend, const std::st
 Work all_reduce(const at::Tensor& tensor, const ProcessGroup& group, AllReduceOptions options,
                 std::source_location where) {
   return ask(
-      "all_reduce", group, options, where,
+      "all_reduce", group, tensor, options, where,
       [&](TensorBackend& ours, const CallMode& mode) { return ours.all_reduce(tensor, options.op, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> tensors{tensor};
@@ -70,7 +86,7 @@ Work all_reduce(const at::Tensor& tensor, const ProcessGroup& group, AllReduceOp
 Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const ProcessGroup& group, AllReduceOptions options,
                           std::source_location where) {
   return ask(
-      "all_reduce_coalesced", group, options, where,
+      "all_reduce_coalesced", group, first_of(tensors), options, where,
       [&](TensorBackend& ours, const CallMode& mode) { return ours.all_reduce(tensors, options.op, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> list(tensors);
@@ -84,7 +100,7 @@ Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const ProcessG
 
 Work reduce(const at::Tensor& tensor, const ProcessGroup& group, ReduceOptions options, std::source_location where) {
   return ask(
-      "reduce", group, options, where,
+      "reduce", group, tensor, options, where,
       [&](TensorBackend& ours, const CallMode& mode) { return ours.reduce(tensor, options.op, options.dst, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> tensors{tensor};
@@ -100,7 +116,7 @@ Work reduce(const at::Tensor& tensor, const ProcessGroup& group, ReduceOptions o
 Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs, const ProcessGroup& group,
                     ReduceScatterOptions options, std::source_location where) {
   return ask(
-      "reduce_scatter", group, options, where,
+      "reduce_scatter", group, output, options, where,
       [&](TensorBackend& ours, const CallMode& mode) { return ours.reduce_scatter(output, inputs, options.op, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> outputs{output};
@@ -116,7 +132,7 @@ Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& inp
 Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, const ProcessGroup& group,
                            ReduceScatterOptions options, std::source_location where) {
   return ask(
-      "reduce_scatter_tensor", group, options, where,
+      "reduce_scatter_tensor", group, output, options, where,
       [&](TensorBackend& ours, const CallMode& mode) {
         return ours.reduce_scatter_tensor(output, input, options.op, mode);
       },
@@ -134,7 +150,7 @@ Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, co
 Work broadcast(const at::Tensor& tensor, const ProcessGroup& group, BroadcastOptions options,
                std::source_location where) {
   return ask(
-      "broadcast", group, options, where,
+      "broadcast", group, tensor, options, where,
       [&](TensorBackend& ours, const CallMode& mode) { return ours.broadcast(tensor, options.src, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> tensors{tensor};
@@ -149,7 +165,7 @@ Work broadcast(const at::Tensor& tensor, const ProcessGroup& group, BroadcastOpt
 Work all_gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input, const ProcessGroup& group,
                 AllGatherOptions options, std::source_location where) {
   return ask(
-      "all_gather", group, options, where,
+      "all_gather", group, input, options, where,
       [&](TensorBackend& ours, const CallMode& mode) { return ours.all_gather(outputs, input, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<std::vector<at::Tensor>> lists{outputs};
@@ -164,7 +180,7 @@ Work all_gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input,
 Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, const ProcessGroup& group,
                             AllGatherOptions options, std::source_location where) {
   return ask(
-      "all_gather_into_tensor", group, options, where,
+      "all_gather_into_tensor", group, input, options, where,
       [&](TensorBackend& ours, const CallMode& mode) { return ours.all_gather_into_tensor(output, input, mode); },
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
@@ -179,7 +195,7 @@ Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, c
 Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs, const ProcessGroup& group,
             GatherOptions options, std::source_location where) {
   return ask(
-      "gather", group, options, where,
+      "gather", group, tensor, options, where,
       [&](TensorBackend& ours, const CallMode& mode) { return ours.gather(outputs, tensor, options.dst, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<std::vector<at::Tensor>> lists;
@@ -196,7 +212,7 @@ Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs, co
 Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& inputs, const ProcessGroup& group,
              ScatterOptions options, std::source_location where) {
   return ask(
-      "scatter", group, options, where,
+      "scatter", group, tensor, options, where,
       [&](TensorBackend& ours, const CallMode& mode) { return ours.scatter(tensor, inputs, options.src, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> outputs{tensor};
@@ -213,7 +229,7 @@ Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& inputs, co
 Work all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                 const ProcessGroup& group, AllToAllOptions options, std::source_location where) {
   return ask(
-      "all_to_all", group, options, where,
+      "all_to_all", group, first_of(inputs), options, where,
       [&](TensorBackend& ours, const CallMode& mode) { return ours.all_to_all(outputs, inputs, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> to(outputs);
@@ -228,7 +244,7 @@ Work all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Te
 Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, const ProcessGroup& group,
                        AllToAllOptions options, std::source_location where) {
   return ask(
-      "all_to_all_single", group, options, where,
+      "all_to_all_single", group, input, options, where,
       [&](TensorBackend& ours, const CallMode& mode) {
         return ours.all_to_all_single(output, input, options.output_split_sizes, options.input_split_sizes, mode);
       },
@@ -244,19 +260,21 @@ Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, const 
 
 Work barrier(const ProcessGroup& group, BarrierOptions options, std::source_location where) {
   if (!group) return nullptr;
-  const std::string backend = group->getDefaultBackend()->getBackendName();
-  if (!options.device_ids.empty() && backend != "nccl")
-    throw UsageError(
-        c10::str("barrier: device_ids are for groups of backend nccl, this one's is ", backend, ": leave them out"));
+  c10d::BarrierOptions asked;
+  asked.device_ids = options.device_ids;
+  asked.asyncOp = options.async_op;
+  asked.timeout = options.timeout;
+  if (!options.device_ids.empty()) {
+    check_timeout("barrier", options.timeout);
+    const Work work = backend_of_devices(*group, options.device_ids).barrier(asked);
+    if (options.async_op) return work;
+    work->wait();
+    return nullptr;
+  }
   return ask(
-      "barrier", group, options, where, [&](TensorBackend& ours, const CallMode& mode) { return ours.barrier(mode); },
-      [&](c10d::ProcessGroup& ranks) {
-        c10d::BarrierOptions asked;
-        asked.device_ids = options.device_ids;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.barrier(asked);
-      });
+      "barrier", group, at::Tensor(), options, where,
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.barrier(mode); },
+      [&](c10d::ProcessGroup& ranks) { return ranks.barrier(asked); });
 }
 
 }  // namespace retinue

@@ -69,6 +69,12 @@ TensorBackend* TensorBackend::of(const c10d::ProcessGroup& group) {
   return dynamic_cast<TensorBackend*>(group.getDefaultBackend().get());
 }
 
+TensorBackend* TensorBackend::of(c10d::ProcessGroup& group, const at::Tensor& tensor) {
+  const bool is_anothers =
+      tensor.defined() && !tensor.device().is_cpu() && group.hasBackendForDeviceType(tensor.device().type());
+  return is_anothers ? nullptr : of(group);
+}
+
 void TensorBackend::shutdown() {
   if (closed_.exchange(true, std::memory_order_relaxed)) return;
   if (queue_) queue_->close();

@@ -8,9 +8,11 @@
 #include <span>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
 #include <vector>
 
 #include "retinue/collective/options.h"
+#include "retinue/store/store.h"
 #include "retinue/torch/messages.h"
 #include "torch/operation_queue.h"
 #include "torch/shm_work.h"
@@ -40,8 +42,14 @@ class TensorBackend : public c10d::Backend {
 
   /// The backend of a group if that is one of ours, else null.
   static TensorBackend* of(const c10d::ProcessGroup& group);
+  /// The same, but null where the group has another for the device of the tensor.
+  static TensorBackend* of(c10d::ProcessGroup& group, const at::Tensor& tensor);
 
   Waits waits() const;
+
+  /// Where the ranks of a group that has NCCL for CUDA tensors meet for that, and those of its parts; else null.
+  const std::shared_ptr<Store>& nccl_store() const { return nccl_store_; }
+  void keep_nccl_store(std::shared_ptr<Store> store) { nccl_store_ = std::move(store); }
 
   // Without c10d's dispatcher.
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -152,6 +160,7 @@ class TensorBackend : public c10d::Backend {
   const Waits waits_;  ///< Of which the timeout may be another by now.
   std::atomic<bool> closed_{false};
   std::atomic<std::uint64_t> sequence_{0};
+  std::shared_ptr<Store> nccl_store_;
 };
 
 }  // namespace retinue

@@ -27,8 +27,8 @@ using Work = c10::intrusive_ptr<c10d::Work>;
 
 struct ProcessGroupOptions {
   /// "shm": for CPU tensors, through job memory, where all ranks have the same; otherwise all of them use gloo, and
-  /// rank 0 says so on standard error. "gloo": that in any case. "cpu:shm" and "cpu:gloo" are the same. What is asked
-  /// for besides, as in "cpu:shm,cuda:nccl", is refused where it is not there.
+  /// rank 0 says so on standard error. "gloo": that in any case. "cpu:shm" and "cpu:gloo" are the same.
+  /// "cpu:shm,cuda:nccl" or "nccl": CUDA tensors by NCCL besides, in builds with CUDA and where there is a GPU.
   std::string backend = "shm";
   std::string init_method = "env://";                            ///< As WorldOptions has it (join_world.h).
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< Longest wait of an operation for the other ranks.
@@ -107,12 +107,12 @@ struct AllToAllOptions {
 
 struct BarrierOptions {
   bool async_op = false;
-  std::vector<std::int64_t> device_ids = {};  ///< The GPU that each rank waits with: for groups of backend nccl alone.
+  std::vector<std::int64_t> device_ids = {};  ///< The GPU that this rank waits with: for groups that have nccl.
   std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
-// The collectives below throw UsageError for tensors that they cannot do right, CUDA tensors among them, before
-// anything is sent. PeerLost, CollectiveMismatch and TimeoutError come from the call itself, or with `async_op` from
+// The collectives below throw UsageError for tensors that they cannot do right, CUDA tensors of a group without NCCL
+// among them, before anything is sent; those of a group with it are NCCL's, as are their errors. PeerLost, CollectiveMismatch and TimeoutError come from the call itself, or with `async_op` from
 // wait() and from the work's future. With `async_op` the call never waits for other ranks, operations keep their order,
 // and the tensor must be left alone until the work is done. Tensors that are not contiguous go through a contiguous
 // copy. A null group is that of a rank outside of it: barrier() does nothing there and gives null, the others throw
@@ -168,7 +168,8 @@ Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, const 
 
 /// Returns, or completes, when all ranks have called it. A rank's n-th barrier meets the others' n-th, wherever in the
 /// program they are.
-/// Errors: UsageError for `device_ids` with another backend than nccl.
+/// Without `device_ids` it waits for ranks, not for what their GPUs do.
+/// Errors: UsageError for `device_ids` in a group without nccl, and for others than one.
 Work barrier(const ProcessGroup& group, BarrierOptions options = {},
              std::source_location where = std::source_location::current());
 
