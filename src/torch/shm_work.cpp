@@ -1,11 +1,18 @@
 #include "torch/shm_work.h"
 
 #include <ATen/core/jit_type.h>
+#include <c10/util/StringUtil.h>
 
+#include <algorithm>
+#include <mutex>
 #include <utility>
+
+#include "retinue/base/error.h"
 
 namespace retinue {
 namespace {
+
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
 
 void settle(c10::ivalue::Future& future, const std::vector<at::Tensor>& outputs, const std::exception_ptr& error) {
   if (error)
@@ -20,8 +27,17 @@ ShmWork::ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, s
     : Work(rank, type), outputs_(std::move(outputs)), sequence_(sequence) {}
 
 bool ShmWork::wait(std::chrono::milliseconds timeout) {
-  if (help_ && timeout == kNoTimeout && !isCompleted()) help_(*this);
-  return Work::wait(timeout);
+  if (timeout == kNoTimeout) {
+    if (help_ && !isCompleted()) help_(*this);
+    return Work::wait();
+  }
+  {
+    std::unique_lock lock(mutex_);
+    if (!cv_.wait_for(lock, std::min(timeout, kLongestWait), [this] { return completed_; }))
+      throw TimeoutError(c10::str("wait: its ", timeout.count(), " ms have passed, and the ",
+                                  c10d::opTypeToString(retrieveOpType()), " is not done; it goes on"));
+  }
+  return Work::wait();
 }
 
 void ShmWork::complete(std::exception_ptr error) {

@@ -18,6 +18,7 @@ class ShmWork : public c10d::Work {
   /// Who waits makes the operation itself, as far as that is possible: `help` is called first by every wait() without a
   /// limit.
   void help_by(std::function<void(ShmWork&)> help) { help_ = std::move(help); }
+  /// Errors: the operation's; TimeoutError when `timeout` has passed, and the operation goes on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
 
   /// Ends the work and wakes those who wait. Called once. Future callbacks run on the calling thread.

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <future>
@@ -123,6 +124,7 @@ TEST_P(ProcessGroups, AnAsynchronousCallDoesNotWaitForOtherRanks) {
     if (members.rank == 0) {
       EXPECT_FALSE(first->isCompleted());
       EXPECT_FALSE(second->isCompleted());
+      EXPECT_THROW(second->wait(std::chrono::milliseconds(5)), TimeoutError);  // And the operation goes on.
       second->getFuture()->addCallback(
           [&called](c10::ivalue::Future& future) { called.set_value(!future.hasError()); });
       barrier(control);
