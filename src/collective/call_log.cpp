@@ -40,7 +40,7 @@ std::uint64_t bytes_of(const Call& call, int size) {
 }  // namespace
 
 CallLog::CallLog(const JobGroup& group)
-    : recorder_(FlightRecorder::of(group.memory, words_of_collectives())),
+    : recorder_(group.memory ? FlightRecorder::of(group.memory, words_of_collectives()) : nullptr),
       size_(static_cast<int>(group.process_slots.size())) {
   if (recorder_) group_ = recorder_->add_group(group.name, group.rank, size_);
 }

@@ -101,10 +101,9 @@ class Communicator::Impl {
  public:
   Impl(JobGroup group, const CommunicatorOptions& options) : sharing_(std::in_place, std::move(group), options) {}
   Impl(std::unique_ptr<Engine> engine, const EngineMembers& members, const CommunicatorOptions& options)
-      : apart_(std::in_place, std::move(engine), members), timeout_(options.timeout) {
+      : apart_(std::in_place, std::move(engine), members, options), timeout_(options.timeout) {
     group_.name = members.name;
     group_.rank = members.rank;
-    apart_->set_timeout(timeout_);
   }
 
   bool is_sharing() const { return sharing_.has_value(); }

@@ -8,6 +8,7 @@
 
 #include "collective/buffer_list.h"
 #include "collective/kernels.h"
+#include "collective/late_report.h"
 #include "collective/report.h"
 #include "collective/slices.h"
 #include "retinue/base/error.h"
@@ -29,12 +30,23 @@ std::unique_ptr<Engine> checked_engine(std::unique_ptr<Engine> engine, const Eng
 
 }  // namespace
 
-EngineGroup::EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& members)
+EngineGroup::EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& members,
+                         const CommunicatorOptions& options)
     : engine_(checked_engine(std::move(engine), members)),
       name_(members.name),
       rank_(members.rank),
       size_(static_cast<std::size_t>(members.size)),
-      parts_(*engine_, members.rank, members.size) {}
+      parts_(*engine_, members.rank, members.size),
+      log_({.memory = members.memory,
+            .name = members.name,
+            .rank = members.rank,
+            .process_slots = std::vector<std::uint32_t>(size_)}),
+      late_(members, options.late_after ? *options.late_after : default_late_after()),
+      timeout_(options.timeout) {
+  engine_->set_timeout(timeout_);
+  engine_->look_while_waiting([this] { return late_.look(wait()); });
+  log_.open(0);
+}
 
 void EngineGroup::run(const CollectiveCall& what, CallSite site) {
   const Call call = checked_call(what, rank_, size(), site);
@@ -46,23 +58,55 @@ void EngineGroup::run(const CollectiveCall& what, CallSite site) {
   if (failure_) std::rethrow_exception(failure_);
   if (size_ == 1) return run_alone(what);
   ++sequence_;
+  call_ = &call;
+  begin_ = LateByStore::Clock::now();
+  log_.begin(call, sequence_, log_.now());
   try {
     carry_out(call);
+    late_.end(sequence_);
+    return log_.end();
   } catch (const PeerLost& error) {
-    failure_ = std::make_exception_ptr(PeerLost(own_call(call) + error.what(), error.ranks()));
+    failure_ = std::make_exception_ptr(PeerLost(head() + error.what() + last_seen(error.ranks()), error.ranks()));
   } catch (const TimeoutError& error) {
-    failure_ = std::make_exception_ptr(TimeoutError(own_call(call) + error.what()));
+    failure_ = std::make_exception_ptr(TimeoutError(head() + error.what() + late_.missing_text(wait())));
   } catch (...) {
     failure_ = std::current_exception();
   }
-  if (!failure_) return;
+  log_.fail();
   engine_->close();
   std::rethrow_exception(failure_);
 }
 
-std::string EngineGroup::own_call(const Call& call) const {
-  return fmt::format("group \"{}\": rank {} waits in its {} call, {}, and ", name_, rank_, ordinal(sequence_),
-                     described_at(CallNotice(call, sequence_).seen()));
+std::string EngineGroup::own_call() const {
+  return fmt::format("rank {} waits in its {} call, {}", rank_, ordinal(sequence_),
+                     described_at(CallNotice(*call_, sequence_).seen()));
+}
+
+std::string EngineGroup::head() const {
+  return fmt::format("group \"{}\": {}, and ", name_, own_call());
+}
+
+std::string EngineGroup::history_of(int rank) const {
+  const std::vector<CallNotice>& notices = have_met_ ? notices_ : last_notices_;
+  if (notices.empty()) return "before its first call";
+  const SeenCall call = notices[static_cast<std::size_t>(rank)].seen();
+  if (have_met_) return fmt::format("in its {} call, {}", ordinal(call.sequence), described_at(call));
+  return fmt::format("after {} call{}, the last {}", call.sequence, call.sequence == 1 ? "" : "s", described_at(call));
+}
+
+std::string EngineGroup::last_seen(const std::vector<int>& ranks) const {
+  std::string text;
+  for (const int rank : ranks) text += fmt::format("; rank {} was seen {}", rank, history_of(rank));
+  return text;
+}
+
+LateByStore::Wait EngineGroup::wait() const {
+  return {.sequence = sequence_,
+          .since = begin_,
+          .timeout = timeout_,
+          .have_all_come = have_met_,
+          .own = [this] { return own_call(); },
+          .history = [this](int rank) { return history_of(rank); }};
 }
 
 void EngineGroup::carry_out(const Call& call) {
@@ -76,8 +120,11 @@ void EngineGroup::carry_out(const Call& call) {
 
 bool EngineGroup::meet(const Call& call) {
   const CallNotice own(call, sequence_);
+  have_met_ = false;
+  std::swap(notices_, last_notices_);
   notices_.resize(size_);
   engine_->all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(notices_)));
+  have_met_ = true;
   const bool is_uneven =
       std::any_of(notices_.begin(), notices_.end(), [](const CallNotice& notice) { return notice.is_uneven != 0; });
   check_notices(name_, notices_, is_uneven);

@@ -11,9 +11,12 @@
 #include <vector>
 
 #include "collective/call.h"
+#include "collective/call_log.h"
 #include "collective/call_notice.h"
 #include "collective/exchange_parts.h"
+#include "collective/late_by_store.h"
 #include "retinue/collective/engine.h"
+#include "retinue/collective/options.h"
 
 namespace retinue {
 
@@ -24,17 +27,25 @@ namespace retinue {
 class EngineGroup {
  public:
   /// Errors: UsageError without an engine, or for a rank that isn't in [0, size).
-  EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& members);
+  EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& members, const CommunicatorOptions& options);
+  EngineGroup(const EngineGroup&) = delete;
+  EngineGroup& operator=(const EngineGroup&) = delete;
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(size_); }
-  void set_timeout(std::chrono::nanoseconds timeout) { engine_->set_timeout(timeout); }
+  void set_timeout(std::chrono::nanoseconds timeout) { engine_->set_timeout(timeout_ = timeout); }
   void run(const CollectiveCall& what, CallSite site);
 
  private:
   void carry_out(const Call& call);
-  /// As errors begin.
-  std::string own_call(const Call& call) const;
+  /// As "rank 0 waits in its 4th call, barrier, at train.cpp:88".
+  std::string own_call() const;
+  /// That, as errors begin.
+  std::string head() const;
+  /// As "after 3 calls, the last barrier at train.cpp:88".
+  std::string history_of(int rank) const;
+  std::string last_seen(const std::vector<int>& ranks) const;
+  LateByStore::Wait wait() const;
   /// Whether one of the ranks gives or takes parts of several sizes.
   bool meet(const Call& call);
   void check_sizes(const Call& call);
@@ -54,12 +65,19 @@ class EngineGroup {
   int rank_;
   std::size_t size_;
   PartExchange parts_;
+  CallLog log_;
+  LateByStore late_;
+  std::chrono::nanoseconds timeout_;
   pid_t owner_ = getpid();
   std::uint64_t sequence_ = 0;
+  const Call* call_ = nullptr;  ///< Under way, since
+  LateByStore::Clock::time_point begin_;
+  bool have_met_ = false;  ///< All ranks in that call.
   std::exception_ptr failure_;
   // Of one call, kept for the next one.
   std::exception_ptr thrown_;  ///< By the call's function: the others wait for the bytes all the same.
   std::vector<CallNotice> notices_;
+  std::vector<CallNotice> last_notices_;  ///< Of the call before it.
   std::vector<double> factors_;
   std::vector<const void*> arrays_;
   std::vector<std::byte> others_;

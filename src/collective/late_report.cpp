@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <string_view>
 
+#include "collective/late_text.h"
 #include "collective/rendezvous.h"
 #include "collective/report.h"
 #include "ipc/late_desk.h"
 #include "os/environment.h"
 #include "os/process_look.h"
-#include "os/standard_error.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -26,22 +25,6 @@ constexpr auto kBeforeTheEnd = 5s;
 constexpr std::uint64_t kLast = 1;
 constexpr auto kAgainWhenTheDeskIsTaken = 1s;
 constexpr auto kRegistryPatience = 20ms;
-constexpr std::size_t kNamedMissing = 8;
-constexpr int kNamedWaiting = 16;
-
-std::string duration_text(std::chrono::nanoseconds time) {
-  const double seconds = std::chrono::duration<double>(time).count();
-  if (seconds < 120) return fmt::format("{:.3g} s", seconds);
-  return fmt::format("{:.0f} min", seconds / 60);
-}
-
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kNamedMissing); ++i)
-    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
-  if (ranks.size() > kNamedMissing) text += fmt::format(" and {} more", ranks.size() - kNamedMissing);
-  return text;
-}
 
 }  // namespace
 
@@ -137,29 +120,10 @@ std::string LateReport::text(const SeenWait& own, JobDeadline deadline) const {
 }
 
 bool LateReport::deliver(const std::string& text, const FirstLooks& first_looks) const {
-  if (has_late_desk(*group_.memory)) return leave_at_late_desk(*group_.memory, text);
-  write_standard_error(complete(text, first_looks));
-  return true;
-}
-
-std::string LateReport::complete(const std::string& text, const FirstLooks& first_looks) const {
   const Reporter report(group_, board_, 0);
-  std::string whole;
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    const auto pid = process_of_activity_line(line);
-    if (!pid) {
-      whole.append(line).append("\n");
-      continue;
-    }
-    std::optional<ActivityLook> before;
-    for (const auto& [rank, look] : first_looks)
-      if (report.pid_of(rank) == *pid) before = look;
-    whole += fmt::format("    it {}\n    its stack: gdb -p {} -batch -ex 'thread apply all bt'\n",
-                         describe_activity(*pid, before, look_at_activity(*pid)), *pid);
-  }
-  return whole;
+  LooksAtProcesses looks;
+  for (const auto& [rank, look] : first_looks) looks[report.pid_of(rank)] = look;
+  return show_late_report(group_.memory.get(), text, looks);
 }
 
 }  // namespace retinue

@@ -18,8 +18,6 @@ namespace retinue {
 
 /// Says on the job's standard error that members are late: who waits where since when, who is missing, and what those
 /// do. One of all that wait does so, which a word of the board decides, and again after times that double.
-///
-/// Where the job has a guardian, that completes the text, by a process that is not waited for and may look at stacks.
 class LateReport {
  public:
   LateReport(const JobGroup& group, const Board& board, const CommunicatorOptions& options);
@@ -37,7 +35,6 @@ class LateReport {
   std::string text(const SeenWait& own, JobDeadline deadline) const;
   std::string missing_text(int rank) const;
   bool deliver(const std::string& text, const FirstLooks& first_looks) const;
-  std::string complete(const std::string& text, const FirstLooks& first_looks) const;
 
   const JobGroup& group_;
   Board board_;

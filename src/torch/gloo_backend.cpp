@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "retinue/base/error.h"
+#include "retinue/launch/join_group.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/store/prefix_store.h"
 #include "retinue/torch/c10d_store.h"
 #include "torch/gloo_addresses.h"
@@ -25,11 +27,18 @@ std::chrono::milliseconds left(Deadline deadline) {
                   std::chrono::milliseconds(1));
 }
 
-std::shared_ptr<OperationQueue> make_queue(const std::shared_ptr<GlooLink>& link, const GlooMeeting& meeting,
-                                           const TensorBackend::Waits& waits) {
-  return std::make_shared<OperationQueue>(
-      Communicator(std::make_unique<GlooEngine>(link, meeting.size),
-                   {.name = meeting.name, .rank = meeting.rank, .size = meeting.size}, {.timeout = waits.timeout}));
+/// `store`: this group's.
+std::shared_ptr<OperationQueue> make_queue(const std::shared_ptr<GlooLink>& link, const std::shared_ptr<Store>& store,
+                                           const GlooMeeting& meeting, const TensorBackend::Waits& waits) {
+  const Runtime* const runtime = Runtime::current_or_null();
+  const EngineMembers members{.name = meeting.name,
+                              .rank = meeting.rank,
+                              .size = meeting.size,
+                              .store = std::make_shared<PrefixStore>("late", store),
+                              .host = host_of_this_process(),
+                              .memory = runtime == nullptr ? nullptr : runtime->memory()};
+  return std::make_shared<OperationQueue>(Communicator(std::make_unique<GlooEngine>(link, meeting.size), members,
+                                                       {.timeout = waits.timeout, .late_after = waits.late_after}));
 }
 
 }  // namespace
@@ -60,7 +69,7 @@ GlooBackend::GlooBackend(const GlooMeeting& meeting, const TensorBackend::Waits&
     : GlooBackend(meeting, waits, open(meeting, deadline)) {}
 
 GlooBackend::GlooBackend(GlooMeeting meeting, const TensorBackend::Waits& waits, const Opened& opened)
-    : TensorBackend(meeting.rank, meeting.size, waits, make_queue(opened.link, meeting, waits)),
+    : TensorBackend(meeting.rank, meeting.size, waits, make_queue(opened.link, opened.store, meeting, waits)),
       meeting_(std::move(meeting)),
       store_(opened.store),
       link_(opened.link),

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kGatheredAtOnce = std::size_t{64} << 10;
 
 /// When who waits looks for ranks that are gone for the first time, and then ever more rarely.
-constexpr std::chrono::milliseconds kFirstLook(500);
+constexpr std::chrono::milliseconds kFirstSearch(500);
 constexpr std::chrono::milliseconds kLongestLook(60'000);
 constexpr int kTagOfLooks = (1 << 29) - 1;  // Of none of gloo's operations, nor of messages.
 
@@ -46,11 +46,19 @@ void GlooEngine::run(Start start) {
 
 /// A send that begins in the moment in which its connection closes is never told so: who waits for long looks.
 void GlooEngine::await(c10d::Work& work) {
-  for (std::chrono::milliseconds time = kFirstLook; !is_done_within(work, time);
-       time = std::min(time * 2, kLongestLook)) {
+  using Clock = std::chrono::steady_clock;
+  Clock::duration between_searches = kFirstSearch;
+  Clock::time_point next_search = Clock::now() + between_searches;
+  while (true) {
+    const Clock::time_point next_look = Clock::now() + std::min<std::chrono::nanoseconds>(look_(), kLongestLook);
+    const auto time = std::chrono::ceil<std::chrono::milliseconds>(std::min(next_search, next_look) - Clock::now());
+    if (is_done_within(work, std::max(time, std::chrono::milliseconds(1)))) break;
+    if (Clock::now() < next_search) continue;
     is_stuck_ = true;
     look_for_lost_ranks();
     is_stuck_ = false;
+    between_searches = std::min<Clock::duration>(between_searches * 2, kLongestLook);
+    next_search = Clock::now() + between_searches;
   }
   work.wait();
 }

@@ -18,6 +18,7 @@ class GlooEngine final : public Engine {
                   std::span<const std::size_t> output_parts) override;
   void broadcast(Bytes data, int root) override;
   void set_timeout(std::chrono::nanoseconds timeout) override;
+  void look_while_waiting(Look look) override { look_ = std::move(look); }
   void close() noexcept override;
 
  private:
@@ -30,6 +31,7 @@ class GlooEngine final : public Engine {
   c10::intrusive_ptr<c10d::Backend> gloo_;  ///< Of its own: a call goes on though the link was closed meanwhile.
   int size_;
   bool is_stuck_ = false;  ///< One of gloo's threads waits for a rank that is gone.
+  Look look_ = [] { return std::chrono::hours(24); };
   std::chrono::milliseconds timeout_ = std::chrono::minutes(30);
 };
 

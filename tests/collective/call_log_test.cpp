@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "collective/thread_engine.h"
 #include "ipc/process_table.h"
 #include "ipc/recorded_calls.h"
 #include "retinue/collective/communicator.h"
@@ -58,6 +59,30 @@ TEST(CallLog, HasEachCollectiveOfTheProgramAndNoOther) {
     }
     EXPECT_EQ(recording.calls[2].peer, 2);
     communicator.barrier();
+  });
+}
+
+TEST(CallLog, HasThoseThatGoByAnEngine) {
+  run_ranks(1, [](const JobGroup& group) {
+    run_engine_ranks(2,
+                     [](Communicator& communicator) {
+                       std::vector<float> values(10, 1);
+                       communicator.barrier();
+                       communicator.all_reduce(values.data(), values.size(), Dtype::kFloat32, ReduceOp::kMax);
+                     },
+                     {.memory = group.memory});
+    const Recording recording = recording_of(group, 0);
+    for (const int rank : {0, 1}) {
+      std::vector<std::string> texts;
+      for (const RecordedCall& call : recording.calls) {
+        if (recording.group_of(call).rank != rank) continue;
+        texts.push_back(text_of(recording, call));
+        EXPECT_EQ(call.sequence, texts.size());
+        EXPECT_GE(call.ended_ns, call.started_ns);
+        EXPECT_FALSE(call.failed);
+      }
+      EXPECT_EQ(texts, (std::vector<std::string>{"barrier", "all_reduce fp32 max x10 = 40 bytes"})) << rank;
+    }
   });
 }
 

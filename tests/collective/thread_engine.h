@@ -2,24 +2,71 @@
 
 #include <gtest/gtest.h>
 
-#include <barrier>
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 
 namespace retinue::test {
+
+/// Where all come, or those that are not gone, before one goes on.
+class Meeting {
+ public:
+  explicit Meeting(int size) : size_(size) {}
+
+  /// Errors: TimeoutError.
+  void arrive_and_wait(const Engine::Look& look, std::chrono::nanoseconds timeout) {
+    const auto end = std::chrono::steady_clock::now() + timeout;
+    std::unique_lock lock(mutex_);
+    const int round = round_;
+    ++here_;
+    go_on_if_all();
+    while (round_ == round) {
+      lock.unlock();
+      const auto next = std::chrono::steady_clock::now() + look();
+      lock.lock();
+      all_here_.wait_until(lock, std::min(next, end), [&] { return round_ != round; });
+      if (round_ == round && std::chrono::steady_clock::now() >= end) throw TimeoutError("its timeout passed");
+    }
+  }
+
+  void arrive_and_drop() {
+    const std::lock_guard lock(mutex_);
+    --size_;
+    go_on_if_all();
+  }
+
+ private:
+  void go_on_if_all() {
+    if (here_ < size_) return;
+    here_ = 0;
+    ++round_;
+    all_here_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable all_here_;
+  int size_;
+  int here_ = 0;
+  int round_ = 0;
+};
 
 /// Moves bytes between threads, each of which is a rank. Fails the test where sizes don't fit.
 class ThreadEngine final : public Engine {
  public:
   struct Shared {
     explicit Shared(int size) : meeting(size), inputs(static_cast<std::size_t>(size)), parts(inputs.size()) {}
-    std::barrier<> meeting;
+    Meeting meeting;
     std::vector<ConstBytes> inputs;
     std::vector<std::vector<std::size_t>> parts;
   };
@@ -61,7 +108,8 @@ class ThreadEngine final : public Engine {
     });
   }
 
-  void set_timeout(std::chrono::nanoseconds /*timeout*/) override {}
+  void set_timeout(std::chrono::nanoseconds timeout) override { timeout_ = timeout; }
+  void look_while_waiting(Look look) override { look_ = std::move(look); }
 
  private:
   /// What is in place already others may be reading.
@@ -73,24 +121,29 @@ class ThreadEngine final : public Engine {
   void move(ConstBytes input, std::span<const std::size_t> parts, Take take) {
     shared_->inputs[rank_] = input;
     shared_->parts[rank_] = {parts.begin(), parts.end()};
-    shared_->meeting.arrive_and_wait();
+    shared_->meeting.arrive_and_wait(look_, timeout_);
     for (std::size_t from = 0; from < shared_->inputs.size(); ++from) take(from);
-    shared_->meeting.arrive_and_wait();
+    shared_->meeting.arrive_and_wait(look_, timeout_);
   }
 
   std::shared_ptr<Shared> shared_;
   std::size_t rank_;
+  Look look_ = [] { return std::chrono::hours(1); };
+  std::chrono::nanoseconds timeout_{0};
 };
 
-/// Runs `body` on `size` threads that are the ranks of a group.
-inline void run_engine_ranks(int size, const std::function<void(Communicator&)>& body) {
+/// Runs `body` on `size` threads that are the ranks of a group. `members`: of all but rank and size.
+inline void run_engine_ranks(int size, const std::function<void(Communicator&)>& body, EngineMembers members = {},
+                             const CommunicatorOptions& options = {}) {
   const auto shared = std::make_shared<ThreadEngine::Shared>(size);
+  members.name = "of threads";
+  members.size = size;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      Communicator group(std::make_unique<ThreadEngine>(shared, rank),
-                         {.name = "of threads", .rank = rank, .size = size});
+    threads.emplace_back([&, rank, members]() mutable {
+      members.rank = rank;
       try {
+        Communicator group(std::make_unique<ThreadEngine>(shared, rank), members, options);
         body(group);
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << rank << ": " << error.what();

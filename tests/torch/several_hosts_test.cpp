@@ -25,33 +25,24 @@
 #include "retinue/torch/process_group.h"
 #include "retinue/torch/run.h"
 #include "support/captured_stderr.h"
-#include "support/hosts.h"
 #include "support/says.h"
 #include "support/usage_error.h"
 #include "torch/contribution.h"
+#include "torch/several_hosts.h"
 
 namespace retinue {
 namespace {
 
 using namespace std::chrono_literals;
+using test::backend_of;
 using test::contribution;
+using test::kPort;
+using test::meeting;
 using test::run_strangers;
 using test::says;
+using test::SeveralHosts;
 using test::TwoHosts;
 using test::usage_error_of;
-
-constexpr int kPort = 29517;  // The hosts' networks are their own: nobody else has it.
-
-std::string backend_of(const ProcessGroup& group) {
-  return group->getDefaultBackend()->getBackendName();
-}
-
-ProcessGroupOptions meeting(int rank, int size) {
-  return {.init_method = fmt::format("tcp://{}:{}", TwoHosts::address(0), kPort),
-          .timeout = 60s,
-          .world_size = size,
-          .rank = rank};
-}
 
 /// The sum over the group's ranks of what each gives, which is right on all.
 void expect_sums(const ProcessGroup& group, int given, int expected) {
@@ -59,37 +50,6 @@ void expect_sums(const ProcessGroup& group, int given, int expected) {
   all_reduce(sum.t(), group);
   EXPECT_TRUE(torch::equal(sum, torch::full({3000}, expected, torch::kInt)));
 }
-
-class SeveralHosts : public testing::Test {
- protected:
-  void SetUp() override {
-    setenv("RETINUE_TOKEN", "of the test", 1);
-    if (!hosts_.missing().empty()) GTEST_SKIP() << hosts_.missing();
-  }
-
-  /// Runs `body` in ranks of which as many are on either host.
-  void run_ranks(int size, const std::function<void(int rank)>& body, int killed = -1) {
-    // Apart from the hosts' keepers, which are no processes that ranks left behind.
-    const pid_t child = fork();
-    if (child == 0) {
-      run_strangers(
-          size,
-          [&](int rank) {
-            hosts_.enter(rank * 2 / size);
-            body(rank);
-          },
-          killed);
-      std::fflush(stdout);
-      _exit(HasFailure() ? 1 : 0);
-    }
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0) << "what went wrong is above";
-  }
-
- private:
-  TwoHosts hosts_;
-};
 
 TEST_F(SeveralHosts, UseGlooAllOfThemAndSaySo) {
   run_ranks(4, [](int rank) {

@@ -2,12 +2,17 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "retinue/collective/call.h"
 
 namespace retinue {
+
+class JobMemory;
+class Store;
 
 /// What moves bytes between ranks that share no memory, for a Communicator: gloo, MPI, a network of one's own.
 ///
@@ -28,6 +33,10 @@ class Engine {
   /// Shape: at least a byte.
   virtual void broadcast(Bytes data, int root) = 0;
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
+  /// `look` is to be called by who waits in a call, after the time that its last call returned; at first after one of
+  /// nothing. It may take some seconds, and doesn't throw. Where an engine can't do so, late ranks are not reported.
+  using Look = std::function<std::chrono::nanoseconds()>;
+  virtual void look_while_waiting(Look /*look*/) {}
   /// Called once, after an error: lets go of the other ranks, whose waits for this one are to end. No more calls
   /// follow.
   virtual void close() noexcept {}
@@ -41,6 +50,12 @@ struct EngineMembers {
   std::string name = "group";  ///< In errors.
   int rank = 0;
   int size = 1;
+  /// Where ranks tell each other for what they wait, beside the engine: under keys that are this group's alone. Without
+  /// one nobody says who is late.
+  std::shared_ptr<Store> store = nullptr;
+  std::string host = {};  ///< The same for ranks that see each other's processes; for what late ones do.
+  /// Of this process's job: for its flight recorder. Without it calls are not recorded.
+  std::shared_ptr<JobMemory> memory = nullptr;
 };
 
 }  // namespace retinue

@@ -1,0 +1,236 @@
+#include "collective/late_by_store.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+
+#include "ipc/late_desk.h"
+#include "retinue/base/error.h"
+#include "retinue/store/store.h"
+
+namespace retinue {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::chrono::nanoseconds kFirstWord = 1s;
+/// So that whoever reports finds them.
+constexpr std::chrono::nanoseconds kActivitiesBeforeReport = 500ms;
+constexpr std::chrono::nanoseconds kPatience = 2s;  ///< With the store, in each call of it.
+constexpr std::chrono::nanoseconds kAfterSlowStore = 10s;
+constexpr std::chrono::nanoseconds kNever = std::chrono::hours(24);
+
+Deadline soon() {
+  return Deadline::after(kPatience);
+}
+
+std::string key_of_process(int rank) {
+  return fmt::format("process {}", rank);
+}
+std::string key_of_wait(std::uint64_t sequence, int rank) {
+  return fmt::format("{} waits {}", sequence, rank);
+}
+std::string key_of_activity(std::uint64_t sequence, int rank) {
+  return fmt::format("{} activity {}", sequence, rank);
+}
+
+std::string name_of_host() {
+  std::array<char, 65> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+std::chrono::nanoseconds wall_clock() {
+  return std::chrono::system_clock::now().time_since_epoch();
+}
+
+/// Up to the separator, which goes, too.
+std::string take_line(std::string& text) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  std::string line = text.substr(0, end);
+  text.erase(0, end + 1);
+  return line;
+}
+
+}  // namespace
+
+LateByStore::LateByStore(const EngineMembers& members, std::chrono::nanoseconds late_after)
+    : store_(members.size > 1 ? members.store : nullptr),
+      memory_(members.memory),
+      group_(members.name),
+      rank_(members.rank),
+      size_(members.size),
+      late_after_(late_after) {
+  next_report_ = late_after_;
+  if (!store_) return;
+  store_->set(key_of_process(rank_),
+              fmt::format("{}\n{}\npid {} on {}", members.host, getpid(), getpid(), name_of_host()), soon());
+}
+
+std::chrono::nanoseconds LateByStore::look(const Wait& wait) noexcept {
+  if (!store_) return kNever;
+  try {
+    return look_now(wait);
+  } catch (const TimeoutError&) {
+    return kAfterSlowStore;
+  } catch (const std::exception&) {
+    store_ = nullptr;
+    return kNever;
+  }
+}
+
+std::chrono::nanoseconds LateByStore::look_now(const Wait& wait) {
+  const std::chrono::nanoseconds waited = Clock::now() - wait.since;
+  const auto first_word = std::min(kFirstWord, wait.timeout / 2);
+  if (waited < first_word) return first_word - waited;
+  if (!has_left_word_) leave_word(wait);
+  if (late_after_ <= 0ns) return kNever;
+  const auto tell = std::max(next_report_ - kActivitiesBeforeReport, 0ns);
+  if (waited < tell) return tell - waited;
+  if (!has_told_activities_) tell_activities(wait);
+  if (waited < next_report_) return next_report_ - waited;
+  report(wait);
+  next_report_ = waited * 2 + late_after_;
+  has_told_activities_ = false;
+  return next_report_ - kActivitiesBeforeReport - waited;
+}
+
+void LateByStore::leave_word(const Wait& wait) {
+  const std::string key = key_of_wait(wait.sequence, rank_);
+  const auto began = wall_clock() - (Clock::now() - wait.since);
+  own_keys_.emplace_back(wait.sequence, key);
+  has_left_word_ = true;
+  store_->set(key, fmt::format("{}\n{}", began.count(), wait.own()), soon());
+  for (const int rank : missing(wait.sequence))
+    if (is_of_own_host(rank)) first_looks_[process(rank).pid] = look_at_activity(process(rank).pid);
+}
+
+void LateByStore::tell_activities(const Wait& wait) {
+  has_told_activities_ = true;
+  const std::vector<int> late = missing(wait.sequence);
+  for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
+    if (!is_of_own_host(late[i])) continue;
+    const pid_t pid = process(late[i]).pid;
+    const std::string key = key_of_activity(wait.sequence, late[i]);
+    own_keys_.emplace_back(wait.sequence, key);
+    store_->set(key, describe_activity(pid, first_looks_[pid], look_at_activity(pid)), soon());
+  }
+}
+
+void LateByStore::report(const Wait& wait) {
+  const std::vector<int> late = missing(wait.sequence);
+  if (late.empty()) return;
+  const std::string key = fmt::format("{} report {}", wait.sequence, reports_++);
+  if (store_->add(key, 1, soon()) != 1) return;
+  own_keys_.emplace_back(wait.sequence, key);
+  const std::string what = wait.have_all_come
+                               ? "a call takes long, to which all ranks have come"
+                               : fmt::format("{} {} late", ranks_text(late), late.size() == 1 ? "is" : "are");
+  std::string text = fmt::format("retinue: group \"{}\": {}\n", group_, what);
+  for (const std::string& line : words_of_waiting(wait.sequence, late)) text += line;
+  const std::string_view state = wait.have_all_come ? "is through, or stopped in it" : "is missing";
+  for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
+    text += fmt::format("  rank {} ({}) {}, seen {}\n", late[i], process(late[i]).where, state, wait.history(late[i]));
+    if (is_of_own_host(late[i]))
+      text += activity_line(process(late[i]).pid);
+    else if (const std::string does = activity(wait.sequence, late[i]); !does.empty())
+      text += fmt::format("    it {}\n", does);
+  }
+  if (late.size() > kNamedMissing) text += fmt::format("  and {} more\n", late.size() - kNamedMissing);
+  const std::chrono::nanoseconds waited = Clock::now() - wait.since;
+  text += fmt::format("  It is said again in {} if it lasts; the wait ends with an error in {}.\n",
+                      duration_text(waited + late_after_), duration_text(std::max(wait.timeout - waited, 0ns)));
+  if (!show_late_report(memory_.get(), text, first_looks_)) show_late_report(nullptr, text, first_looks_);
+}
+
+std::string LateByStore::missing_text(const Wait& wait) noexcept {
+  if (!store_) return {};
+  try {
+    if (!has_left_word_) leave_word(wait);
+    std::vector<std::string> all;
+    for (int rank = 0; rank < size_; ++rank) all.push_back(key_of_wait(wait.sequence, rank));
+    try {
+      store_->wait(all, Deadline::after(kFirstWord));
+    } catch (const TimeoutError&) {
+      // Then some of them are late.
+    }
+    const std::vector<int> late = missing(wait.sequence);
+    if (late.empty()) return "; no rank is missing in this call: their bytes are";
+    tell_activities(wait);
+    std::string text = wait.have_all_come ? "; all came to this call; without a word are now: " : "; missing: ";
+    for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
+      const std::string does = activity(wait.sequence, late[i]);
+      text += fmt::format("{}rank {} ({}), seen {}{}", i == 0 ? "" : "; ", late[i], process(late[i]).where,
+                          wait.history(late[i]), does.empty() ? "" : ", which " + does);
+    }
+    if (late.size() > kNamedMissing) text += fmt::format("; and {} more", late.size() - kNamedMissing);
+    return text;
+  } catch (const std::exception& error) {
+    return fmt::format("; who is missing can't be told: {}", error.what());
+  }
+}
+
+void LateByStore::withdraw(std::uint64_t sequence) noexcept {
+  if (has_left_word_) {
+    has_left_word_ = has_told_activities_ = false;
+    next_report_ = late_after_;
+    reports_ = 0;
+    first_looks_.clear();
+  }
+  try {
+    for (const auto& [call, key] : own_keys_)
+      if (store_ && call < sequence) store_->delete_key(key, soon());
+  } catch (const std::exception&) {
+    // They lie there until the store ends, and are no other call's.
+  }
+  std::erase_if(own_keys_, [&](const auto& item) { return item.first < sequence; });
+}
+
+std::vector<int> LateByStore::missing(std::uint64_t sequence) {
+  std::vector<int> late;
+  for (int rank = 0; rank < size_; ++rank)
+    if (rank != rank_ && !store_->check({key_of_wait(sequence, rank)}, soon())) late.push_back(rank);
+  return late;
+}
+
+std::vector<std::string> LateByStore::words_of_waiting(std::uint64_t sequence, const std::vector<int>& missing) {
+  std::vector<std::string> lines;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (std::find(missing.begin(), missing.end(), rank) != missing.end()) continue;
+    if (lines.size() == static_cast<std::size_t>(kNamedWaiting)) {
+      lines.push_back(fmt::format("  and {} more wait\n", size_ - static_cast<int>(missing.size()) - kNamedWaiting));
+      break;
+    }
+    std::string text = store_->get(key_of_wait(sequence, rank), soon());
+    const std::chrono::nanoseconds began(std::strtoll(take_line(text).c_str(), nullptr, 10));
+    // Clocks of hosts may differ.
+    lines.push_back(fmt::format("  {} ({}), for {} now\n", text, process(rank).where,
+                                duration_text(std::max(wall_clock() - began, 0ns))));
+  }
+  return lines;
+}
+
+const LateByStore::Process& LateByStore::process(int rank) {
+  if (processes_.empty()) {
+    std::vector<std::string> keys;
+    for (int other = 0; other < size_; ++other) keys.push_back(key_of_process(other));
+    for (std::string text : store_->multi_get(keys, soon())) {
+      Process one{.host = take_line(text)};
+      one.pid = static_cast<pid_t>(std::strtol(take_line(text).c_str(), nullptr, 10));
+      one.where = text;
+      processes_.push_back(std::move(one));
+    }
+  }
+  return processes_[static_cast<std::size_t>(rank)];
+}
+
+std::string LateByStore::activity(std::uint64_t sequence, int rank) {
+  const std::string key = key_of_activity(sequence, rank);
+  return store_->check({key}, soon()) ? store_->get(key, soon()) : "";
+}
+
+}  // namespace retinue

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collective/late_text.h"
+#include "retinue/collective/engine.h"
+
+namespace retinue {
+
+/// Says who is late among ranks that share no memory: who waits for long in a call leaves word at the store where the
+/// ranks met, and one of all that wait reports those that left none. What these do others of their hosts tell.
+///
+/// Threads: one at a time. Where the store fails nothing is said; calls go on.
+class LateByStore {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// A wait in a call, in words that are made when they are needed.
+  struct Wait {
+    std::uint64_t sequence = 0;
+    Clock::time_point since = {};
+    std::chrono::nanoseconds timeout{0};
+    bool have_all_come = false;                         ///< To the call: who left no word is through, or stopped in it.
+    std::function<std::string()> own = {};              ///< As "rank 0 waits in its 4th call, barrier, at a.cpp:88".
+    std::function<std::string(int rank)> history = {};  ///< As "after 3 calls, the last barrier at a.cpp:80".
+  };
+
+  /// `late_after`: 0: nobody is reported.
+  LateByStore(const EngineMembers& members, std::chrono::nanoseconds late_after);
+
+  /// To be called while the wait goes on. Returns after how long to come again.
+  std::chrono::nanoseconds look(const Wait& wait) noexcept;
+  /// The wait's time is over: who is missing, as "; missing: rank 1 (pid 4711 on node-b), seen after 3 calls, ...".
+  /// Blocking: up to a second, for ranks that came just now.
+  std::string missing_text(const Wait& wait) noexcept;
+  /// That call ended well.
+  void end(std::uint64_t sequence) noexcept {
+    if (!own_keys_.empty()) withdraw(sequence);
+  }
+
+ private:
+  /// What each rank says of itself when it joins.
+  struct Process {
+    std::string host = {};  ///< An identity, not a name.
+    pid_t pid = 0;
+    std::string where = {};  ///< As "pid 4711 on node-b".
+  };
+
+  std::chrono::nanoseconds look_now(const Wait& wait);
+  void leave_word(const Wait& wait);
+  /// For the others: what missing ranks of this host do.
+  void tell_activities(const Wait& wait);
+  void report(const Wait& wait);
+  /// Removes the words of earlier calls, in which nobody waits any more when all came to this one.
+  void withdraw(std::uint64_t sequence) noexcept;
+
+  std::vector<int> missing(std::uint64_t sequence);
+  std::vector<std::string> words_of_waiting(std::uint64_t sequence, const std::vector<int>& missing);
+  const Process& process(int rank);
+  /// Empty where nobody of that rank's host has told.
+  std::string activity(std::uint64_t sequence, int rank);
+  bool is_of_own_host(int rank) { return rank != rank_ && process(rank).host == process(rank_).host; }
+
+  std::shared_ptr<Store> store_;  ///< Null where there is none, or it failed.
+  std::shared_ptr<JobMemory> memory_;
+  std::string group_;
+  int rank_;
+  int size_;
+  std::chrono::nanoseconds late_after_;
+  std::vector<Process> processes_;  ///< Once they were asked for.
+  // Of the wait that is under way:
+  bool has_left_word_ = false;
+  bool has_told_activities_ = false;
+  LooksAtProcesses first_looks_;
+  std::chrono::nanoseconds next_report_{0};
+  int reports_ = 0;  ///< Of all ranks.
+  /// Words that this rank left, and in which calls.
+  std::vector<std::pair<std::uint64_t, std::string>> own_keys_;
+};
+
+}  // namespace retinue

@@ -1,0 +1,55 @@
+#include "collective/late_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "ipc/late_desk.h"
+#include "os/standard_error.h"
+
+namespace retinue {
+namespace {
+
+std::string complete(const std::string& text, const LooksAtProcesses& first_looks) {
+  std::string whole;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    const auto pid = process_of_activity_line(line);
+    if (!pid) {
+      whole.append(line).append("\n");
+      continue;
+    }
+    const auto before = first_looks.find(*pid);
+    whole += fmt::format(
+        "    it {}\n    its stack: gdb -p {} -batch -ex 'thread apply all bt'\n",
+        describe_activity(*pid, before == first_looks.end() ? std::nullopt : before->second, look_at_activity(*pid)),
+        *pid);
+  }
+  return whole;
+}
+
+}  // namespace
+
+std::string duration_text(std::chrono::nanoseconds time) {
+  const double seconds = std::chrono::duration<double>(time).count();
+  if (seconds < 120) return fmt::format("{:.3g} s", seconds);
+  return fmt::format("{:.0f} min", seconds / 60);
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kNamedMissing); ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+  if (ranks.size() > kNamedMissing) text += fmt::format(" and {} more", ranks.size() - kNamedMissing);
+  return text;
+}
+
+bool show_late_report(const JobMemory* memory, const std::string& text, const LooksAtProcesses& first_looks) {
+  if (memory != nullptr && has_late_desk(*memory)) return leave_at_late_desk(*memory, text);
+  write_standard_error(complete(text, first_looks));
+  return true;
+}
+
+}  // namespace retinue

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "os/process_activity.h"
+#include "retinue/ipc/job_memory.h"
+
+/// What reports of late ranks are made of.
+namespace retinue {
+
+constexpr std::size_t kNamedMissing = 8;
+constexpr int kNamedWaiting = 16;
+
+/// As "10.5 s" or "3 min".
+std::string duration_text(std::chrono::nanoseconds time);
+/// As "rank 1" or "ranks 0, 2 and 3".
+std::string ranks_text(const std::vector<int>& ranks);
+
+using LooksAtProcesses = std::map<pid_t, std::optional<ActivityLook>>;
+
+/// Shows a report, in which activity_line()s stand for what processes of this host do. Where the job has a guardian,
+/// that completes the text, by a process that is not waited for and may look at stacks; otherwise this process does,
+/// from an earlier look. False: another report lies there; later, then. `memory`: null outside of a job.
+bool show_late_report(const JobMemory* memory, const std::string& text, const LooksAtProcesses& first_looks);
+
+}  // namespace retinue
