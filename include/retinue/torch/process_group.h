@@ -112,11 +112,12 @@ struct BarrierOptions {
 };
 
 // The collectives below throw UsageError for tensors that they cannot do right, CUDA tensors of a group without NCCL
-// among them, before anything is sent; those of a group with it are NCCL's, as are their errors. PeerLost, CollectiveMismatch and TimeoutError come from the call itself, or with `async_op` from
-// wait() and from the work's future. With `async_op` the call never waits for other ranks, operations keep their order,
-// and the tensor must be left alone until the work is done. Tensors that are not contiguous go through a contiguous
-// copy. A null group is that of a rank outside of it: barrier() does nothing there and gives null, the others throw
-// UsageError; so they do for a `timeout` of nothing.
+// among them, before anything is sent; those of a group with it are NCCL's, as are their errors. PeerLost,
+// CollectiveMismatch and TimeoutError come from the call itself, or with `async_op` from wait() and from the work's
+// future. With `async_op` the call never waits for other ranks, operations keep their order, and the tensor must be
+// left alone until the work is done. Tensors that are not contiguous go through a contiguous copy. A null group is that
+// of a rank outside of it: barrier() does nothing there and gives null, the others throw UsageError; so they do for a
+// `timeout` of nothing.
 
 /// Reduces the tensor over all ranks, in place, with the bits of the serial loop over ranks.
 /// Bool tensors: SUM and MAX are "or", PRODUCT and MIN are "and".
