@@ -241,13 +241,14 @@ void detail::check_elements(std::string_view call, std::size_t elements, std::si
     throw UsageError(fmt::format("{}: a buffer holds {} elements where {} are needed", call, elements, wanted));
 }
 
-std::string detail::name_of_part(const Communicator& parent, std::string_view name) {
+std::string detail::name_of_part(const Communicator& parent, std::string_view name, int first_rank) {
   constexpr std::size_t kParentBytes = 80;  // Of groups in groups in groups; names have 200 bytes.
   const Session& session = checked(parent.impl_).sharing("split").session();
   std::string text = session.group().name;
   if (text.size() > kParentBytes) text = text.substr(0, kParentBytes) + "...";
-  return fmt::format("{}/{} {}.{}", text, name.empty() ? "group" : name,
-                     session.board().header().generation.load(std::memory_order_relaxed), session.sequence());
+  return fmt::format("{}/{} {}.{}.{}", text, name.empty() ? "group" : name,
+                     session.board().header().generation.load(std::memory_order_relaxed), session.sequence(),
+                     first_rank);
 }
 
 std::string explain_paths(const Communicator& group) {

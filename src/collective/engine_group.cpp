@@ -125,6 +125,7 @@ bool EngineGroup::meet(const Call& call) {
   notices_.resize(size_);
   engine_->all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(notices_)));
   have_met_ = true;
+  begin_ = LateByStore::Clock::now();  // What takes long from here on is not that somebody came late.
   const bool is_uneven =
       std::any_of(notices_.begin(), notices_.end(), [](const CallNotice& notice) { return notice.is_uneven != 0; });
   check_notices(name_, notices_, is_uneven);

@@ -19,10 +19,10 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::chrono::nanoseconds kFirstWord = 1s;
-/// So that whoever reports finds them.
-constexpr std::chrono::nanoseconds kActivitiesBeforeReport = 500ms;
+/// From the look for those that are missing to the report, so that who came just now has left word by then.
+constexpr std::chrono::nanoseconds kFromSuspicionToReport = kFirstWord + 300ms;
 constexpr std::chrono::nanoseconds kPatience = 2s;  ///< With the store, in each call of it.
-constexpr std::chrono::nanoseconds kAfterSlowStore = 10s;
+constexpr std::chrono::nanoseconds kAfterTrouble = 10s;
 constexpr std::chrono::nanoseconds kNever = std::chrono::hours(24);
 
 Deadline soon() {
@@ -67,19 +67,23 @@ LateByStore::LateByStore(const EngineMembers& members, std::chrono::nanoseconds 
       late_after_(late_after) {
   next_report_ = late_after_;
   if (!store_) return;
-  store_->set(key_of_process(rank_),
-              fmt::format("{}\n{}\npid {} on {}", members.host, getpid(), getpid(), name_of_host()), soon());
+  try {
+    store_->set(key_of_process(rank_),
+                fmt::format("{}\n{}\npid {} on {}", members.host, getpid(), getpid(), name_of_host()), soon());
+  } catch (const std::exception&) {
+    store_ = nullptr;
+  }
 }
 
 std::chrono::nanoseconds LateByStore::look(const Wait& wait) noexcept {
   if (!store_) return kNever;
   try {
     return look_now(wait);
-  } catch (const TimeoutError&) {
-    return kAfterSlowStore;
-  } catch (const std::exception&) {
+  } catch (const Closed&) {
     store_ = nullptr;
     return kNever;
+  } catch (const std::exception&) {
+    return kAfterTrouble;
   }
 }
 
@@ -89,29 +93,32 @@ std::chrono::nanoseconds LateByStore::look_now(const Wait& wait) {
   if (waited < first_word) return first_word - waited;
   if (!has_left_word_) leave_word(wait);
   if (late_after_ <= 0ns) return kNever;
-  const auto tell = std::max(next_report_ - kActivitiesBeforeReport, 0ns);
-  if (waited < tell) return tell - waited;
-  if (!has_told_activities_) tell_activities(wait);
-  if (waited < next_report_) return next_report_ - waited;
+  const auto suspect_after = std::max(next_report_ - kFromSuspicionToReport, 0ns);
+  if (waited < suspect_after) return suspect_after - waited;
+  if (suspected_after_ == 0ns) {
+    suspects_ = missing(wait.sequence, others());
+    tell_activities(wait, suspects_);
+    suspected_after_ = waited;
+  }
+  const auto report_after = std::max(next_report_, suspected_after_ + kFromSuspicionToReport);
+  if (waited < report_after) return report_after - waited;
   report(wait);
   next_report_ = waited * 2 + late_after_;
-  has_told_activities_ = false;
-  return next_report_ - kActivitiesBeforeReport - waited;
+  suspected_after_ = 0ns;
+  return next_report_ - kFromSuspicionToReport - waited;
 }
 
 void LateByStore::leave_word(const Wait& wait) {
   const std::string key = key_of_wait(wait.sequence, rank_);
   const auto began = wall_clock() - (Clock::now() - wait.since);
   own_keys_.emplace_back(wait.sequence, key);
-  has_left_word_ = true;
   store_->set(key, fmt::format("{}\n{}", began.count(), wait.own()), soon());
-  for (const int rank : missing(wait.sequence))
-    if (is_of_own_host(rank)) first_looks_[process(rank).pid] = look_at_activity(process(rank).pid);
+  has_left_word_ = true;
+  for (const int rank : missing(wait.sequence, others_of_own_host()))
+    first_looks_[process(rank).pid] = look_at_activity(process(rank).pid);
 }
 
-void LateByStore::tell_activities(const Wait& wait) {
-  has_told_activities_ = true;
-  const std::vector<int> late = missing(wait.sequence);
+void LateByStore::tell_activities(const Wait& wait, const std::vector<int>& late) {
   for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
     if (!is_of_own_host(late[i])) continue;
     const pid_t pid = process(late[i]).pid;
@@ -122,7 +129,7 @@ void LateByStore::tell_activities(const Wait& wait) {
 }
 
 void LateByStore::report(const Wait& wait) {
-  const std::vector<int> late = missing(wait.sequence);
+  const std::vector<int> late = missing(wait.sequence, suspects_);
   if (late.empty()) return;
   const std::string key = fmt::format("{} report {}", wait.sequence, reports_++);
   if (store_->add(key, 1, soon()) != 1) return;
@@ -131,7 +138,7 @@ void LateByStore::report(const Wait& wait) {
                                ? "a call takes long, to which all ranks have come"
                                : fmt::format("{} {} late", ranks_text(late), late.size() == 1 ? "is" : "are");
   std::string text = fmt::format("retinue: group \"{}\": {}\n", group_, what);
-  for (const std::string& line : words_of_waiting(wait.sequence, late)) text += line;
+  for (const std::string& line : words_of_waiting(wait, late)) text += line;
   const std::string_view state = wait.have_all_come ? "is through, or stopped in it" : "is missing";
   for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
     text += fmt::format("  rank {} ({}) {}, seen {}\n", late[i], process(late[i]).where, state, wait.history(late[i]));
@@ -158,9 +165,9 @@ std::string LateByStore::missing_text(const Wait& wait) noexcept {
     } catch (const TimeoutError&) {
       // Then some of them are late.
     }
-    const std::vector<int> late = missing(wait.sequence);
+    const std::vector<int> late = missing(wait.sequence, others());
     if (late.empty()) return "; no rank is missing in this call: their bytes are";
-    tell_activities(wait);
+    tell_activities(wait, late);
     std::string text = wait.have_all_come ? "; all came to this call; without a word are now: " : "; missing: ";
     for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
       const std::string does = activity(wait.sequence, late[i]);
@@ -176,7 +183,8 @@ std::string LateByStore::missing_text(const Wait& wait) noexcept {
 
 void LateByStore::withdraw(std::uint64_t sequence) noexcept {
   if (has_left_word_) {
-    has_left_word_ = has_told_activities_ = false;
+    has_left_word_ = false;
+    suspected_after_ = 0ns;
     next_report_ = late_after_;
     reports_ = 0;
     first_looks_.clear();
@@ -190,22 +198,37 @@ void LateByStore::withdraw(std::uint64_t sequence) noexcept {
   std::erase_if(own_keys_, [&](const auto& item) { return item.first < sequence; });
 }
 
-std::vector<int> LateByStore::missing(std::uint64_t sequence) {
+std::vector<int> LateByStore::missing(std::uint64_t sequence, const std::vector<int>& ranks) {
   std::vector<int> late;
-  for (int rank = 0; rank < size_; ++rank)
-    if (rank != rank_ && !store_->check({key_of_wait(sequence, rank)}, soon())) late.push_back(rank);
+  for (const int rank : ranks)
+    if (!store_->check({key_of_wait(sequence, rank)}, soon())) late.push_back(rank);
   return late;
 }
 
-std::vector<std::string> LateByStore::words_of_waiting(std::uint64_t sequence, const std::vector<int>& missing) {
+std::vector<int> LateByStore::others() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size_; ++rank)
+    if (rank != rank_) ranks.push_back(rank);
+  return ranks;
+}
+
+std::vector<int> LateByStore::others_of_own_host() {
+  std::vector<int> ranks = others();
+  std::erase_if(ranks, [this](int rank) { return !is_of_own_host(rank); });
+  return ranks;
+}
+
+std::vector<std::string> LateByStore::words_of_waiting(const Wait& wait, const std::vector<int>& missing) {
   std::vector<std::string> lines;
   for (int rank = 0; rank < size_; ++rank) {
     if (std::find(missing.begin(), missing.end(), rank) != missing.end()) continue;
+    const std::string key = key_of_wait(wait.sequence, rank);
+    if (!store_->check({key}, soon())) continue;  // It came just now, and is no suspect.
     if (lines.size() == static_cast<std::size_t>(kNamedWaiting)) {
-      lines.push_back(fmt::format("  and {} more wait\n", size_ - static_cast<int>(missing.size()) - kNamedWaiting));
+      lines.emplace_back("  and others wait\n");
       break;
     }
-    std::string text = store_->get(key_of_wait(sequence, rank), soon());
+    std::string text = store_->get(key, soon());
     const std::chrono::nanoseconds began(std::strtoll(take_line(text).c_str(), nullptr, 10));
     // Clocks of hosts may differ.
     lines.push_back(fmt::format("  {} ({}), for {} now\n", text, process(rank).where,

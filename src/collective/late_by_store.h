@@ -54,18 +54,21 @@ class LateByStore {
 
   std::chrono::nanoseconds look_now(const Wait& wait);
   void leave_word(const Wait& wait);
-  /// For the others: what missing ranks of this host do.
-  void tell_activities(const Wait& wait);
+  /// For the others: what those of `late` do that are of this host.
+  void tell_activities(const Wait& wait, const std::vector<int>& late);
   void report(const Wait& wait);
   /// Removes the words of earlier calls, in which nobody waits any more when all came to this one.
   void withdraw(std::uint64_t sequence) noexcept;
 
-  std::vector<int> missing(std::uint64_t sequence);
-  std::vector<std::string> words_of_waiting(std::uint64_t sequence, const std::vector<int>& missing);
+  /// Of `ranks`, those that left no word.
+  std::vector<int> missing(std::uint64_t sequence, const std::vector<int>& ranks);
+  std::vector<int> others() const;
+  std::vector<int> others_of_own_host();
+  std::vector<std::string> words_of_waiting(const Wait& wait, const std::vector<int>& missing);
   const Process& process(int rank);
   /// Empty where nobody of that rank's host has told.
   std::string activity(std::uint64_t sequence, int rank);
-  bool is_of_own_host(int rank) { return rank != rank_ && process(rank).host == process(rank_).host; }
+  bool is_of_own_host(int rank) { return process(rank).host == process(rank_).host && !process(rank).host.empty(); }
 
   std::shared_ptr<Store> store_;  ///< Null where there is none, or it failed.
   std::shared_ptr<JobMemory> memory_;
@@ -76,7 +79,9 @@ class LateByStore {
   std::vector<Process> processes_;  ///< Once they were asked for.
   // Of the wait that is under way:
   bool has_left_word_ = false;
-  bool has_told_activities_ = false;
+  /// Those that had left no word so long before a report that they would have left one by then.
+  std::vector<int> suspects_;
+  std::chrono::nanoseconds suspected_after_{0};  ///< So much of the wait; 0: not yet.
   LooksAtProcesses first_looks_;
   std::chrono::nanoseconds next_report_{0};
   int reports_ = 0;  ///< Of all ranks.

@@ -135,7 +135,7 @@ SplitParent parent_of(Communicator& members, CallSite site) {
 std::optional<JobGroup> group_of(const Communicator& parent, const std::optional<SplitPart>& part) {
   if (!part) return std::nullopt;
   JobGroup group{.memory = parent.group().memory,
-                 .name = detail::name_of_part(parent, part->name),
+                 .name = detail::name_of_part(parent, part->name, part->ranks.front()),
                  .rank = part->rank,
                  .process_slots = {}};
   for (const int rank : part->ranks)

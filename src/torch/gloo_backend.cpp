@@ -31,10 +31,11 @@ std::chrono::milliseconds left(Deadline deadline) {
 std::shared_ptr<OperationQueue> make_queue(const std::shared_ptr<GlooLink>& link, const std::shared_ptr<Store>& store,
                                            const GlooMeeting& meeting, const TensorBackend::Waits& waits) {
   const Runtime* const runtime = Runtime::current_or_null();
+  const std::shared_ptr<Store> own_connection = with_own_connection(store);
   const EngineMembers members{.name = meeting.name,
                               .rank = meeting.rank,
                               .size = meeting.size,
-                              .store = std::make_shared<PrefixStore>("late", store),
+                              .store = own_connection ? std::make_shared<PrefixStore>("late", own_connection) : nullptr,
                               .host = host_of_this_process(),
                               .memory = runtime == nullptr ? nullptr : runtime->memory()};
   return std::make_shared<OperationQueue>(Communicator(std::make_unique<GlooEngine>(link, meeting.size), members,
@@ -101,6 +102,10 @@ detail::SplitParent GlooBackend::split_parent(const CallSite& site) {
 
 std::shared_ptr<Store> GlooBackend::store_of_part(int first_rank) const {
   return std::make_shared<PrefixStore>(c10::str("part ", splits_, " of rank ", first_rank), store_);
+}
+
+std::string GlooBackend::name_of_part(const std::string& name, int first_rank) const {
+  return c10::str(meeting_.name, "/", name.empty() ? "group" : name, " ", splits_, ".", first_rank);
 }
 
 std::vector<GlooBackend::WorkPtr> GlooBackend::start(std::span<const TensorP2POp> messages, const CallMode& mode) {

@@ -41,6 +41,8 @@ class GlooBackend final : public TensorBackend {
   detail::SplitParent split_parent(const CallSite& site);
   /// Of the part of that call of which this is the first rank.
   std::shared_ptr<Store> store_of_part(int first_rank) const;
+  /// No other's of this job. `name`: the user's, or empty.
+  std::string name_of_part(const std::string& name, int first_rank) const;
 
   std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, const CallMode& mode) override;
   int run(const TensorP2POp& message, const CallMode& mode) override;

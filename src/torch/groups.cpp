@@ -43,7 +43,7 @@ ProcessGroup make_gloo_part(const Part& part, GlooBackend& parent, const TensorB
   const auto members = part.choose(parent.split_parent(where));
   if (!members) return {};
   const GlooMeeting& meeting = parent.meeting();
-  const std::string name = c10::str(meeting.name, "/", members->name.empty() ? "group" : members->name);
+  const std::string name = parent.name_of_part(members->name, members->ranks.front());
   return meet({.store = parent.store_of_part(members->ranks.front()),
                .world_size = static_cast<int>(members->ranks.size()),
                .rank = members->rank,
@@ -162,8 +162,18 @@ ProcessGroup split_by_host(const ProcessGroup& parent, const GroupOptions& optio
 
 void destroy_process_group(ProcessGroup& group) {
   if (!group) return;
-  group->shutdown();
-  group.reset();
+  const ProcessGroup left = std::exchange(group, {});
+  // First: the others' waits end, whatever NCCL's end, which may wait for them, comes to.
+  if (TensorBackend* const ours = TensorBackend::of(*left)) ours->shutdown();
+  left->shutdown();
+}
+
+void abandon_process_group(const ProcessGroup& group) {
+  if (!group) return;
+  TensorBackend* const ours = TensorBackend::of(*group);
+  if (ours == nullptr) return group->shutdown();
+  ours->shutdown();
+  if (ours->nccl_store()) static_cast<void>(new ProcessGroup(group));
 }
 
 void monitored_barrier(const ProcessGroup& group, const MonitoredBarrierOptions& options, std::source_location where) {

@@ -34,6 +34,10 @@ AskedBackends check_options(const ProcessGroupOptions& options);
 ProcessGroup meet(const WorldOptions& world, Connection connection, const TensorBackend::Waits& waits,
                   const std::string& group_name);
 
+/// Leaves a group after an error: NCCL's connections, whose end would wait for the others, are kept to the process's
+/// end.
+void abandon_process_group(const ProcessGroup& group);
+
 /// c10d's group around a backend for CPU tensors.
 ProcessGroup make_group(c10::intrusive_ptr<c10d::Backend> backend, const std::string& name);
 

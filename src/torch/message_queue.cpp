@@ -56,8 +56,7 @@ bool MessageWork::wait(std::chrono::milliseconds timeout) {
   }
   const auto end = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongestWait);
   queue->await_end(*this, end);
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
-  return ShmWork::wait(std::max(left, std::chrono::milliseconds(1)));
+  return wait_until(end, timeout);
 }
 
 int MessageWork::sourceRank() const {

@@ -3,7 +3,6 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "retinue/base/error.h"
@@ -52,14 +51,39 @@ Work start_elsewhere(const TensorP2POp& message, c10d::ProcessGroup& group) {
 
 /// Of all of a batch.
 c10::DeviceType device_of(const std::vector<TensorP2POp>& messages) {
-  std::optional<c10::DeviceType> device;
-  for (const TensorP2POp& message : messages) {
-    if (!message.tensor.defined()) continue;
-    if (device.value_or(message.tensor.device().type()) != message.tensor.device().type())
+  const auto device_at = [](const TensorP2POp& message) {
+    if (!message.tensor.defined()) throw UsageError("batch_isend_irecv: a tensor is undefined");
+    return message.tensor.device().type();
+  };
+  const c10::DeviceType device = device_at(messages.front());
+  for (const TensorP2POp& message : messages)
+    if (device_at(message) != device)
       throw UsageError("batch_isend_irecv: tensors on CPU and GPU in one batch: make one for each");
-    device = message.tensor.device().type();
+  return device;
+}
+
+/// NCCL makes messages one after the other, so that those of two ranks to each other would never end; but those of a
+/// batch at once.
+std::vector<Work> start_coalesced(const std::vector<TensorP2POp>& messages, c10d::ProcessGroup& group,
+                                  c10::DeviceType device) {
+  for (const TensorP2POp& message : messages)
+    if (message.peer < 0 || message.peer >= group.getSize())
+      throw UsageError(
+          c10::str("batch_isend_irecv: rank ", message.peer, " is outside of the group's [0, ", group.getSize(), ")"));
+  std::vector<Work> works;
+  group.startCoalescing(device);
+  try {
+    for (const TensorP2POp& message : messages) works.push_back(start_elsewhere(message, group));
+  } catch (...) {
+    // Else all that this thread gives NCCL from now on would wait for the batch's end.
+    try {
+      group.endCoalescing(device);
+    } catch (const c10::Error&) {
+    }
+    throw;
   }
-  return device.value_or(c10::DeviceType::CPU);
+  if (const Work all = group.endCoalescing(device)) std::fill(works.begin(), works.end(), all);
+  return works;
 }
 
 Work start_one(const char* call, const TensorP2POp& message, const ProcessGroup& group,
@@ -73,8 +97,8 @@ int run_one(const char* call, const TensorP2POp& message, const ProcessGroup& gr
             const std::source_location& where) {
   if (TensorBackend* ours = ours_of(call, group, message.tensor)) return ours->run(message, {.site = where});
   const Work work = start_elsewhere(message, *group);
-  work->wait();
-  return message.peer == kAnySource ? work->sourceRank() : message.peer;
+  if (work) work->wait();
+  return work && message.peer == kAnySource ? work->sourceRank() : message.peer;
 }
 
 }  // namespace
@@ -121,13 +145,9 @@ std::vector<Work> batch_isend_irecv(const std::vector<TensorP2POp>& messages, co
   const c10::DeviceType device = device_of(messages);
   if (TensorBackend* ours = TensorBackend::of(ranks, messages.front().tensor))
     return ours->start(messages, {.async_op = true, .site = where});
-  // NCCL makes messages one after the other, so that those of two ranks to each other would never end; but a batch at
-  // once.
-  const bool coalesces = ranks.getBackend(device)->supportsCoalescing();
-  if (coalesces) ranks.startCoalescing(device);
+  if (ranks.getBackend(device)->supportsCoalescing()) return start_coalesced(messages, ranks, device);
   std::vector<Work> works;
   for (const TensorP2POp& message : messages) works.push_back(start_elsewhere(message, ranks));
-  if (coalesces) std::fill(works.begin(), works.end(), ranks.endCoalescing(device));
   return works;
 }
 

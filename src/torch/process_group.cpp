@@ -23,8 +23,14 @@ at::Tensor first_of(const std::vector<at::Tensor>& tensors) {
   return tensors.empty() ? at::Tensor() : tensors.front();
 }
 
-/// Asks a group's backend if that of `tensor` is ours, or else what c10d offers for all backends, whose methods always
-/// return a work.
+/// What c10d gave for a call; NCCL's gives nothing for one that isn't asynchronous.
+Work waited_for(const Work& work, bool async_op) {
+  if (async_op) return work;
+  if (work) work->wait();
+  return nullptr;
+}
+
+/// Asks a group's backend if that of `tensor` is ours, or else what c10d offers for all backends.
 template <typename Options, typename Ours, typename Other>
 Work ask(const char* call, const ProcessGroup& group, const at::Tensor& tensor, const Options& options,
          const std::source_location& where, Ours ours, Other other) {
@@ -32,10 +38,7 @@ Work ask(const char* call, const ProcessGroup& group, const at::Tensor& tensor, 
   check_timeout(call, options.timeout);
   if (TensorBackend* backend = TensorBackend::of(ranks, tensor))
     return ours(*backend, {.async_op = options.async_op, .site = where, .timeout = options.timeout});
-  Work work = other(ranks);
-  if (options.async_op) return work;
-  work->wait();
-  return nullptr;
+  return waited_for(other(ranks), options.async_op);
 }
 
 /// For a barrier with `device_ids`.
@@ -266,10 +269,7 @@ Work barrier(const ProcessGroup& group, BarrierOptions options, std::source_loca
   asked.timeout = options.timeout;
   if (!options.device_ids.empty()) {
     check_timeout("barrier", options.timeout);
-    const Work work = backend_of_devices(*group, options.device_ids).barrier(asked);
-    if (options.async_op) return work;
-    work->wait();
-    return nullptr;
+    return waited_for(backend_of_devices(*group, options.device_ids).barrier(asked), options.async_op);
   }
   return ask(
       "barrier", group, at::Tensor(), options, where,

@@ -7,6 +7,7 @@
 
 #include "retinue/base/error.h"
 #include "retinue/torch/groups.h"
+#include "torch/make_group.h"
 
 namespace retinue::detail {
 namespace {
@@ -28,20 +29,6 @@ void choose_device(int local_rank) {
   cuda->setDevice(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(local_rank)));
 }
 
-/// Leaves the group at the end of a scope.
-class Membership {
- public:
-  explicit Membership(ProcessGroup group) : group_(std::move(group)) {}
-  ~Membership() { destroy_process_group(group_); }
-  Membership(const Membership&) = delete;
-  Membership& operator=(const Membership&) = delete;
-
-  const ProcessGroup& group() const { return group_; }
-
- private:
-  ProcessGroup group_;
-};
-
 }  // namespace
 
 RunOptions with_place_of(const RankContext& context, RunOptions options) {
@@ -52,13 +39,19 @@ RunOptions with_place_of(const RankContext& context, RunOptions options) {
 
 void run_in_world(const RunOptions& options, const std::function<void(const ProcessGroup&)>& body) {
   check(options);
-  const Membership membership(init_process_group({.backend = options.backend,
-                                                  .init_method = options.init_method,
-                                                  .timeout = options.timeout,
-                                                  .world_size = options.num_proc * options.num_shards,
-                                                  .rank = options.shard_id * options.num_proc + options.local_rank}));
-  choose_device(options.local_rank);
-  body(membership.group());
+  ProcessGroup group = init_process_group({.backend = options.backend,
+                                           .init_method = options.init_method,
+                                           .timeout = options.timeout,
+                                           .world_size = options.num_proc * options.num_shards,
+                                           .rank = options.shard_id * options.num_proc + options.local_rank});
+  try {
+    choose_device(options.local_rank);
+    body(group);
+  } catch (...) {
+    abandon_process_group(group);
+    throw;
+  }
+  destroy_process_group(group);
 }
 
 }  // namespace retinue::detail

@@ -31,9 +31,13 @@ bool ShmWork::wait(std::chrono::milliseconds timeout) {
     if (help_ && !isCompleted()) help_(*this);
     return Work::wait();
   }
+  return wait_until(std::chrono::steady_clock::now() + std::min(timeout, kLongestWait), timeout);
+}
+
+bool ShmWork::wait_until(std::chrono::steady_clock::time_point end, std::chrono::milliseconds timeout) {
   {
     std::unique_lock lock(mutex_);
-    if (!cv_.wait_for(lock, std::min(timeout, kLongestWait), [this] { return completed_; }))
+    if (!cv_.wait_until(lock, end, [this] { return completed_; }))
       throw TimeoutError(c10::str("wait: its ", timeout.count(), " ms have passed, and the ",
                                   c10d::opTypeToString(retrieveOpType()), " is not done; it goes on"));
   }

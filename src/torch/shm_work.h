@@ -21,6 +21,9 @@ class ShmWork : public c10d::Work {
   /// Errors: the operation's; TimeoutError when `timeout` has passed, and the operation goes on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
 
+  /// Of a wait that was given `timeout`.
+  bool wait_until(std::chrono::steady_clock::time_point end, std::chrono::milliseconds timeout);
+
   /// Ends the work and wakes those who wait. Called once. Future callbacks run on the calling thread.
   void complete(std::exception_ptr error);
 

@@ -22,8 +22,9 @@ namespace retinue {
 
 class Communicator;
 namespace detail {
-/// A group's name that is unique in the job. Called by all of `parent`'s members after the same of its calls.
-std::string name_of_part(const Communicator& parent, std::string_view name);
+/// A group's name that is unique in the job. Called by all of `parent`'s members after the same of its calls; of the
+/// parts that this call makes, it is that of `first_rank`.
+std::string name_of_part(const Communicator& parent, std::string_view name, int first_rank);
 }  // namespace detail
 
 /// Lets ranks step together: those of one host through job memory, those of several by an engine.
@@ -174,7 +175,7 @@ class Communicator : public TypedCollectives<Communicator> {
 
  private:
   friend std::string explain_paths(const Communicator& group);
-  friend std::string detail::name_of_part(const Communicator& parent, std::string_view name);
+  friend std::string detail::name_of_part(const Communicator& parent, std::string_view name, int first_rank);
   class Impl;
 
   void send_bytes(ConstBytes data, int destination, int tag, CallSite site);

@@ -16,6 +16,7 @@ class PrefixStore : public Store {
   PrefixStore(std::string prefix, std::shared_ptr<Store> store);
 
   std::string name() const override;
+  const std::string& prefix() const noexcept { return prefix_; }
   const std::shared_ptr<Store>& underlying_store() const noexcept { return store_; }
 
  private:

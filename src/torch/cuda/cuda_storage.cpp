@@ -9,7 +9,7 @@
 #include <c10/util/StringUtil.h>
 #include <cuda_runtime_api.h>
 #include <poll.h>
-#include <sys/pidfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -72,7 +72,7 @@ Borrowed* borrowed_of(const c10::Storage& storage) {
 
 /// Also where nobody has waited for it yet.
 bool has_ended(pid_t process) {
-  const int pidfd = pidfd_open(process, 0);
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
   if (pidfd < 0) return errno == ESRCH;
   pollfd ended{.fd = pidfd, .events = POLLIN, .revents = 0};
   const bool has_ended = poll(&ended, 1, 0) > 0;

@@ -22,7 +22,9 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(std::shared_ptr<Store> store
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   options->group_name = group_name;
-  return c10::make_intrusive<c10d::ProcessGroupNCCL>(to_c10d_store(std::move(store)), rank, size, std::move(options));
+  const c10::intrusive_ptr<c10d::Store> meeting = to_c10d_store(std::move(store));
+  meeting->setTimeout(timeout);
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(meeting, rank, size, std::move(options));
 }
 
 }  // namespace retinue
