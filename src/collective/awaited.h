@@ -42,6 +42,8 @@ class Awaited {
   virtual bool arrived() = 0;
   /// Whether it depends on this member.
   virtual bool is_late(int rank) const = 0;
+  /// Whether others are told so; of several things to wait for only one may be what is needed.
+  virtual bool is_told_late(int rank) const { return is_late(rank); }
   /// Whether it cannot come any more, because this member is lost.
   virtual bool is_in_vain_without(int rank) const { return is_late(rank); }
   /// For Member::parked_for: who must ring. Where that changes, who is about to park looks again.

@@ -35,20 +35,26 @@ class SharingMembers {
   }
 
   void monitored_barrier(const MonitoredBarrierOptions& options, CallSite site) {
-    const TimeoutScope scope(session_.waiter(), options.timeout.value_or(session_.waiter().timeout()));
+    const TimeoutScope scope(session_.waiter(), options.timeout);
     run(CollectiveCall::barrier(), site, [&] {
       if (options.wait_all_ranks) session_.await_all_who_can_come();
     });
   }
 
  private:
-  /// Another timeout for one call.
+  /// Another timeout for one call, if it has one: a deadline of its own, by which its caller finds out who is missing.
   class TimeoutScope {
    public:
-    TimeoutScope(Waiter& waiter, std::chrono::nanoseconds timeout) : waiter_(waiter), before_(waiter.timeout()) {
-      waiter_.set_timeout(timeout);
+    TimeoutScope(Waiter& waiter, std::optional<std::chrono::nanoseconds> timeout)
+        : waiter_(waiter), before_(waiter.timeout()) {
+      if (!timeout) return;
+      waiter_.set_timeout(*timeout);
+      waiter_.long_wait().set_has_own_deadline(true);
     }
-    ~TimeoutScope() { waiter_.set_timeout(before_); }
+    ~TimeoutScope() {
+      waiter_.set_timeout(before_);
+      waiter_.long_wait().set_has_own_deadline(false);
+    }
     TimeoutScope(const TimeoutScope&) = delete;
     TimeoutScope& operator=(const TimeoutScope&) = delete;
 

@@ -62,19 +62,19 @@ void LongWait::begin(const Awaited& awaited) {
   if (awaited.needs() == Needs::kUnknown) return;
   const Reporter report(group_, board_, board_.newest_call(group_.rank).sequence);
   for (int rank = 0; rank < board_.size() && first_looks_.size() < kMostLooks; ++rank)
-    if (awaited.is_late(rank)) first_looks_.emplace(rank, look_at_activity(report.pid_of(rank)));
+    if (awaited.is_told_late(rank)) first_looks_.emplace(rank, look_at_activity(report.pid_of(rank)));
 }
 
 void LongWait::publish(const Awaited& awaited) {
   SeenWait wait;
   wait.since = wait_.since;
   wait.needs_only_one = awaited.needs() == Needs::kAnyLate;
-  wait.is_certain = !awaited.has_own_deadline();
+  wait.is_certain = !awaited.has_own_deadline() && !has_own_deadline_;
   wait.is_for_message = awaited.is_for_message();
   wait.has_other_threads = count_tasks() != 1;
   // A wait that others may end is for nobody.
   for (int rank = 0; rank < board_.size() && awaited.needs() != Needs::kUnknown; ++rank)
-    if (awaited.is_late(rank)) wait.late.push_back(rank);
+    if (awaited.is_told_late(rank)) wait.late.push_back(rank);
   const std::string own_wait = awaited.describe();
   wait.text = own_wait.empty() ? Reporter(group_, board_, board_.newest_call(group_.rank).sequence).own_call()
                                : "rank " + std::to_string(group_.rank) + " " + own_wait;

@@ -30,6 +30,9 @@ class LongWait {
 
   LongWait(const JobGroup& group, const Board& board, const CommunicatorOptions& options);
 
+  /// The waits from here on end by themselves, as their caller wants it.
+  void set_has_own_deadline(bool has_one) { has_own_deadline_ = has_one; }
+
   /// After the member looked for what it waits for, and it has not come. `moves`: those of Background. Doesn't throw.
   void look(const Awaited& awaited, JobDeadline deadline, std::uint64_t moves) noexcept;
   /// The wait has ended.
@@ -54,6 +57,7 @@ class LongWait {
   std::map<int, std::optional<ActivityLook>> first_looks_;  ///< At members that are late.
   std::chrono::nanoseconds next_search_{0};                 ///< On the job's clock.
   bool is_published_ = false;
+  bool has_own_deadline_ = false;
 };
 
 }  // namespace retinue

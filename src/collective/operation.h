@@ -26,8 +26,9 @@ class OperationDriver {
   virtual void advance(Operation& operation) = 0;
   /// Waits for the operation, at most `time`. Returns whether it has ended, well or not.
   virtual bool wait(Operation& operation, std::chrono::nanoseconds time) = 0;
-  /// Waits until one of them has ended, at most `time` or until it is interrupted. Returns its index.
-  virtual std::optional<std::size_t> wait_any(std::span<Operation* const> operations,
+  /// Waits until one of them has ended, at most `time` or until it is interrupted. Returns its index. `needed`: the one
+  /// for whose end this is, or null.
+  virtual std::optional<std::size_t> wait_any(std::span<Operation* const> operations, Operation* needed,
                                               std::chrono::nanoseconds time) = 0;
   /// The operation was started, is about to be destroyed, and isn't done.
   virtual void drop(Operation& operation) noexcept = 0;

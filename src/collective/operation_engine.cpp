@@ -15,9 +15,14 @@ class OperationEngine::AnyDone final : public Awaited {
   enum class Until { kDone, kOwnDeadline };
 
   AnyDone(OperationEngine& engine, std::span<Operation* const> operations, Until until = Until::kDone)
-      : engine_(engine), operations_(operations), until_(until) {}
-  AnyDone(OperationEngine& engine, std::span<Operation* const> operations, const std::atomic<bool>& interruption)
-      : engine_(engine), operations_(operations), interruption_(&interruption) {}
+      : engine_(engine),
+        operations_(operations),
+        needed_(operations.size() == 1 ? operations.front() : nullptr),
+        until_(until) {}
+  /// `needed`: the one for whose end this is, or null.
+  AnyDone(OperationEngine& engine, std::span<Operation* const> operations, Operation* needed,
+          const std::atomic<bool>& interruption)
+      : engine_(engine), operations_(operations), needed_(needed), interruption_(&interruption) {}
 
   bool arrived() override {
     engine_.move_on();
@@ -28,22 +33,26 @@ class OperationEngine::AnyDone final : public Awaited {
     return engine_.collectives_await(rank) ||
            any([rank](const Operation& operation) { return operation.is_late(rank); });
   }
+  bool is_told_late(int rank) const override {
+    if (needed_ == nullptr) return is_late(rank);
+    return engine_.collectives_await(rank) || needed_->is_late(rank);
+  }
   bool is_in_vain_without(int rank) const override {
     return engine_.collectives_await(rank) ||
            any([rank](const Operation& operation) { return operation.is_in_vain_without(rank); });
   }
   Needs needs() const override {
-    if (interruption_ != nullptr || operations_.size() != 1) return Needs::kUnknown;
-    const Operation& operation = *operations_.front();
+    if (needed_ == nullptr) return Needs::kUnknown;
     // Collectives that were begun go on in this wait: others may wait for those, and not for what it is for.
-    if (!engine_.collectives_.empty() && engine_.collectives_.find(operation) == nullptr) return Needs::kUnknown;
-    return operation.needs_only_one() ? Needs::kAnyLate : Needs::kEachLate;
+    if (!engine_.collectives_.empty() && engine_.collectives_.find(*needed_) == nullptr) return Needs::kUnknown;
+    return needed_->needs_only_one() ? Needs::kAnyLate : Needs::kEachLate;
   }
-  bool is_for_message() const override {
-    return operations_.size() == 1 && engine_.collectives_.find(*operations_.front()) == nullptr;
-  }
+  bool is_for_message() const override { return needed_ != nullptr && engine_.collectives_.find(*needed_) == nullptr; }
   bool has_own_deadline() const override { return until_ == Until::kOwnDeadline; }
-  std::string describe() const override { return operations_.empty() ? "" : operations_.front()->describe(); }
+  std::string describe() const override {
+    if (needed_ != nullptr) return needed_->describe();
+    return operations_.empty() ? "" : operations_.front()->describe();
+  }
 
  private:
   template <typename Condition>
@@ -54,6 +63,7 @@ class OperationEngine::AnyDone final : public Awaited {
 
   OperationEngine& engine_;
   std::span<Operation* const> operations_;
+  Operation* needed_;  ///< Null: any of them is as good.
   const std::atomic<bool>* interruption_ = nullptr;
   Until until_ = Until::kDone;
 };
@@ -129,10 +139,10 @@ bool OperationEngine::wait(Operation& operation, std::chrono::nanoseconds time) 
   return done;
 }
 
-std::optional<std::size_t> OperationEngine::wait_any(std::span<Operation* const> operations,
+std::optional<std::size_t> OperationEngine::wait_any(std::span<Operation* const> operations, Operation* needed,
                                                      std::chrono::nanoseconds time) {
   check_process();
-  AnyDone awaited(*this, operations, interrupted_);
+  AnyDone awaited(*this, operations, needed, interrupted_);
   const JobHeader& header = session_.memory().header();
   JobDeadline deadline = JobDeadline::after(header, time);
   for (Operation* operation : operations) {

@@ -56,7 +56,8 @@ class OperationEngine final : public OperationDriver {
 
   void advance(Operation& operation) override;
   bool wait(Operation& operation, std::chrono::nanoseconds time) override;
-  std::optional<std::size_t> wait_any(std::span<Operation* const> operations, std::chrono::nanoseconds time) override;
+  std::optional<std::size_t> wait_any(std::span<Operation* const> operations, Operation* needed,
+                                      std::chrono::nanoseconds time) override;
   void drop(Operation& operation) noexcept override;
 
  private:

@@ -1,5 +1,6 @@
 #include "retinue/collective/request.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "collective/operation.h"
@@ -38,6 +39,16 @@ bool Request::wait_for(std::chrono::nanoseconds time) const {
 }
 
 std::optional<std::size_t> Request::wait_any(std::span<const Request> requests, std::chrono::nanoseconds time) {
+  return wait_any(requests, time, nullptr);
+}
+
+std::optional<std::size_t> Request::wait_any(std::span<const Request> requests, const Request& needed,
+                                             std::chrono::nanoseconds time) {
+  return wait_any(requests, time, needed.checked().get());
+}
+
+std::optional<std::size_t> Request::wait_any(std::span<const Request> requests, std::chrono::nanoseconds time,
+                                             Operation* needed) {
   if (requests.empty()) throw UsageError("wait_any: there is no request to wait for");
   std::vector<std::shared_ptr<Operation>> held;  // A callback may drop requests.
   std::vector<Operation*> operations;
@@ -47,7 +58,9 @@ std::optional<std::size_t> Request::wait_any(std::span<const Request> requests, 
     if (&operations.back()->engine() != &operations.front()->engine())
       throw UsageError("wait_any: the requests are of different communicators");
   }
-  return operations.front()->engine().wait_any(operations, time);
+  if (needed != nullptr && std::find(operations.begin(), operations.end(), needed) == operations.end())
+    throw UsageError("wait_any: the request that is needed is none of those that are waited for");
+  return operations.front()->engine().wait_any(operations, needed, time);
 }
 
 std::exception_ptr Request::exception() const {

@@ -105,6 +105,7 @@ class Waiter {
   std::chrono::nanoseconds timeout() const { return timeout_; }
   /// What is known of the last wait, if it was a long one.
   const LongWait& long_wait() const { return long_wait_; }
+  LongWait& long_wait() { return long_wait_; }
 
  private:
   /// Who is about to come is seen sooner without pauses; who is not, disturbs it less by them.

@@ -8,6 +8,7 @@
 
 #include "launch/meeting_place.h"
 #include "launch/store_exchange.h"
+#include "os/environment.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/join_group.h"
 #include "retinue/launch/runtime.h"
@@ -48,6 +49,10 @@ WorldPlace place_in_world(const WorldOptions& options, const MeetingPlace& meeti
   const std::optional<int> size = options.world_size != -1 ? options.world_size : meeting.world_size;
   WorldPlace place;
   if (!rank || !size) place = world_place_of_environment();
+  if (!size && place.told_by.empty() && find_variable("RANK"))
+    throw UsageError(
+        fmt::format("the environment says RANK={}, but not of how many ranks: set WORLD_SIZE too, or unset that",
+                    *find_variable("RANK")));
   const bool is_one_alone = size ? *size == 1 : !rank && !options.store && options.init_method == kOfEnvironment;
   if ((!rank || !size) && place.told_by.empty() && !is_one_alone)
     throw UsageError(

@@ -199,14 +199,17 @@ void MessageQueue::forget(const MessageWork& work) {
   works_.pop_back();
 }
 
-/// Takes the turn, which nobody has, until a message ends, somebody wants it, or `end`.
-void MessageQueue::drive(Lock& lock, std::optional<Clock::time_point> end) {
+/// Takes the turn, which nobody has, until a message ends, somebody wants it, or `end`. `needed`: for whose end the
+/// caller waits, if for one's.
+void MessageQueue::drive(Lock& lock, const MessageWork* needed, std::optional<Clock::time_point> end) {
   taken_ = true;
+  // With an end of its own the wait is nobody's deadlock, and nobody is late for it.
+  const auto request = needed != nullptr && !end ? std::optional(requests_[needed->place_]) : std::nullopt;
   lock.unlock();
   const auto time = end ? std::max(*end - Clock::now(), Clock::duration(0)) : Clock::duration::max();
   std::exception_ptr error;
   try {
-    Request::wait_any(requests_, time);
+    request ? Request::wait_any(requests_, *request, time) : Request::wait_any(requests_, time);
   } catch (...) {
     error = std::current_exception();
   }
@@ -231,7 +234,7 @@ void MessageQueue::await_end(Lock& lock, const MessageWork& work, std::optional<
       changed_.wait(lock, may_go_on);
     else
       in_time = changed_.wait_until(lock, *end, may_go_on);
-    if (in_time && !work.ended_) drive(lock, end);
+    if (in_time && !work.ended_) drive(lock, &work, end);
   }
   if (waiters_ == 0 && beginners_ == 0) wake_helper();
 }
@@ -257,7 +260,7 @@ void MessageQueue::help() {
     helper_is_idle_ = false;
     if (!any_under_way_) break;
     helper_has_it_ = true;
-    drive(lock, std::nullopt);
+    drive(lock, nullptr, std::nullopt);
     complete_ended(lock);
   }
   has_helper_ = false;

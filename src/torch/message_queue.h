@@ -91,7 +91,7 @@ class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
   /// Returns whether others wait for messages meanwhile.
   bool take_turn();
   void end_turn();
-  void drive(Lock& lock, std::optional<Clock::time_point> end);
+  void drive(Lock& lock, const MessageWork* needed, std::optional<Clock::time_point> end);
   void forget(const MessageWork& work);
   void note_end(const WorkPtr& work, const std::exception_ptr& error);
   void complete_ended(Lock& lock);

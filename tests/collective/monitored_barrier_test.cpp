@@ -125,5 +125,18 @@ TEST(MonitoredBarrier, LeavesTheGroupsTimeoutAsItWas) {
   });
 }
 
+TEST(MonitoredBarrier, WithATimeoutOfItsOwnIsNoDeadlock) {
+  run_ranks(2, [](const JobGroup& group) {
+    JobGroup other = group;
+    other.name = "other";
+    Communicator first(group);
+    Communicator second(other);
+    if (group.rank == 0) {
+      EXPECT_THROW(first.monitored_barrier({.timeout = 4s}), TimeoutError);
+    }
+    second.barrier();
+  });
+}
+
 }  // namespace
 }  // namespace retinue::test

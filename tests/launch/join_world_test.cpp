@@ -231,6 +231,8 @@ TEST(JoinWorld, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(says(text_of({.world_size = 2, .rank = 0}), "set MASTER_ADDR and MASTER_PORT"));
   set_environment({{"MASTER_ADDR", "127.0.0.1"}});
   EXPECT_TRUE(says(text_of({.world_size = 2, .rank = 0}), "set MASTER_PORT"));
+  set_environment({{"RANK", "2"}});
+  EXPECT_TRUE(says(text_of({}), "RANK=2, but not of how many ranks: set WORLD_SIZE too"));
   set_environment({});
 }
 

@@ -43,6 +43,10 @@ class [[nodiscard]] Request {
   /// so, than the timeout that the communicator had when it was begun, ends with TimeoutError. Errors: UsageError.
   static std::optional<std::size_t> wait_any(std::span<const Request> requests,
                                              std::chrono::nanoseconds time = std::chrono::nanoseconds::max());
+  /// The same for who needs the end of `needed`, one of `requests`, and lets the others go on meanwhile: whoever is
+  /// late with that one is reported, as in its wait(), and its deadlocks are found.
+  static std::optional<std::size_t> wait_any(std::span<const Request> requests, const Request& needed,
+                                             std::chrono::nanoseconds time = std::chrono::nanoseconds::max());
 
   /// What wait() throws; null while it isn't done, and where it ended well.
   std::exception_ptr exception() const;
@@ -57,6 +61,8 @@ class [[nodiscard]] Request {
 
  private:
   std::shared_ptr<Operation> checked() const;
+  static std::optional<std::size_t> wait_any(std::span<const Request> requests, std::chrono::nanoseconds time,
+                                             Operation* needed);
 
   std::shared_ptr<Operation> operation_;
 };
