@@ -18,7 +18,7 @@ class GlooEngine final : public Engine {
                   std::span<const std::size_t> output_parts) override;
   void broadcast(Bytes data, int root) override;
   void set_timeout(std::chrono::nanoseconds timeout) override;
-  void look_while_waiting(Look look) override { look_ = std::move(look); }
+  void look_while_waiting(const Look& look) override { look_ = look; }
   void close() noexcept override;
 
  private:

@@ -36,7 +36,7 @@ class Engine {
   /// `look` is to be called by who waits in a call, after the time that its last call returned; at first after one of
   /// nothing. It may take some seconds, and doesn't throw. Where an engine can't do so, late ranks are not reported.
   using Look = std::function<std::chrono::nanoseconds()>;
-  virtual void look_while_waiting(Look /*look*/) {}
+  virtual void look_while_waiting(const Look& /*look*/) {}
   /// Called once, after an error: lets go of the other ranks, whose waits for this one are to end. No more calls
   /// follow.
   virtual void close() noexcept {}
