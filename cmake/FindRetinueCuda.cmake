@@ -38,7 +38,6 @@ else()
 
   set(_rt_cuda_includes "")
   foreach(_rt_header cublas_v2.h cusparse.h cusolverDn.h cuda_runtime_api.h crt/host_defines.h nccl.h)
-    unset(_rt_include CACHE)
     find_path(_rt_include ${_rt_header} NO_CACHE
       PATHS ${_rt_wheel_cuda} ${_rt_beside}/nvidia/nccl ${RetinueCuda_NCCL_ROOT} ${_rt_toolkit_includes}
       PATH_SUFFIXES include NO_DEFAULT_PATH)

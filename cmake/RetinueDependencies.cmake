@@ -6,9 +6,14 @@ find_package(LibDw REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 
-if(NOT RETINUE_TORCH MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|1|0|YES|NO)$")
-  message(FATAL_ERROR "RETINUE_TORCH is '${RETINUE_TORCH}'; it must be AUTO, ON or OFF.")
-endif()
+# Of an option that may be AUTO.
+function(retinue_check_choice name)
+  if(NOT ${name} MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|1|0|YES|NO)$")
+    message(FATAL_ERROR "${name} is '${${name}}'; it must be AUTO, ON or OFF.")
+  endif()
+endfunction()
+
+retinue_check_choice(RETINUE_TORCH)
 set(RETINUE_TORCH_VERSION 2.13)
 set(RETINUE_HAS_TORCH OFF)
 if(RETINUE_TORCH STREQUAL "AUTO" OR RETINUE_TORCH)
@@ -26,9 +31,8 @@ endif()
 
 # Only tests and examples need an MPI here: retinue::mpi is headers, and its user brings one.
 set(RETINUE_HAS_MPI OFF)
-if(NOT RETINUE_MPI MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|1|0|YES|NO)$")
-  message(FATAL_ERROR "RETINUE_MPI is '${RETINUE_MPI}'; it must be AUTO, ON or OFF.")
-elseif((RETINUE_MPI STREQUAL "AUTO" OR RETINUE_MPI) AND (RETINUE_BUILD_TESTS OR RETINUE_BUILD_EXAMPLES))
+retinue_check_choice(RETINUE_MPI)
+if((RETINUE_MPI STREQUAL "AUTO" OR RETINUE_MPI) AND (RETINUE_BUILD_TESTS OR RETINUE_BUILD_EXAMPLES))
   set(MPI_CXX_SKIP_MPICXX ON)  # MPI's own C++ face is gone from MPI 3, and its headers warn.
   find_package(MPI QUIET COMPONENTS CXX)
   if(MPI_CXX_FOUND AND MPIEXEC_EXECUTABLE)
@@ -42,9 +46,7 @@ elseif((RETINUE_MPI STREQUAL "AUTO" OR RETINUE_MPI) AND (RETINUE_BUILD_TESTS OR 
   endif()
 endif()
 
-if(NOT RETINUE_CUDA MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|1|0|YES|NO)$")
-  message(FATAL_ERROR "RETINUE_CUDA is '${RETINUE_CUDA}'; it must be AUTO, ON or OFF.")
-endif()
+retinue_check_choice(RETINUE_CUDA)
 set(RETINUE_HAS_CUDA OFF)
 if(RETINUE_CUDA STREQUAL "AUTO")
   set(wants_cuda ${RetinueTorch_HAS_CUDA})

@@ -41,7 +41,7 @@ EngineGroup::EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& me
             .name = members.name,
             .rank = members.rank,
             .process_slots = std::vector<std::uint32_t>(size_)}),
-      late_(members, options.late_after ? *options.late_after : default_late_after()),
+      late_(members, late_after_of(options)),
       timeout_(options.timeout) {
   engine_->set_timeout(timeout_);
   engine_->look_while_waiting([this] { return late_.look(wait()); });

@@ -134,23 +134,20 @@ void LateByStore::report(const Wait& wait) {
   const std::string key = fmt::format("{} report {}", wait.sequence, reports_++);
   if (store_->add(key, 1, soon()) != 1) return;
   own_keys_.emplace_back(wait.sequence, key);
-  const std::string what = wait.have_all_come
-                               ? "a call takes long, to which all ranks have come"
-                               : fmt::format("{} {} late", ranks_text(late), late.size() == 1 ? "is" : "are");
-  std::string text = fmt::format("retinue: group \"{}\": {}\n", group_, what);
+  std::string text = wait.have_all_come ? late_head(group_, "a call takes long, to which all ranks have come")
+                                        : late_head(group_, late);
   for (const std::string& line : words_of_waiting(wait, late)) text += line;
   const std::string_view state = wait.have_all_come ? "is through, or stopped in it" : "is missing";
   for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
     text += fmt::format("  rank {} ({}) {}, seen {}\n", late[i], process(late[i]).where, state, wait.history(late[i]));
     if (is_of_own_host(late[i]))
       text += activity_line(process(late[i]).pid);
-    else if (const std::string does = activity(wait.sequence, late[i]); !does.empty())
-      text += fmt::format("    it {}\n", does);
+    else if (const auto does = find(key_of_activity(wait.sequence, late[i])))
+      text += fmt::format("    it {}\n", *does);
   }
   if (late.size() > kNamedMissing) text += fmt::format("  and {} more\n", late.size() - kNamedMissing);
   const std::chrono::nanoseconds waited = Clock::now() - wait.since;
-  text += fmt::format("  It is said again in {} if it lasts; the wait ends with an error in {}.\n",
-                      duration_text(waited + late_after_), duration_text(std::max(wait.timeout - waited, 0ns)));
+  text += late_end(waited + late_after_, std::max(wait.timeout - waited, 0ns));
   if (!show_late_report(memory_.get(), text, first_looks_)) show_late_report(nullptr, text, first_looks_);
 }
 
@@ -170,9 +167,9 @@ std::string LateByStore::missing_text(const Wait& wait) noexcept {
     tell_activities(wait, late);
     std::string text = wait.have_all_come ? "; all came to this call; without a word are now: " : "; missing: ";
     for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
-      const std::string does = activity(wait.sequence, late[i]);
+      const auto does = find(key_of_activity(wait.sequence, late[i]));
       text += fmt::format("{}rank {} ({}), seen {}{}", i == 0 ? "" : "; ", late[i], process(late[i]).where,
-                          wait.history(late[i]), does.empty() ? "" : ", which " + does);
+                          wait.history(late[i]), does ? ", which " + *does : "");
     }
     if (late.size() > kNamedMissing) text += fmt::format("; and {} more", late.size() - kNamedMissing);
     return text;
@@ -222,16 +219,15 @@ std::vector<std::string> LateByStore::words_of_waiting(const Wait& wait, const s
   std::vector<std::string> lines;
   for (int rank = 0; rank < size_; ++rank) {
     if (std::find(missing.begin(), missing.end(), rank) != missing.end()) continue;
-    const std::string key = key_of_wait(wait.sequence, rank);
-    if (!store_->check({key}, soon())) continue;  // It came just now, and is no suspect.
+    std::optional<std::string> text = find(key_of_wait(wait.sequence, rank));
+    if (!text) continue;  // It came just now, and is no suspect.
     if (lines.size() == static_cast<std::size_t>(kNamedWaiting)) {
       lines.emplace_back("  and others wait\n");
       break;
     }
-    std::string text = store_->get(key, soon());
-    const std::chrono::nanoseconds began(std::strtoll(take_line(text).c_str(), nullptr, 10));
+    const std::chrono::nanoseconds began(std::strtoll(take_line(*text).c_str(), nullptr, 10));
     // Clocks of hosts may differ.
-    lines.push_back(fmt::format("  {} ({}), for {} now\n", text, process(rank).where,
+    lines.push_back(fmt::format("  {} ({}), for {} now\n", *text, process(rank).where,
                                 duration_text(std::max(wall_clock() - began, 0ns))));
   }
   return lines;
@@ -251,9 +247,9 @@ const LateByStore::Process& LateByStore::process(int rank) {
   return processes_[static_cast<std::size_t>(rank)];
 }
 
-std::string LateByStore::activity(std::uint64_t sequence, int rank) {
-  const std::string key = key_of_activity(sequence, rank);
-  return store_->check({key}, soon()) ? store_->get(key, soon()) : "";
+std::optional<std::string> LateByStore::find(const std::string& key) {
+  if (!store_->check({key}, soon())) return std::nullopt;
+  return store_->get(key, soon());
 }
 
 }  // namespace retinue

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,8 +67,8 @@ class LateByStore {
   std::vector<int> others_of_own_host();
   std::vector<std::string> words_of_waiting(const Wait& wait, const std::vector<int>& missing);
   const Process& process(int rank);
-  /// Empty where nobody of that rank's host has told.
-  std::string activity(std::uint64_t sequence, int rank);
+  /// What stands there, if anything.
+  std::optional<std::string> find(const std::string& key);
   bool is_of_own_host(int rank) { return process(rank).host == process(rank_).host && !process(rank).host.empty(); }
 
   std::shared_ptr<Store> store_;  ///< Null where there is none, or it failed.

@@ -41,8 +41,12 @@ std::chrono::nanoseconds default_late_after() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
 
+std::chrono::nanoseconds late_after_of(const CommunicatorOptions& options) {
+  return options.late_after ? *options.late_after : default_late_after();
+}
+
 LateReport::LateReport(const JobGroup& group, const Board& board, const CommunicatorOptions& options)
-    : group_(group), board_(board), late_after_(options.late_after ? *options.late_after : default_late_after()) {}
+    : group_(group), board_(board), late_after_(late_after_of(options)) {}
 
 void LateReport::look(const SeenWait& own, JobDeadline deadline, const FirstLooks& first_looks) {
   const auto now = job_now(group_.memory->header());
@@ -100,8 +104,7 @@ std::string LateReport::missing_text(int rank) const {
 std::string LateReport::text(const SeenWait& own, JobDeadline deadline) const {
   const JobHeader& header = group_.memory->header();
   const auto now = job_now(header);
-  std::string text = fmt::format("retinue: group \"{}\": {} {} late\n", group_.name, ranks_text(own.late),
-                                 own.late.size() == 1 ? "is" : "are");
+  std::string text = late_head(group_.name, own.late);
   const Reporter report(group_, board_, 0);
   int waiting = 0;
   for (int rank = 0; rank < board_.size(); ++rank) {
@@ -114,9 +117,7 @@ std::string LateReport::text(const SeenWait& own, JobDeadline deadline) const {
   for (std::size_t i = 0; i < std::min(own.late.size(), kNamedMissing); ++i) text += missing_text(own.late[i]);
   if (own.late.size() > kNamedMissing)
     text += fmt::format("  and {} more are missing\n", own.late.size() - kNamedMissing);
-  const auto left = deadline.left(std::chrono::hours(24 * 365));
-  text += fmt::format("  It is said again in {} if it lasts", duration_text(now - own.since + late_after_));
-  return text + fmt::format("; the wait ends with an error in {}.\n", duration_text(left));
+  return text + late_end(now - own.since + late_after_, deadline.left(std::chrono::hours(24 * 365)));
 }
 
 bool LateReport::deliver(const std::string& text, const FirstLooks& first_looks) const {

@@ -44,5 +44,7 @@ class LateReport {
 
 /// What RETINUE_LATE_AFTER_S says, or else the default.
 std::chrono::nanoseconds default_late_after();
+/// What the options say, or else that.
+std::chrono::nanoseconds late_after_of(const CommunicatorOptions& options);
 
 }  // namespace retinue

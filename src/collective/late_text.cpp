@@ -46,6 +46,19 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
+std::string late_head(std::string_view group, std::string_view what) {
+  return fmt::format("retinue: group \"{}\": {}\n", group, what);
+}
+
+std::string late_head(std::string_view group, const std::vector<int>& late) {
+  return late_head(group, fmt::format("{} {} late", ranks_text(late), late.size() == 1 ? "is" : "are"));
+}
+
+std::string late_end(std::chrono::nanoseconds again, std::chrono::nanoseconds left) {
+  return fmt::format("  It is said again in {} if it lasts; the wait ends with an error in {}.\n", duration_text(again),
+                     duration_text(left));
+}
+
 bool show_late_report(const JobMemory* memory, const std::string& text, const LooksAtProcesses& first_looks) {
   if (memory != nullptr && has_late_desk(*memory)) return leave_at_late_desk(*memory, text);
   write_standard_error(complete(text, first_looks));

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "os/process_activity.h"
@@ -22,6 +23,11 @@ constexpr int kNamedWaiting = 16;
 std::string duration_text(std::chrono::nanoseconds time);
 /// As "rank 1" or "ranks 0, 2 and 3".
 std::string ranks_text(const std::vector<int>& ranks);
+
+/// A report's first line, and its last: `again` is the time to the next one, `left` that to the wait's error.
+std::string late_head(std::string_view group, std::string_view what);
+std::string late_head(std::string_view group, const std::vector<int>& late);
+std::string late_end(std::chrono::nanoseconds again, std::chrono::nanoseconds left);
 
 using LooksAtProcesses = std::map<pid_t, std::optional<ActivityLook>>;
 

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "retinue/base/error.h"
-#include "retinue/store/prefix_store.h"
 
 namespace retinue {
 namespace {
@@ -123,20 +122,6 @@ bool C10dStore::do_delete_key(std::string_view key, Deadline /*deadline*/) {
 
 std::int64_t C10dStore::do_num_keys(Deadline /*deadline*/) {
   return translated([&] { return store_->getNumKeys(); });
-}
-
-std::shared_ptr<Store> with_own_connection(const std::shared_ptr<Store>& store) {
-  if (const auto* prefixed = dynamic_cast<const PrefixStore*>(store.get())) {
-    const std::shared_ptr<Store> own = with_own_connection(prefixed->underlying_store());
-    return own ? std::make_shared<PrefixStore>(prefixed->prefix(), own) : nullptr;
-  }
-  const auto* c10d_store = dynamic_cast<const C10dStore*>(store.get());
-  if (c10d_store == nullptr) return store;
-  try {
-    return std::make_shared<C10dStore>(c10d_store->underlying_store()->clone());
-  } catch (const std::exception&) {
-    return nullptr;
-  }
 }
 
 c10::intrusive_ptr<c10d::Store> to_c10d_store(std::shared_ptr<Store> store) {

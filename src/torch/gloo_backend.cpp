@@ -27,6 +27,22 @@ std::chrono::milliseconds left(Deadline deadline) {
                   std::chrono::milliseconds(1));
 }
 
+/// `store`, or where that is one of c10d's, also under prefixes, the same by a connection of its own: then no waiting
+/// call of others holds its calls up. Null where c10d makes none.
+std::shared_ptr<Store> with_own_connection(const std::shared_ptr<Store>& store) {
+  if (const auto* prefixed = dynamic_cast<const PrefixStore*>(store.get())) {
+    const std::shared_ptr<Store> own = with_own_connection(prefixed->underlying_store());
+    return own ? std::make_shared<PrefixStore>(prefixed->prefix(), own) : nullptr;
+  }
+  const auto* c10d_store = dynamic_cast<const C10dStore*>(store.get());
+  if (c10d_store == nullptr) return store;
+  try {
+    return std::make_shared<C10dStore>(c10d_store->underlying_store()->clone());
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
 /// `store`: this group's.
 std::shared_ptr<OperationQueue> make_queue(const std::shared_ptr<GlooLink>& link, const std::shared_ptr<Store>& store,
                                            const GlooMeeting& meeting, const TensorBackend::Waits& waits) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "retinue/base/error.h"
+#include "retinue/torch/objects.h"
 #include "torch/make_group.h"
 #include "torch/shm_backend.h"
 
@@ -64,25 +65,22 @@ c10::DeviceType device_of(const std::vector<TensorP2POp>& messages) {
 
 /// NCCL makes messages one after the other, so that those of two ranks to each other would never end; but those of a
 /// batch at once.
-std::vector<Work> start_coalesced(const std::vector<TensorP2POp>& messages, c10d::ProcessGroup& group,
+std::vector<Work> start_coalesced(const std::vector<TensorP2POp>& messages, const ProcessGroup& group,
                                   c10::DeviceType device) {
-  for (const TensorP2POp& message : messages)
-    if (message.peer < 0 || message.peer >= group.getSize())
-      throw UsageError(
-          c10::str("batch_isend_irecv: rank ", message.peer, " is outside of the group's [0, ", group.getSize(), ")"));
+  for (const TensorP2POp& message : messages) detail::check_rank("batch_isend_irecv", group, message.peer);
   std::vector<Work> works;
-  group.startCoalescing(device);
+  group->startCoalescing(device);
   try {
-    for (const TensorP2POp& message : messages) works.push_back(start_elsewhere(message, group));
+    for (const TensorP2POp& message : messages) works.push_back(start_elsewhere(message, *group));
   } catch (...) {
     // Else all that this thread gives NCCL from now on would wait for the batch's end.
     try {
-      group.endCoalescing(device);
+      group->endCoalescing(device);
     } catch (const c10::Error&) {
     }
     throw;
   }
-  if (const Work all = group.endCoalescing(device)) std::fill(works.begin(), works.end(), all);
+  if (const Work all = group->endCoalescing(device)) std::fill(works.begin(), works.end(), all);
   return works;
 }
 
@@ -139,13 +137,12 @@ Work irecv(const at::Tensor& tensor, int src, const ProcessGroup& group, int tag
 
 std::vector<Work> batch_isend_irecv(const std::vector<TensorP2POp>& messages, const ProcessGroup& group,
                                     std::source_location where) {
-  constexpr const char* kCall = "batch_isend_irecv";
-  c10d::ProcessGroup& ranks = checked_group(kCall, group);
+  c10d::ProcessGroup& ranks = checked_group("batch_isend_irecv", group);
   if (messages.empty()) return {};
   const c10::DeviceType device = device_of(messages);
   if (TensorBackend* ours = TensorBackend::of(ranks, messages.front().tensor))
     return ours->start(messages, {.async_op = true, .site = where});
-  if (ranks.getBackend(device)->supportsCoalescing()) return start_coalesced(messages, ranks, device);
+  if (ranks.getBackend(device)->supportsCoalescing()) return start_coalesced(messages, group, device);
   std::vector<Work> works;
   for (const TensorP2POp& message : messages) works.push_back(start_elsewhere(message, ranks));
   return works;

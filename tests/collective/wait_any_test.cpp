@@ -11,7 +11,9 @@
 
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
+#include "support/captured_stderr.h"
 #include "support/ranks.h"
+#include "support/wait_until.h"
 
 namespace retinue::test {
 namespace {
@@ -39,6 +41,33 @@ TEST(WaitAny, ReturnsOneThatHasEnded) {
     communicator.send(std::span(&go, 1), 1);
     EXPECT_EQ(Request::wait_any(std::span(requests).first(1)), 0u);
     EXPECT_EQ(values[0], 7);
+  });
+}
+
+TEST(WaitAny, MayBeToldWhichOneIsNeeded) {
+  const CapturedStderr captured;
+  run_ranks(3, [&](const JobGroup& group) {
+    captured.begin();
+    Communicator communicator(group, {.late_after = 1100ms});
+    const auto is_told = [&] { return captured.text().find("rank 1 is late\n") != std::string::npos; };
+    int value = group.rank;
+    if (group.rank != 0) {
+      if (group.rank == 1) {
+        EXPECT_TRUE(wait_until(is_told)) << captured.text();
+      }
+      if (group.rank == 2) communicator.recv(std::span(&value, 1), 0);  // When all is over.
+      communicator.send(std::span(&value, 1), 0);
+      return;
+    }
+    int values[2] = {0, 0};
+    const std::vector<Request> requests{communicator.irecv(std::span(&values[0], 1), 1),
+                                        communicator.irecv(std::span(&values[1], 1), 2)};
+    EXPECT_EQ(Request::wait_any(requests, requests[0]), 0u);
+    EXPECT_EQ(captured.text().find("ranks 1 and 2 are late"), std::string::npos) << captured.text();
+    EXPECT_THROW(Request::wait_any(std::span(requests).last(1), requests[0]), UsageError);
+    communicator.send(std::span(&values[0], 1), 2);
+    requests[1].wait();
+    EXPECT_EQ(values[0] + values[1], 2);
   });
 }
 

@@ -290,6 +290,7 @@ TEST(PrefixStore, KeepsKeysApart) {
   EXPECT_EQ(store->timeout(), 7s);
   EXPECT_EQ(left.num_keys(), 2);
   EXPECT_EQ(left.underlying_store(), store);
+  EXPECT_EQ(left.prefix(), "left");
   EXPECT_EQ(left.name(), "PrefixStore 'left' of HashStore");
   EXPECT_THROW(PrefixStore("none", nullptr), UsageError);
   EXPECT_THROW(HashStore(0s), UsageError);

@@ -13,20 +13,17 @@
 #include "retinue/torch/run.h"
 #include "support/says.h"
 #include "support/usage_error.h"
+#include "torch/needs_cuda.h"
 
 using at::Tensor;
 using retinue::ProcessGroup;
 using retinue::UsageError;
+using retinue::test::kHasCuda;
 using retinue::test::says;
 using retinue::test::usage_error_of;
 
 namespace {
 
-#ifdef RETINUE_CUDA
-constexpr bool kHasCuda = true;
-#else
-constexpr bool kHasCuda = false;
-#endif
 constexpr const char* kBackends = "cpu:shm,cuda:nccl";
 
 TEST(CudaGroups, AreRefusedWhereNoneCanBe) {
@@ -38,13 +35,8 @@ TEST(CudaGroups, AreRefusedWhereNoneCanBe) {
   }
 }
 
-class CudaGroup : public testing::Test {
+class CudaGroup : public retinue::test::NeedsCuda {
  protected:
-  void SetUp() override {
-    if (!kHasCuda) GTEST_SKIP() << "built without CUDA";
-    if (!torch::cuda::is_available()) GTEST_SKIP() << "LibTorch sees no CUDA device";
-  }
-
   static int ranks() { return static_cast<int>(torch::cuda::device_count()); }
 };
 

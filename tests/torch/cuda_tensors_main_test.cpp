@@ -15,6 +15,7 @@
 #include "retinue/torch/tensor_archive.h"
 #include "support/usage_error.h"
 #include "support/wait_until.h"
+#include "torch/needs_cuda.h"
 
 using at::Tensor;
 using retinue::Queue;
@@ -22,25 +23,14 @@ using retinue::test::usage_error_of;
 
 namespace {
 
-#ifdef RETINUE_CUDA
-constexpr bool kSendsCuda = true;
-#else
-constexpr bool kSendsCuda = false;
-#endif
-
 std::int64_t allocated() {
   at::globalContext().lazyInitDevice(at::kCUDA);  // Which has no statistics before.
   const auto stats = at::accelerator::getDeviceStats(0);
   return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current;
 }
 
-class CudaTensor : public testing::Test {
+class CudaTensor : public retinue::test::NeedsCuda {
  protected:
-  void SetUp() override {
-    if (!kSendsCuda) GTEST_SKIP() << "built without RETINUE_CUDA";
-    if (!torch::cuda::is_available()) GTEST_SKIP() << "LibTorch sees no CUDA device";
-  }
-
   const at::TensorOptions cuda_ = at::TensorOptions(at::kCUDA).dtype(at::kFloat);
 };
 

@@ -36,10 +36,6 @@ class C10dStore : public Store {
   c10::intrusive_ptr<c10d::Store> store_;
 };
 
-/// `store`, or where that is one of c10d's, also under prefixes, the same by a connection of its own: then no waiting
-/// call of others holds its calls up. Null where c10d makes none. Blocking: for c10d to connect.
-std::shared_ptr<Store> with_own_connection(const std::shared_ptr<Store>& store);
-
 /// The other way: a store of ours for whatever takes one of c10d's, as its ProcessGroupGloo. Keys that are waited for
 /// too long are a TimeoutError, and other errors the store's, too; c10d's queues and listKeys() are not there.
 ///

@@ -55,8 +55,8 @@ ProcessGroup split_by_host(const ProcessGroup& parent, const GroupOptions& optio
 
 /// Leaves the group, and makes `group` null; nothing where it is null already. Calls that had not begun end with
 /// Closed, as do all later ones through copies of `group`. The others' waits for this rank end with PeerLost; so do
-/// those of ranks that come later. Blocking: never, but for NCCL's end of what is under way on
-/// GPUs. Errors: c10::Error of NCCL's, and the group is left. Threads: while no other thread is in a call of the group.
+/// those of ranks that come later. Blocking: never, but for NCCL's end of what is under way on GPUs. Threads: while no
+/// other thread is in a call of the group. Errors: c10::Error of NCCL's, and the group is left all the same.
 void destroy_process_group(ProcessGroup& group);
 
 /// A barrier that says which ranks did not come, to those that came and, when they come, to those; see
