@@ -16,8 +16,7 @@
 namespace retinue {
 namespace {
 
-/// The kernel marks the life lock before it takes down the process's memory, and only then tells how it ended; and a
-/// function that returns destroys its communicator a moment before the process says that it has finished. Longer than
+/// A function that returns destroys its communicator a moment before the process says that it has finished. Longer than
 /// this nobody should wait for a word.
 constexpr auto kTimeToTell = std::chrono::milliseconds(4);
 
@@ -43,7 +42,7 @@ std::optional<std::string> known_end_of(const ProcessSlot& slot) {
   if (state == ProcessState::kFinished) return end_of_finished(slot);
   if (state == ProcessState::kDead) return end_by_status(slot.exit_status.load(std::memory_order_relaxed));
   if (!slot.life.owner_died()) return std::nullopt;
-  const int status = exit_status_of_zombie(slot.pid.load(std::memory_order_relaxed));
+  const int status = exit_status_of_ending(slot.pid.load(std::memory_order_relaxed));
   return status < 0 ? std::nullopt : std::optional(end_by_status(status));
 }
 

@@ -78,6 +78,10 @@ FileIdentity executable_identity();
 /// wait() status of a process that has ended and was not waited for yet, whoever its parent is; -1 if it can't be read.
 int exit_status_of_zombie(pid_t pid);
 
+/// The same of a process that is on its way out: the kernel settles the status before it takes down the memory, which
+/// lasts 60 ms per GB of small pages. -1 while it runs, too.
+int exit_status_of_ending(pid_t pid);
+
 /// Raises the limit on open descriptors as far as it goes.
 void raise_descriptor_limit();
 

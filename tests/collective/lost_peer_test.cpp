@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -58,6 +60,25 @@ TEST_P(LostPeer, EndsABarrierOfTheOthers) {
               EXPECT_NE(message.find("after 3 barriers, the last at "), std::string::npos) << message;
               EXPECT_NE(message.find("waits in its 4th call, barrier, at "), std::string::npos) << message;
               EXPECT_NE(message.find("lost_peer_test.cpp:"), std::string::npos) << message;
+            },
+            {.killed = {1}});
+}
+
+/// Its memory is taken down page by page, for tens of milliseconds, before anybody can reap it.
+TEST(LostPeers, AreSaidHowTheyDiedWhereTheirMemoryIsLarge) {
+  run_ranks(2,
+            [](const JobGroup& group) {
+              Communicator communicator(group);
+              if (group.rank == 1) {
+                constexpr std::size_t kBytes = std::size_t{512} << 20;
+                void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                madvise(memory, kBytes, MADV_NOHUGEPAGE);
+                std::memset(memory, 1, kBytes);
+              }
+              communicator.barrier();
+              if (group.rank == 1) raise(SIGKILL);
+              const std::string message = call_until_lost(communicator, {1}, [&] { communicator.barrier(); });
+              EXPECT_NE(message.find("died (signal 9, SIGKILL)"), std::string::npos) << message;
             },
             {.killed = {1}});
 }

@@ -168,6 +168,17 @@ TEST(ProcessStat, KnowsAProcessUntilItIsGone) {
   }
 }
 
+TEST(ExitStatusOfEnding, IsOfProcessesThatRunNoMore) {
+  EXPECT_EQ(retinue::exit_status_of_ending(getpid()), -1);
+  const pid_t child = fork();
+  if (child == 0) _exit(3);
+  siginfo_t info{};
+  waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
+  EXPECT_EQ(WEXITSTATUS(retinue::exit_status_of_ending(child)), 3);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(retinue::exit_status_of_ending(child), -1);
+}
+
 TEST(SpareDescriptors, AreThereWhenNoOthersAre) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
