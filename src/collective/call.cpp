@@ -17,7 +17,11 @@ template <typename... Arguments>
 }
 
 std::size_t checked_element_bytes(const CollectiveCall& what) {
-  if (!is_reduction(what.kind)) return 1;
+  if (!is_reduction(what.kind)) {
+    if (what.count % std::max<std::size_t>(size_of(what.dtype), 1) != 0)
+      refuse(what.kind, "a part of {} bytes is not of whole elements of {}", what.count, name_of(what.dtype));
+    return 1;
+  }
   if (what.op == ReduceOp::kFunction && what.function == nullptr) refuse(what.kind, "the function is missing");
   if (what.op != ReduceOp::kFunction && what.function != nullptr)
     refuse(what.kind, "it has a function and is a reduction {}", name_of(what.op));

@@ -15,7 +15,7 @@ CallWords words_of_collectives() {
   CallWords words{};
   for (std::size_t i = 0; i <= static_cast<std::size_t>(CollectiveKind::kAllReduceCoalesced); ++i)
     fill(words.kinds[i], name_of(static_cast<CollectiveKind>(i)));
-  for (std::size_t i = 0; i <= static_cast<std::size_t>(Dtype::kComplex128); ++i)
+  for (std::size_t i = 0; i <= static_cast<std::size_t>(Dtype::kBytes); ++i)
     fill(words.dtypes[i], name_of(static_cast<Dtype>(i)));
   for (std::size_t i = 0; i <= static_cast<std::size_t>(ReduceOp::kFunction); ++i)
     fill(words.ops[i], name_of(static_cast<ReduceOp>(i)));
@@ -35,6 +35,11 @@ std::uint64_t bytes_of(const Call& call, int size) {
   if (!call.inputs.empty()) return bytes_of(call.inputs);
   if (!call.gives && !call.outputs.empty()) return bytes_of(call.outputs);
   return call.gives ? call.given_bytes(size) : call.part_bytes();
+}
+
+/// In elements.
+std::uint64_t count_of(const Call& call) {
+  return is_reduction(call.what.kind) ? call.count : call.count / size_of(call.shape.dtype);
 }
 
 }  // namespace
@@ -66,7 +71,7 @@ void CallLog::begin(const Call& call, std::uint64_t sequence, std::uint64_t star
                                   .op = static_cast<std::uint8_t>(call.shape.op),
                                   .group = group_,
                                   .peer = call.shape.root,
-                                  .count = call.count,
+                                  .count = count_of(call),
                                   .bytes = bytes_of(call, size_),
                                   .site = find_site(call.site)});
 }
@@ -77,7 +82,7 @@ CallFacts CallLog::facts_of(const P2POp& message, const CallSite& site, std::uin
   return {.started = started,
           .sequence = ++messages_,
           .kind = sends ? kSendKind : kReceiveKind,
-          .dtype = static_cast<std::uint8_t>(Dtype::kUint8),
+          .dtype = static_cast<std::uint8_t>(Dtype::kBytes),
           .group = group_,
           .peer = message.peer,
           .tag = message.tag,

@@ -42,6 +42,7 @@ CallNotice::CallNotice(const Call& call, std::uint64_t number)
 
 bool CallNotice::differs_from(const CallNotice& other, bool counts_may_differ) const {
   CallShape theirs = other.shape;
+  if (may_meet(theirs.dtype, shape.dtype)) theirs.dtype = shape.dtype;
   if (counts_may_differ) theirs.count = shape.count;
   return shape != theirs || signature != other.signature || function_object != other.function_object ||
          function_offset != other.function_offset || element_bytes != other.element_bytes;
@@ -63,8 +64,12 @@ std::string wrong_size(const std::string& group, std::span<const CallNotice> all
 }
 
 void check_notices(const std::string& group, std::span<const CallNotice> all, bool counts_may_differ) {
+  // One that says its type, if there is one: bytes meet all.
+  const auto typed = std::find_if(all.begin(), all.end(),
+                                  [](const CallNotice& notice) { return notice.shape.dtype != Dtype::kBytes; });
+  const CallNotice& first = typed == all.end() ? all[0] : *typed;
   const bool is_same = std::none_of(
-      all.begin(), all.end(), [&](const CallNotice& notice) { return notice.differs_from(all[0], counts_may_differ); });
+      all.begin(), all.end(), [&](const CallNotice& notice) { return notice.differs_from(first, counts_may_differ); });
   if (!is_same) throw CollectiveMismatch(with_calls(group, kMetInDifferentCalls, all[0].sequence, calls_of(all)));
 }
 

@@ -10,6 +10,12 @@ CollectiveCall reduced_by(CollectiveCall call, const ReduceFunction& function) {
 
 }  // namespace
 
+CollectiveCall CollectiveCall::of(Dtype elements) const {
+  CollectiveCall call = *this;
+  call.dtype = elements;
+  return call;
+}
+
 CollectiveCall CollectiveCall::premultiplied(double by) const {
   CollectiveCall call = *this;
   call.op = ReduceOp::kPremulSum;

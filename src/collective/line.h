@@ -14,13 +14,18 @@ namespace retinue {
 /// What all members of a collective must agree on.
 struct CallShape {
   CollectiveKind kind = CollectiveKind::kNone;
-  Dtype dtype = Dtype::kUint8;
+  Dtype dtype = Dtype::kBytes;
   ReduceOp op = ReduceOp::kSum;
   std::uint16_t root = 0;
   std::uint64_t count = 0;  ///< Of one part: elements for reductions, bytes otherwise. Members may differ with kUneven.
 
   friend bool operator==(const CallShape&, const CallShape&) = default;
 };
+
+/// Whether data of these types may meet.
+constexpr bool may_meet(Dtype a, Dtype b) {
+  return a == b || a == Dtype::kBytes || b == Dtype::kBytes;
+}
 
 /// Where one member's data are; members may differ in it.
 enum BufferPlace : std::uint8_t {
@@ -136,6 +141,14 @@ inline std::uint64_t input_offset(const LineData& line) {
 }
 inline std::size_t staged_at(const LineData& line) {
   return static_cast<std::size_t>(line.where.load(std::memory_order_relaxed) >> kOffsetBits) * kStagingLine;
+}
+
+/// Whether calls with these heads may meet, but for their counts.
+constexpr bool heads_may_meet(std::uint64_t a, std::uint64_t b) {
+  constexpr std::uint64_t kDtypeMask = std::uint64_t{0xff} << 8;
+  const std::uint64_t differences = (a ^ b) & ~kPlaceMask;
+  return differences == 0 || ((differences & ~kDtypeMask) == 0 &&
+                              may_meet(static_cast<Dtype>(a >> 8 & 0xff), static_cast<Dtype>(b >> 8 & 0xff)));
 }
 
 constexpr std::uint8_t place_of(std::uint64_t head) {

@@ -65,7 +65,8 @@ std::string describe(const SeenCall& call) {
   if (pattern.result == Pattern::Result::kNothing) return std::string(name_of(shape.kind));
   std::string text = fmt::format("{}(", name_of(shape.kind));
   if (!is_reduction(shape.kind))
-    text += fmt::format("{} bytes", shape.count);
+    text += fmt::format("{}{} bytes", shape.dtype == Dtype::kBytes ? "" : fmt::format("{}, ", name_of(shape.dtype)),
+                        shape.count);
   else if (shape.op == ReduceOp::kFunction)
     text += fmt::format("elements of {} bytes, {}, {}", call.element_bytes, shape.count, call.function);
   else

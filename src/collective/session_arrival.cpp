@@ -24,6 +24,13 @@ bool Session::same_functions(RankRange ranks) const {
   return true;
 }
 
+bool Session::calls_may_meet(RankRange ranks) const {
+  const std::uint64_t own = line(rank()).head.load(std::memory_order_relaxed);
+  for (int i = ranks.first; i < ranks.last; ++i)
+    if (!heads_may_meet(line(i).head.load(std::memory_order_relaxed), own)) return false;
+  return true;
+}
+
 bool Session::gives_at_once(const Call& call, int giver) const {
   if ((place(giver) & kStaged) != 0) return true;
   const std::uint64_t count = line(giver).count.load(std::memory_order_relaxed);
@@ -78,7 +85,8 @@ Arrival Session::await_arrival(const Call& call, RankRange ranks) {
   }
   const bool uneven = (place_of(any) & kUneven) != 0;
   if (call.shape.kind == CollectiveKind::kAllReduceCoalesced && differences == 0) check_buffers();
-  if (differences != 0 || (counts_differ != 0 && !uneven)) fail_mismatch(sequence_);
+  if (differences != 0 && !calls_may_meet(ranks)) fail_mismatch(sequence_);
+  if (counts_differ != 0 && !uneven) fail_mismatch(sequence_);
   if (call.shape.op == ReduceOp::kFunction && !same_functions(ranks)) fail_mismatch(sequence_);
   if (all) agreed_ = sequence_;
   bool is_list = uneven;
@@ -180,7 +188,7 @@ void Session::check_calls_until(std::uint64_t sequence) {
     const std::uint64_t own_head = own_.lines[checked % kLines].head.load(std::memory_order_relaxed);
     for (int i = 0; i < size(); ++i) {
       const std::uint64_t head = board_.member(i).lines[checked % kLines].head.load(std::memory_order_relaxed);
-      if (is_head_of(head, checked) && ((head ^ own_head) & ~kPlaceMask) != 0) fail_mismatch(checked);
+      if (is_head_of(head, checked) && !heads_may_meet(head, own_head)) fail_mismatch(checked);
     }
   }
 }

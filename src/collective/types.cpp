@@ -21,6 +21,7 @@ std::size_t size_of(Dtype dtype) {
     case Dtype::kInt8:
     case Dtype::kUint8:
     case Dtype::kBool:
+    case Dtype::kBytes:
       return 1;
     case Dtype::kInt16:
     case Dtype::kUint16:
@@ -74,6 +75,8 @@ std::string_view name_of(Dtype dtype) {
       return "complex64";
     case Dtype::kComplex128:
       return "complex128";
+    case Dtype::kBytes:
+      return "bytes";
   }
   return "unknown dtype";
 }

@@ -1,24 +1,17 @@
 #include "retinue/launch/run_result.h"
 
-#include <cxxabi.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <tuple>
 #include <utility>
 
+#include "base/demangle.h"
 #include "process/failure_text.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
 namespace {
-
-std::string readable(const char* type) {
-  const std::unique_ptr<char, decltype(&std::free)> demangled(abi::__cxa_demangle(type, nullptr, nullptr, nullptr),
-                                                              &std::free);
-  return demangled ? demangled.get() : type;
-}
 
 /// In the order in which root_cause() would name them.
 std::vector<RankOutcome> failures_among(const std::vector<RankOutcome>& outcomes) {
@@ -49,7 +42,7 @@ std::vector<int> RunResult::ranks_with_values(const std::type_info& wanted) cons
     throw UsageError(
         fmt::format("RunResult::values<{}>: no rank returned a value: the function returns void, or the ranks are "
                     "programs, or called exit(0)",
-                    readable(wanted.name())));
+                    demangled(wanted.name())));
   return ranks;
 }
 
@@ -59,11 +52,11 @@ std::string_view RunResult::archive_of(int rank, const std::type_info& wanted) c
   const auto index = static_cast<std::size_t>(rank);
   const detail::ReturnedValue& returned = (*returned_)[index];
   if (returned.type.empty())
-    throw UsageError(fmt::format("RunResult::value<{}>: rank {} returned no value: it {}", readable(wanted.name()),
+    throw UsageError(fmt::format("RunResult::value<{}>: rank {} returned no value: it {}", demangled(wanted.name()),
                                  rank, ending_text(outcomes_[index])));
   if (returned.type != wanted.name())
     throw UsageError(fmt::format("RunResult: asked for a value of type {}, but the function returned {} (rank {})",
-                                 readable(wanted.name()), readable(returned.type.c_str()), rank));
+                                 demangled(wanted.name()), demangled(returned.type.c_str()), rank));
   return returned.value.bytes;
 }
 

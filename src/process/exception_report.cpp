@@ -1,13 +1,10 @@
 #include "process/exception_report.h"
 
-#include <cxxabi.h>
-
-#include <cstdlib>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <typeinfo>
 
+#include "base/demangle.h"
 #include "os/clock.h"
 #include "process/crash_writer.h"
 #include "process/throw_trace.h"
@@ -26,10 +23,7 @@ struct Description {
 };
 
 std::string type_name(const std::exception_ptr& exception) {
-  const std::type_info* type = exception.__cxa_exception_type();
-  const std::unique_ptr<char, decltype(&std::free)> demangled(
-      abi::__cxa_demangle(type->name(), nullptr, nullptr, nullptr), &std::free);
-  std::string name = demangled ? demangled.get() : type->name();
+  std::string name = demangled(exception.__cxa_exception_type()->name());
   // std::throw_with_nested throws a type of its own, derived from the one that the program named.
   constexpr std::string_view kWrapper = "std::_Nested_exception<";
   if (!name.starts_with(kWrapper) || !name.ends_with('>')) return name;

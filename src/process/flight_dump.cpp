@@ -38,6 +38,7 @@ std::string_view torch_dtype(std::string_view dtype) {
                                      {"bf16", "BFloat16"},
                                      {"int8", "Char"},
                                      {"uint8", "Byte"},
+                                     {"bytes", "Byte"},
                                      {"int16", "Short"},
                                      {"int32", "Int"},
                                      {"int64", "Long"},

@@ -1,11 +1,13 @@
 #include "process/object_symbols.h"
 
-#include <cxxabi.h>
 #include <dwarf.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
+
+#include "base/demangle.h"
 
 namespace retinue {
 namespace {
@@ -27,18 +29,17 @@ const Dwfl_Callbacks kCallbacks = {
     .debuginfo_path = nullptr,
 };
 
-std::string demangle(const char* name) {
-  if (name == nullptr || *name == '\0') return {};
-  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, nullptr),
-                                                         &std::free);
-  return text ? text.get() : name;
+/// Of a function. C's have names of their own, some of which would read as mangled types: `f` is no float.
+std::string readable(const char* name) {
+  if (name == nullptr) return {};
+  return std::string_view(name).starts_with("_Z") ? demangled(name) : name;
 }
 
 std::string name_of(Dwarf_Die& function) {
   Dwarf_Attribute memory;
   for (const unsigned int attribute : {DW_AT_linkage_name, DW_AT_MIPS_linkage_name, DW_AT_name}) {
     const char* name = libdw().dwarf_formstring(libdw().dwarf_attr_integrate(&function, attribute, &memory));
-    if (name != nullptr) return demangle(name);
+    if (name != nullptr) return readable(name);
   }
   return {};
 }
@@ -170,7 +171,7 @@ void ObjectSymbols::look_up(const std::vector<std::uint64_t>& offsets) {
   const std::vector<std::string> names = table_.names_at(wanted);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const bool asks_libdw = names[i].empty() && table_.has_more();
-    const std::string function = demangle(asks_libdw ? name_in_libdw(wanted[i]) : names[i].c_str());
+    const std::string function = readable(asks_libdw ? name_in_libdw(wanted[i]) : names[i].c_str());
     // The parts and variants that the compiler made of a function: "train() [clone .cold]".
     functions_.emplace(wanted[i], function.substr(0, function.find(" [clone ")));
   }

@@ -188,7 +188,8 @@ TensorBackend::WorkPtr TensorBackend::reduce(at::TensorList tensors, const c10d:
 
 TensorBackend::WorkPtr TensorBackend::broadcast(at::TensorList tensors, std::int64_t root, const CallMode& mode) {
   TensorBuffer data("broadcast", tensors, is_root("broadcast", root) ? Access::kRead : Access::kWrite);
-  const CollectiveCall call = CollectiveCall::broadcast(data.data(), data.bytes(), static_cast<int>(root));
+  const CollectiveCall call =
+      CollectiveCall::broadcast(data.data(), data.bytes(), static_cast<int>(root)).of(element_type(data.type()));
   return submit({.type = c10d::OpType::BROADCAST, .call = call, .tensors = tensors, .output = std::move(data)}, mode);
 }
 
@@ -202,7 +203,7 @@ TensorBackend::WorkPtr TensorBackend::all_gather(at::TensorList outputs, const a
           ? CollectiveCall::all_gather(from.data(), to.data(), from.bytes())
           : CollectiveCall::all_gather(from.part(), to.parts());
   return submit({.type = c10d::OpType::ALLGATHER,
-                 .call = call,
+                 .call = call.of(element_type(from.type())),
                  .tensors = outputs,
                  .input = std::move(from),
                  .outputs = std::move(to)},
@@ -217,7 +218,7 @@ TensorBackend::WorkPtr TensorBackend::all_gather_into_tensor(const at::Tensor& o
   check_type("all_gather_into_tensor", to.type(), from.type());
   const CollectiveCall call = CollectiveCall::all_gather(from.data(), to.data(), from.bytes());
   return submit({.type = c10d::OpType::_ALLGATHER_BASE,
-                 .call = call,
+                 .call = call.of(element_type(from.type())),
                  .tensors = output,
                  .input = std::move(from),
                  .output = std::move(to)},
@@ -232,7 +233,7 @@ TensorBackend::WorkPtr TensorBackend::gather(at::TensorList outputs, const at::T
   if (takes) check_type("gather", to.type(), from.type());
   const CollectiveCall call = CollectiveCall::gather(from.part(), to.parts(), static_cast<int>(root));
   return submit({.type = c10d::OpType::GATHER,
-                 .call = call,
+                 .call = call.of(element_type(from.type())),
                  .tensors = takes ? outputs : at::TensorList(),
                  .input = std::move(from),
                  .outputs = std::move(to)},
@@ -247,7 +248,7 @@ TensorBackend::WorkPtr TensorBackend::scatter(const at::Tensor& output, at::Tens
   if (gives) check_type("scatter", to.type(), from.type());
   const CollectiveCall call = CollectiveCall::scatter(from.const_parts(), to.part(), static_cast<int>(root));
   return submit({.type = c10d::OpType::SCATTER,
-                 .call = call,
+                 .call = call.of(element_type(to.type())),
                  .tensors = output,
                  .inputs = std::move(from),
                  .output = std::move(to)},
@@ -294,7 +295,7 @@ TensorBackend::WorkPtr TensorBackend::all_to_all(at::TensorList outputs, at::Ten
   check_type("all_to_all", to.type(), from.type());
   const CollectiveCall call = CollectiveCall::all_to_all(from.const_parts(), to.parts());
   return submit({.type = c10d::OpType::ALLTOALL,
-                 .call = call,
+                 .call = call.of(element_type(from.type())),
                  .tensors = outputs,
                  .inputs = std::move(from),
                  .outputs = std::move(to)},
@@ -315,10 +316,12 @@ TensorBackend::WorkPtr TensorBackend::all_to_all_single(const at::Tensor& output
   const bool is_even = output_splits.empty() && input_splits.empty() && request.input.bytes() == request.output.bytes();
   if (is_even) {
     request.call = CollectiveCall::all_to_all(request.input.data(), request.output.data(),
-                                              request.input.bytes() / static_cast<std::size_t>(size_));
+                                              request.input.bytes() / static_cast<std::size_t>(size_))
+                       .of(element_type(request.input.type()));
     return submit(std::move(request), mode);
   }
-  request.call = CollectiveCall::all_to_all(request.input_rows, request.output_rows);
+  request.call =
+      CollectiveCall::all_to_all(request.input_rows, request.output_rows).of(element_type(request.input.type()));
   return submit(std::move(request), mode);
 }
 

@@ -43,7 +43,9 @@ bool is_one_run(at::TensorList tensors) {
   return true;
 }
 
-Dtype dtype_of(std::string_view call, c10::ScalarType type) {
+}  // namespace
+
+Dtype element_type(c10::ScalarType type) {
   switch (type) {
     case c10::kFloat:
       return Dtype::kFloat32;
@@ -76,10 +78,11 @@ Dtype dtype_of(std::string_view call, c10::ScalarType type) {
     case c10::kUInt64:
       return Dtype::kUint64;
     default:
-      throw UsageError(
-          c10::str(call, ": tensors of type ", c10::toString(type), " cannot be reduced; convert the tensor first"));
+      return Dtype::kBytes;
   }
 }
+
+namespace {
 
 ReduceOp op_of(std::string_view call, c10d::ReduceOp::RedOpType op) {
   switch (op) {
@@ -118,7 +121,10 @@ double factor_of(std::string_view call, const c10d::ReduceOp& op) {
 
 void set_reduction(CollectiveCall& call, c10::ScalarType type, const c10d::ReduceOp& op) {
   const std::string_view name = name_of(call.kind);
-  call.dtype = dtype_of(name, type);
+  call.dtype = element_type(type);
+  if (call.dtype == Dtype::kBytes)
+    throw UsageError(
+        c10::str(name, ": tensors of type ", c10::toString(type), " cannot be reduced; convert the tensor first"));
   call.op = op_of(name, op);
   if (!is_defined(call.op, call.dtype))
     throw UsageError(

@@ -16,6 +16,9 @@ namespace retinue {
 /// operation.
 void set_reduction(CollectiveCall& call, c10::ScalarType type, const c10d::ReduceOp& op);
 
+/// The communicator's word for elements of that type that only move; kBytes where it has none.
+Dtype element_type(c10::ScalarType type);
+
 /// The communicator's view of a list of tensors: one run of memory.
 ///
 /// Contiguous tensors that follow each other in one storage are that memory themselves; anything else is packed into a

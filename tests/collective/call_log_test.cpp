@@ -37,14 +37,14 @@ TEST(CallLog, HasEachCollectiveOfTheProgramAndNoOther) {
     communicator.barrier();
     communicator.all_reduce(values.data(), values.size(), Dtype::kFloat32, ReduceOp::kMax);
     communicator.broadcast(values.data(), 8, 2);
-    communicator.all_gather(values.data(), parts.data(), 40);
+    communicator.all_gather(std::span<const float>(values), std::span(parts));
     communicator.reduce_scatter(parts.data(), values.data(), 10, Dtype::kFloat32, ReduceOp::kSum);
     const Recording recording = recording_of(group, group.rank);
     std::vector<std::string> texts;
     for (const RecordedCall& call : recording.calls) texts.push_back(text_of(recording, call));
-    EXPECT_EQ(texts, (std::vector<std::string>{
-                         "barrier", "all_reduce fp32 max x10 = 40 bytes", "broadcast uint8 sum x8 = 8 bytes",
-                         "all_gather uint8 sum x40 = 40 bytes", "reduce_scatter fp32 sum x10 = 120 bytes"}));
+    EXPECT_EQ(texts, (std::vector<std::string>{"barrier", "all_reduce fp32 max x10 = 40 bytes",
+                                               "broadcast bytes sum x8 = 8 bytes", "all_gather fp32 sum x10 = 40 bytes",
+                                               "reduce_scatter fp32 sum x10 = 120 bytes"}));
     for (std::size_t i = 0; i < recording.calls.size(); ++i) {
       const RecordedCall& call = recording.calls[i];
       EXPECT_EQ(call.sequence, i + 1);

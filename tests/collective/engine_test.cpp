@@ -212,6 +212,15 @@ TEST(ByAnEngineErrors, NameDifferentCallsOnAllRanks) {
                     group.run(CollectiveCall::broadcast(own.data(), own.size(), 0));
                   },
                   {"broadcast(4 bytes, root 0)", "broadcast(5 bytes, root 0)"});
+  expect_mismatch(3,
+                  [](Communicator& group) {
+                    std::vector<std::byte> own(8);
+                    const CollectiveCall call = CollectiveCall::broadcast(own.data(), own.size(), 0);
+                    constexpr Dtype kTypes[] = {Dtype::kBytes, Dtype::kFloat64, Dtype::kInt64};
+                    group.run(call.of(kTypes[group.rank()]));
+                  },
+                  {"rank 0: broadcast(8 bytes, root 0)", "rank 1: broadcast(fp64, 8 bytes, root 0)",
+                   "rank 2: broadcast(int64, 8 bytes, root 0)"});
   expect_mismatch(2,
                   [](Communicator& group) {
                     std::vector<std::int32_t> own(2);

@@ -146,6 +146,7 @@ TEST(ExchangeUsage, RefusesWhatCannotBe) {
     CollectiveCall call = CollectiveCall::all_reduce(data, 8, Dtype::kUint8, ReduceOp::kSum);
     call.output = data + 8;
     EXPECT_THROW(communicator.run(call), UsageError);
+    EXPECT_THROW(communicator.run(CollectiveCall::broadcast(data, 6, 0).of(Dtype::kFloat32)), UsageError);
     call = CollectiveCall::scan(data, data, 8, Dtype::kUint8, ReduceOp::kSum);
     call.uneven = true;
     EXPECT_THROW(communicator.run(call), UsageError);

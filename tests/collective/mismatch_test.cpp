@@ -71,6 +71,65 @@ TEST(Mismatch, OfTypes) {
       {"fp32", "int32"});
 }
 
+template <typename T>
+void exchange(Communicator& c, CollectiveKind kind) {
+  std::vector<T> one(1);
+  std::vector<T> all(static_cast<std::size_t>(c.size()));
+  const std::span<const T> part(one);
+  const std::span<const T> parts(all);
+  if (kind == CollectiveKind::kBroadcast) c.broadcast(std::span(one), 0);
+  if (kind == CollectiveKind::kAllGather) c.all_gather(part, std::span(all));
+  if (kind == CollectiveKind::kGather) c.gather(part, std::span(all), 0);
+  if (kind == CollectiveKind::kScatter) c.scatter(parts, std::span(one), 0);
+  if (kind == CollectiveKind::kAllToAll) {
+    std::vector<T> taken(all.size());
+    c.all_to_all(parts, std::span(taken));
+  }
+  c.barrier();  // A root alone needs nobody.
+}
+
+constexpr CollectiveKind kMoving[] = {CollectiveKind::kBroadcast, CollectiveKind::kAllGather, CollectiveKind::kGather,
+                                      CollectiveKind::kScatter, CollectiveKind::kAllToAll};
+
+TEST(Mismatch, OfTypesOfDataThatOnlyMove) {
+  for (const CollectiveKind kind : kMoving)
+    for (const int size : {2, 3}) {
+      SCOPED_TRACE(name_of(kind));
+      const std::string call(name_of(kind));
+      check_mismatch(
+          size, [&](Communicator& c) { exchange<float>(c, kind); },
+          [&](Communicator& c) { exchange<std::int32_t>(c, kind); },
+          {"rank 0: " + call + "(fp32, 4 bytes", "rank 1: " + call + "(int32, 4 bytes"});
+    }
+}
+
+TEST(Mismatch, IsNoneOfBytesAndElements) {
+  struct Word {
+    char text[4];
+  };
+  for (const CollectiveKind kind : kMoving)
+    run_ranks(3, [&](const JobGroup& group) {
+      Communicator communicator(group);
+      for (int i = 0; i < 3; ++i) {
+        if ((group.rank + i) % 3 == 1)
+          exchange<Word>(communicator, kind);
+        else
+          exchange<float>(communicator, kind);
+      }
+    });
+  // Which meet both, doesn't make two types meet.
+  check_mismatch(
+      3,
+      [](Communicator& c) {
+        if (c.rank() == 0)
+          exchange<Word>(c, CollectiveKind::kAllGather);
+        else
+          exchange<float>(c, CollectiveKind::kAllGather);
+      },
+      [](Communicator& c) { exchange<std::int32_t>(c, CollectiveKind::kAllGather); },
+      {"rank 0: all_gather(4 bytes)", "rank 1: all_gather(int32, 4 bytes)", "rank 2: all_gather(fp32, 4 bytes)"});
+}
+
 TEST(Mismatch, OfReductions) {
   const auto reduce = [](ReduceOp op) {
     return [op](Communicator& c) {

@@ -215,7 +215,7 @@ TEST_F(SeveralHosts, NoticeDifferentCallsAtOnce) {
       ADD_FAILURE() << "the calls went together";
     } catch (const CollectiveMismatch& error) {
       EXPECT_TRUE(says(error.what(), "rank 0: all_reduce(fp32, 5, sum) at ")) << error.what();
-      EXPECT_TRUE(says(error.what(), "rank 1: broadcast(20 bytes, root 0) at ")) << error.what();
+      EXPECT_TRUE(says(error.what(), "rank 1: broadcast(fp32, 20 bytes, root 0) at ")) << error.what();
     }
   });
 }

@@ -247,6 +247,39 @@ TEST_P(TensorExchange, RefusesWhatDoesNotFit) {
   });
 }
 
+/// Of as many bytes: nothing else would tell.
+TEST_P(TensorExchange, RefusesToMixTypes) {
+  run_ranks(2, [](const JobGroup& members) {
+    const at::Tensor own = torch::ones({4}, members.rank == 0 ? torch::kFloat : torch::kInt);
+    const std::vector<at::Tensor> parts = {own.clone(), own.clone()};
+    const auto empty_at_other = [&](int root) { return members.rank == root ? parts : std::vector<at::Tensor>(); };
+    using Call = std::function<void(const ProcessGroup&)>;
+    const std::pair<const char*, Call> calls[] = {
+        {"broadcast", [&](const ProcessGroup& group) { broadcast(own, group); }},
+        {"all_gather", [&](const ProcessGroup& group) { all_gather(parts, own, group); }},
+        {"all_gather", [&](const ProcessGroup& group) { all_gather_into_tensor(torch::cat(parts), own, group); }},
+        {"gather", [&](const ProcessGroup& group) { gather(own, empty_at_other(0), group); }},
+        {"scatter", [&](const ProcessGroup& group) { scatter(own, empty_at_other(0), group); }},
+        {"all_to_all",
+         [&](const ProcessGroup& group) {
+           all_to_all({parts[0], parts[1]}, {own, own}, group);
+         }},
+        {"all_to_all", [&](const ProcessGroup& group) { all_to_all_single(parts[0], own, group); }},
+    };
+    for (const auto& [name, call] : calls) {
+      const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
+      try {
+        call(group);
+        barrier(group);  // A root needs nobody.
+        ADD_FAILURE() << name << ": types went together";
+      } catch (const CollectiveMismatch& error) {
+        for (const char* const type : {"(fp32, ", "(int32, "})
+          EXPECT_NE(std::string(error.what()).find(name + std::string(type)), std::string::npos) << error.what();
+      }
+    }
+  });
+}
+
 TEST(TensorExchangeAlone, OfAWorldOfOneCopies) {
   const ProcessGroup alone = init_process_group();
   const at::Tensor input = torch::arange(6);

@@ -50,7 +50,7 @@ using ConstBytes = std::span<const std::byte>;
 /// calls of the same kind on other ranks, if the sizes fit.
 struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::kNone;
-  Dtype dtype = Dtype::kUint8;
+  Dtype dtype = Dtype::kBytes;  ///< Where data only move: what the parts hold, if that is to be compared.
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
   double factor = 1;                         ///< With kPremulSum: what this rank's elements are multiplied by.
@@ -62,6 +62,9 @@ struct CollectiveCall {
   std::span<const Bytes> outputs = {};      ///< Where the part of each rank goes, in rank order; or the buffers.
   bool uneven = false;
 
+  /// This call, which moves elements of that type: it doesn't meet calls that move another. Errors: the call is refused
+  /// where its parts are not of whole elements.
+  CollectiveCall of(Dtype dtype) const;
   /// This reduction, with the rank's elements multiplied by `factor` before they are summed. Ranks may give different
   /// factors.
   CollectiveCall premultiplied(double factor) const;

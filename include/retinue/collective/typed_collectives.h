@@ -18,7 +18,7 @@ void check_elements(std::string_view call, std::size_t elements, std::size_t wan
 
 /// Communicator's collectives on spans of elements. Those with `fn` reduce by it, a function of the program that makes
 /// one element of two, lower ranks first: reduce_function() says which. Their elements may be of any trivially copyable
-/// type.
+/// type, as those of calls that only move data; there, elements of one Dtype don't meet those of another.
 template <class Ranks>
 class TypedCollectives {
  public:
@@ -65,28 +65,29 @@ class TypedCollectives {
 
   template <typename T>
   void broadcast(std::span<T> data, int root, CallSite site = {}) {
-    run(CollectiveCall::broadcast(data.data(), data.size_bytes(), root), site);
+    run(CollectiveCall::broadcast(data.data(), data.size_bytes(), root).of(dtype_or_bytes<T>()), site);
   }
   template <typename T>
   void all_gather(std::span<const T> input, std::span<T> output, CallSite site = {}) {
     detail::check_elements("all_gather", output.size(), input.size() * parts());
-    run(CollectiveCall::all_gather(input.data(), output.data(), input.size_bytes()), site);
+    run(CollectiveCall::all_gather(input.data(), output.data(), input.size_bytes()).of(dtype_or_bytes<T>()), site);
   }
   template <typename T>
   void gather(std::span<const T> input, std::span<T> output, int root, CallSite site = {}) {
     if (ranks().rank() == root) detail::check_elements("gather", output.size(), input.size() * parts());
-    run(CollectiveCall::gather(input.data(), output.data(), input.size_bytes(), root), site);
+    run(CollectiveCall::gather(input.data(), output.data(), input.size_bytes(), root).of(dtype_or_bytes<T>()), site);
   }
   template <typename T>
   void scatter(std::span<const T> input, std::span<T> output, int root, CallSite site = {}) {
     if (ranks().rank() == root) detail::check_elements("scatter", input.size(), output.size() * parts());
-    run(CollectiveCall::scatter(input.data(), output.data(), output.size_bytes(), root), site);
+    run(CollectiveCall::scatter(input.data(), output.data(), output.size_bytes(), root).of(dtype_or_bytes<T>()), site);
   }
   template <typename T>
   void all_to_all(std::span<const T> input, std::span<T> output, CallSite site = {}) {
     detail::check_elements("all_to_all", output.size(), input.size());
     detail::check_elements("all_to_all", input.size(), input.size() / parts() * parts());
-    run(CollectiveCall::all_to_all(input.data(), output.data(), input.size_bytes() / parts()), site);
+    run(CollectiveCall::all_to_all(input.data(), output.data(), input.size_bytes() / parts()).of(dtype_or_bytes<T>()),
+        site);
   }
 
  protected:

@@ -24,6 +24,7 @@ enum class Dtype : std::uint8_t {
   kBool,  ///< Bytes: what is not 0 is true, and results are 0 or 1.
   kComplex64,
   kComplex128,  ///< std::complex<double>: the real part, then the imaginary one.
+  kBytes,       ///< Of no type that is told: no reductions; meets elements of any type where data only move.
 };
 
 /// Reductions. Floating point accumulates in fp32 (fp64 for fp64) in rank order and rounds once; integers wrap.
@@ -125,5 +126,14 @@ template <>
 struct DtypeOf<std::complex<double>> {
   static constexpr Dtype value = Dtype::kComplex128;
 };
+
+/// The type of elements that only move: those of T, or kBytes for any other trivially copyable type.
+template <typename T>
+constexpr Dtype dtype_or_bytes() {
+  if constexpr (requires { DtypeOf<T>::value; })
+    return DtypeOf<T>::value;
+  else
+    return Dtype::kBytes;
+}
 
 }  // namespace retinue

@@ -1,12 +1,29 @@
-#include "retinue/collective/objects.h"
+#include "retinue/collective/object_exchange.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/char_field.h"
+#include "base/demangle.h"
 #include "retinue/base/error.h"
 
 namespace retinue::detail {
+
+ObjectType::ObjectType(const std::type_info& type, std::uint64_t hash_of_type) : hash(hash_of_type) {
+  fill(name, demangled(type.name()));
+}
+
+void ObjectReader::refuse(const ObjectType& type, int giver, const ObjectType& wanted) {
+  refuse(type, giver, fmt::format("takes a {}: all ranks must name the same type", text_of(wanted.name)));
+}
+
+void ObjectReader::refuse(const ObjectType& type, int giver, std::string_view why) {
+  error_ = std::make_exception_ptr(
+      UsageError(fmt::format("group \"{}\": {} at {}:{}: rank {} gives a {}, and rank {} {}", group_.group().name,
+                             call_, site_.file, site_.line, giver, text_of(type.name), group_.rank(), why)));
+}
 
 void ObjectsToGive::check_references(const Communicator& group, const Encoded& value) {
   if (!value.references.empty() && group.group().memory != JobMemory::current())
@@ -25,7 +42,9 @@ void ObjectsToGive::check_count(std::size_t count, int wanted) {
 ObjectNotice ObjectsToGive::notice(std::size_t index) const {
   if (error) return {.failed = 1};
   if (index >= encoded.size()) return {};
-  return {.bytes = encoded[index].bytes.size(), .has_references = encoded[index].references.empty() ? 0u : 1u};
+  return {.bytes = encoded[index].bytes.size(),
+          .has_references = encoded[index].references.empty() ? 0u : 1u,
+          .type = type};
 }
 
 ConstBytes ObjectsToGive::bytes(std::size_t index) const {
@@ -93,29 +112,38 @@ ObjectBytes broadcast_object_bytes(Communicator& group, const ObjectsToGive& own
   return object;
 }
 
-void send_encoded(Communicator& group, Encoded encoded, int destination, int tag, CallSite site) {
+void send_encoded(Communicator& group, Encoded encoded, const ObjectType& type, int destination, int tag,
+                  CallSite site) {
   ObjectsToGive::check_references(group, encoded);
-  encoded.bytes.push_back(encoded.references.empty() ? '\0' : '\1');
+  const ObjectNotice notice{
+      .bytes = encoded.bytes.size(), .has_references = encoded.references.empty() ? 0u : 1u, .type = type};
+  encoded.bytes.append(reinterpret_cast<const char*>(&notice), sizeof notice);
   group.send(std::span(encoded.bytes), destination, tag, site);
   // Until then this rank holds what the value refers to.
   if (!encoded.references.empty()) group.recv(std::span<std::byte>(), destination, kReplyTag, site);
 }
 
 ReceivedObject recv_encoded(Communicator& group, int source, int tag, CallSite site) {
-  ReceivedObject object{.received = {}, .bytes = {}, .has_references = false};
+  ReceivedObject object{.received = {}, .bytes = {}, .notice = {}};
   object.received = group.recv_any_size(object.bytes, source, tag, site);
-  if (object.bytes.empty())
+  const std::size_t sent = object.bytes.size();
+  if (sent >= sizeof object.notice) {
+    object.bytes.resize(sent - sizeof object.notice);
+    std::memcpy(&object.notice, object.bytes.data() + object.bytes.size(), sizeof object.notice);
+  }
+  // Of any other message these bytes say something else.
+  if (sent < sizeof object.notice || object.notice.bytes != object.bytes.size() || object.notice.failed != 0 ||
+      object.notice.has_references > 1)
     throw UsageError(
-        fmt::format("recv_object: rank {} sent an empty message (tag {}), which is no object: use "
-                    "send_object there, or recv here",
-                    object.received.source, object.received.tag));
-  object.has_references = object.bytes.back() != std::byte{0};
-  object.bytes.pop_back();
+        fmt::format("group \"{}\": recv_object at {}:{}: rank {} sent a message of {} bytes (tag {}), which is no "
+                    "object: use send_object there, or recv here",
+                    group.group().name, site.file, site.line, object.received.source, sent, object.received.tag));
   return object;
 }
 
 void reply_to(Communicator& group, const ReceivedObject& object, CallSite site) {
-  if (object.has_references) group.send(std::span<const std::byte>(), object.received.source, kReplyTag, site);
+  if (object.notice.has_references != 0)
+    group.send(std::span<const std::byte>(), object.received.source, kReplyTag, site);
 }
 
 }  // namespace retinue::detail

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string>
+
+namespace retinue {
+
+/// A mangled name of the compiler's, of a type or function, as a reader writes it; `name` itself where it is none.
+std::string demangled(const char* name);
+
+}  // namespace retinue
