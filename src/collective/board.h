@@ -69,7 +69,8 @@ struct BoardHeader {
   /// On the job's clock: when a member that waits for late ones may say so; 0: as soon as it is time. Its lowest
   /// bit: it was said before the end. See LateReport.
   std::atomic<std::uint64_t> next_late_report;
-  std::atomic<std::uint32_t> cgroup_cpus;  ///< The least that a member's cgroups leave it, rounded up; 0: no limit.
+  std::atomic<std::uint32_t> parting_told;  ///< See tell_of_unmet_calls().
+  std::atomic<std::uint32_t> cgroup_cpus;   ///< The least that a member's cgroups leave it, rounded up; 0: no limit.
   alignas(
       128) std::atomic<std::uint32_t> parked;  ///< Members that are parked or about to; pairs with posts, see Waiter.
   alignas(128) Poison poison;

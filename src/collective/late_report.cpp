@@ -45,6 +45,22 @@ std::chrono::nanoseconds late_after_of(const CommunicatorOptions& options) {
   return options.late_after ? *options.late_after : default_late_after();
 }
 
+std::vector<std::string> long_waits_of(const JobGroup& group, const Board& board, int rank) {
+  std::vector<std::string> waits;
+  const std::uint32_t slot = board.member(rank).process_slot;
+  try {
+    for (const SeenGroup& seen : groups_of_job(group, JobDeadline::after(group.memory->header(), kRegistryPatience)))
+      for (int member = 0; member < seen.board.size(); ++member) {
+        if (seen.board.member(member).process_slot != slot) continue;
+        const auto wait = read_wait(seen.board.member(member).wait);
+        if (wait && seen.is_there()) waits.push_back(fmt::format("in group \"{}\" {}", seen.name, wait->text));
+      }
+  } catch (const TimeoutError&) {
+    // Somebody stands still in the registry: then without this.
+  }
+  return waits;
+}
+
 LateReport::LateReport(const JobGroup& group, const Board& board, const CommunicatorOptions& options)
     : group_(group), board_(board), late_after_(late_after_of(options)) {}
 
@@ -81,22 +97,13 @@ bool LateReport::is_held_by_debugger(const std::vector<int>& late) const {
                      });
 }
 
-std::string LateReport::missing_text(int rank) const {
-  const Reporter report(group_, board_, board_.newest_call(group_.rank).sequence);
+std::string LateReport::missing_text(const SeenWait& own, int rank) const {
+  // Who waits for a message is in no collective with which another's could be compared.
+  const Reporter report = own.is_for_message ? Reporter(group_, board_, own.text)
+                                             : Reporter(group_, board_, board_.newest_call(group_.rank).sequence);
   const std::int32_t pid = report.pid_of(rank);
-  std::string text = fmt::format("  rank {} (pid {}) is missing, seen {}\n", rank, pid, report.history_of(rank));
-  const std::uint32_t slot = board_.member(rank).process_slot;
-  try {
-    const auto patience = JobDeadline::after(group_.memory->header(), kRegistryPatience);
-    for (const SeenGroup& group : groups_of_job(group_, patience))
-      for (int member = 0; member < group.board.size(); ++member) {
-        if (group.board.member(member).process_slot != slot) continue;
-        const auto wait = read_wait(group.board.member(member).wait);
-        if (wait && group.is_there()) text += fmt::format("    in group \"{}\" {}\n", group.name, wait->text);
-      }
-  } catch (const TimeoutError&) {
-    // Somebody stands still in the registry: then without this.
-  }
+  std::string text = fmt::format("  rank {} (pid {}) is missing{}\n", rank, pid, report.seen(rank));
+  for (const std::string& wait : long_waits_of(group_, board_, rank)) text += fmt::format("    {}\n", wait);
   if (pid > 0) text += activity_line(pid);
   return text;
 }
@@ -114,10 +121,14 @@ std::string LateReport::text(const SeenWait& own, JobDeadline deadline) const {
         fmt::format("  {} (pid {}), for {} now\n", wait->text, report.pid_of(rank), duration_text(now - wait->since));
   }
   if (waiting > kNamedWaiting) text += fmt::format("  and {} more wait\n", waiting - kNamedWaiting);
-  for (std::size_t i = 0; i < std::min(own.late.size(), kNamedMissing); ++i) text += missing_text(own.late[i]);
+  for (std::size_t i = 0; i < std::min(own.late.size(), kNamedMissing); ++i) text += missing_text(own, own.late[i]);
   if (own.late.size() > kNamedMissing)
     text += fmt::format("  and {} more are missing\n", own.late.size() - kNamedMissing);
-  return text + late_end(now - own.since + late_after_, deadline.left(std::chrono::hours(24 * 365)));
+  const auto left = deadline.left(std::chrono::hours(24 * 365));
+  const auto again = left > kBeforeTheEnd
+                         ? std::min<std::chrono::nanoseconds>(now - own.since + late_after_, left - kBeforeTheEnd)
+                         : left;
+  return text + late_end(again, left);
 }
 
 bool LateReport::deliver(const std::string& text, const FirstLooks& first_looks) const {

@@ -33,7 +33,7 @@ class LateReport {
   bool is_held_by_debugger(const std::vector<int>& late) const;
   /// With a mark for what each of the missing does.
   std::string text(const SeenWait& own, JobDeadline deadline) const;
-  std::string missing_text(int rank) const;
+  std::string missing_text(const SeenWait& own, int rank) const;
   bool deliver(const std::string& text, const FirstLooks& first_looks) const;
 
   const JobGroup& group_;
@@ -41,6 +41,11 @@ class LateReport {
   std::chrono::nanoseconds late_after_;  ///< None: never.
   std::uint64_t told_until_ = 0;         ///< What this member wrote into the word last; 0: nothing.
 };
+
+/// What the member waits for, in this group and others of the job, as "in group "b" rank 1 waits in its 2nd call,
+/// barrier, at train.cpp:88"; only what it has waited for a second or more. Blocking: some milliseconds, where another
+/// process holds the registry.
+std::vector<std::string> long_waits_of(const JobGroup& group, const Board& board, int rank);
 
 /// What RETINUE_LATE_AFTER_S says, or else the default.
 std::chrono::nanoseconds default_late_after();

@@ -95,6 +95,7 @@ std::string LongWait::activity_of(int rank, std::int32_t pid) const {
   const auto before = first_looks_.find(rank);
   std::string does =
       describe_activity(pid, before == first_looks_.end() ? std::nullopt : before->second, look_at_activity(pid));
+  for (const std::string& wait : long_waits_of(group_, board_, rank)) does += ", and " + wait;
   const auto note = note_of_process(*group_.memory, pid);
   if (!note) return does;
   const std::chrono::duration<double> ago(std::chrono::nanoseconds(monotonic_ns() - note->time_ns));

@@ -107,7 +107,7 @@ std::string Reporter::history_of(int rank) const {
   if (newest.sequence >= sequence_ && newest.shape.kind != CollectiveKind::kOpen)
     return fmt::format("in its {} call, {}", ordinal(calls_until(newest.sequence)), described_at(newest));
   const std::uint64_t calls = calls_until(newest.sequence);
-  if (calls == 0) return "before its first call";
+  if (calls == 0) return own_wait_.empty() ? "before its first call" : "";
   const char* plural = calls == 1 ? "" : "s";
   const std::string_view kind = name_of(newest.shape.kind);
   // In the words of a program that makes one kind of call only: "after 3 barriers".
@@ -115,6 +115,11 @@ std::string Reporter::history_of(int rank) const {
     return fmt::format("after {} {}{}, the last {}at {}:{}", calls, kind, plural, details_of(newest), newest.site.file,
                        newest.site.line);
   return fmt::format("after {} call{}, the last {}", calls, plural, described_at(newest));
+}
+
+std::string Reporter::seen(int rank) const {
+  const std::string history = history_of(rank);
+  return history.empty() ? history : ", seen " + history;
 }
 
 std::int32_t Reporter::pid_of(int rank) const {
@@ -128,8 +133,9 @@ std::string Reporter::fate_of(int rank) const {
   const ProcessSlot& slot = process_slot(*group_.memory, board_.member(rank).process_slot);
   const std::int32_t pid = pid_of(rank);
   const bool is_same_process = slot.pid.load(std::memory_order_relaxed) == pid;
-  return fmt::format("rank {} (pid {}) {} {}", rank, pid, is_same_process ? end_of_process(slot) : "ended",
-                     history_of(rank));
+  const std::string history = history_of(rank);
+  return fmt::format("rank {} (pid {}) {}{}{}", rank, pid, is_same_process ? end_of_process(slot) : "ended",
+                     history.empty() ? "" : " ", history);
 }
 
 std::string Reporter::lost(const std::vector<int>& ranks) const {
@@ -145,7 +151,7 @@ std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanos
   const std::size_t named = std::min<std::size_t>(late.size(), kNamedRanks);
   for (std::size_t i = 0; i < named; ++i) {
     const std::int32_t pid = pid_of(late[i]);
-    text += fmt::format("{}rank {} (pid {}), seen {}, which {}", i > 0 ? "; " : "", late[i], pid, history_of(late[i]),
+    text += fmt::format("{}rank {} (pid {}){}, which {}", i > 0 ? "; " : "", late[i], pid, seen(late[i]),
                         activity_of(late[i], pid));
   }
   if (named < late.size()) text += fmt::format("; and {} more", late.size() - named);

@@ -27,8 +27,11 @@ class Reporter {
 
   /// As "rank 0 waits in its 4th call, barrier, at train.cpp:88".
   std::string own_call() const;
-  /// As "after 3 barriers, the last at train.cpp:88".
+  /// As "after 3 barriers, the last at train.cpp:88"; empty where the wait is for a message, and there was none.
   std::string history_of(int rank) const;
+  /// As ", seen after 3 barriers, the last at train.cpp:88"; nothing where the wait is for a message and the rank has
+  /// made no collective.
+  std::string seen(int rank) const;
   std::int32_t pid_of(int rank) const;
 
   std::string lost(const std::vector<int>& ranks) const;

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <exception>
 
 #include "collective/kernels.h"
 #include "collective/lane.h"
+#include "collective/parting.h"
 #include "collective/report.h"
 #include "ipc/process_table.h"
 #include "retinue/base/error.h"
@@ -88,6 +90,12 @@ Session::Session(JobGroup group, const CommunicatorOptions& options)
 
 Session::~Session() {
   if (is_in_a_fork()) return;
+  // Before it looks at the others': of two that leave together one at least sees the other.
+  own_.state.store(MemberState::kLeft, std::memory_order_seq_cst);
+  if (failure_ || is_poisoned() || std::uncaught_exceptions() > 0)
+    tell_nothing_of_unmet_calls(board_);
+  else
+    tell_of_unmet_calls(group_, board_, agreed_);
   leave_board(group_, joined_);
 }
 

@@ -146,8 +146,6 @@ class Session {
   void await_agreement(std::uint64_t sequence);
   /// Of calls that all have published: fails where they differ, as far as nobody else has looked.
   void check_calls_until(std::uint64_t sequence);
-  /// Whether their lines and this member's may meet, but for the counts.
-  bool calls_may_meet(RankRange ranks) const;
   bool same_functions(RankRange ranks) const;
   WordSet progress_words(RankRange ranks) const;
   /// Where this member may stage so much for its call, once.

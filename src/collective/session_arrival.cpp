@@ -8,6 +8,17 @@
 #include "collective/session.h"
 
 namespace retinue {
+namespace {
+
+/// Whether their calls and this member's may meet, but for the counts.
+bool calls_may_meet(const Session& session, RankRange ranks) {
+  const std::uint64_t own = session.line(session.rank()).head.load(std::memory_order_relaxed);
+  for (int i = ranks.first; i < ranks.last; ++i)
+    if (!heads_may_meet(session.line(i).head.load(std::memory_order_relaxed), own)) return false;
+  return true;
+}
+
+}  // namespace
 
 WordSet Session::line_sequences(std::uint64_t sequence, RankRange ranks) const {
   return {.base = reinterpret_cast<const std::byte*>(&board_.member(0).lines[sequence % kLines].sequence),
@@ -21,13 +32,6 @@ bool Session::same_functions(RankRange ranks) const {
     for (std::size_t k = kFunctionWord; k < kFunctionWord + 3; ++k)
       if (line(i).inline_data[k].load(std::memory_order_relaxed) != own.inline_data[k].load(std::memory_order_relaxed))
         return false;
-  return true;
-}
-
-bool Session::calls_may_meet(RankRange ranks) const {
-  const std::uint64_t own = line(rank()).head.load(std::memory_order_relaxed);
-  for (int i = ranks.first; i < ranks.last; ++i)
-    if (!heads_may_meet(line(i).head.load(std::memory_order_relaxed), own)) return false;
   return true;
 }
 
@@ -85,7 +89,7 @@ Arrival Session::await_arrival(const Call& call, RankRange ranks) {
   }
   const bool uneven = (place_of(any) & kUneven) != 0;
   if (call.shape.kind == CollectiveKind::kAllReduceCoalesced && differences == 0) check_buffers();
-  if (differences != 0 && !calls_may_meet(ranks)) fail_mismatch(sequence_);
+  if (differences != 0 && !calls_may_meet(*this, ranks)) fail_mismatch(sequence_);
   if (counts_differ != 0 && !uneven) fail_mismatch(sequence_);
   if (call.shape.op == ReduceOp::kFunction && !same_functions(ranks)) fail_mismatch(sequence_);
   if (all) agreed_ = sequence_;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/char_field.h"
+#include "base/thrown_text.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 
@@ -54,6 +55,7 @@ detail::ZeroFirstGroup detail::ZeroFirstOf<Communicator>::make(Communicator& gro
 ZeroFirst::ZeroFirst(detail::ZeroFirstGroup group, CallSite site, Made /*made*/)
     : group_(std::move(group)), site_(site), exceptions_(std::uncaught_exceptions()) {
   if (group_.rank < 0 || group_.size == 1) told_ = true;
+  if (!told_ && group_.rank == 0) thrown_ = std::make_shared<ThrownText>();
   if (told_ || group_.rank == 0) return;
   told_ = true;
   ZeroFirstStatus status;
@@ -68,11 +70,11 @@ ZeroFirst::ZeroFirst(detail::ZeroFirstGroup group, CallSite site, Made /*made*/)
 ZeroFirst::~ZeroFirst() {
   if (told_) return;
   std::exception_ptr error;
+  const std::string last = thrown_->last();
   if (std::uncaught_exceptions() > exceptions_)
     error = std::make_exception_ptr(
-        Error(fmt::format("it left the scope of its ZeroFirst at {}:{} by an exception, which its own report shows, or "
-                          "zero_first(group, function) would show here",
-                          site_.file, site_.line)));
+        Error(fmt::format("it left the scope of its ZeroFirst at {}:{} by an exception; {}", site_.file, site_.line,
+                          last.empty() ? "its own report shows which" : "the last that was thrown there is " + last)));
   tell(error);
 }
 

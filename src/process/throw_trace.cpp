@@ -9,6 +9,7 @@
 #include <cstring>
 #include <typeinfo>
 
+#include "base/thrown_text.h"
 #include "os/clock.h"
 
 namespace retinue {
@@ -113,6 +114,7 @@ bool find_throw_trace(const std::exception_ptr& exception, ThrowTrace& trace) {
 // Weak: where the C++ runtime is linked statically, its own goes first, and exceptions have no stack.
 extern "C" [[gnu::weak, gnu::visibility("default")]] void __cxa_throw(void* object, std::type_info* type,
                                                                       void (*destroy)(void*)) {
+  retinue::ThrownText::note(object, type);
   if (retinue::enabled.load(std::memory_order_relaxed)) {
     retinue::remember_throw(object, type, reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)));
   }

@@ -76,17 +76,22 @@ TEST(LateReport, IsOfTheNextLatenessFromItsBeginningOn) {
   EXPECT_EQ(count_of(captured.text(), "It is said again in 2."), 2) << captured.text();
 }
 
+/// Of all its members but rank 0.
+JobGroup without_first(const JobGroup& group) {
+  JobGroup others = group;
+  others.name = "other";
+  others.process_slots.erase(others.process_slots.begin());
+  --others.rank;
+  return others;
+}
+
 TEST(LateReport, SaysWhereElseTheMissingRankWaits) {
   const CapturedStderr captured;
   run_ranks(3, [&](const JobGroup& group) {
     captured.begin();
     Communicator here(group, {.late_after = kLateAfter});
     if (group.rank == 0) return here.barrier();
-    JobGroup others = group;
-    others.name = "other";
-    others.process_slots.erase(others.process_slots.begin());
-    --others.rank;
-    Communicator there(others, {.late_after = 0s});
+    Communicator there(without_first(group), {.late_after = 0s});
     if (group.rank == 2) {
       EXPECT_TRUE(wait_until([&] { return is_reported(captured.text()); }));
     }
@@ -96,6 +101,70 @@ TEST(LateReport, SaysWhereElseTheMissingRankWaits) {
   const std::string text = captured.text();
   EXPECT_NE(text.find("ranks 1 and 2 are late"), std::string::npos) << text;
   EXPECT_NE(text.find("    in group \"other\" rank 0 waits in its 1st call, barrier, at "), std::string::npos) << text;
+}
+
+TEST(LateReport, AndTheErrorSayWhereElseTheMissingRankWaits) {
+  const ForkShared<std::atomic<bool>> done;
+  run_ranks(3, [&](const JobGroup& group) {
+    Communicator here(group, {.timeout = 2500ms, .late_after = 0s});
+    if (group.rank == 0) {
+      try {
+        here.barrier();
+        ADD_FAILURE() << "the others never came";
+      } catch (const TimeoutError& error) {
+        const std::string text = error.what();
+        EXPECT_NE(text.find(", and in group \"other\" rank 0 waits in its 1st call, barrier, at "), std::string::npos)
+            << text;
+      }
+      *done = true;
+      return;
+    }
+    Communicator there(without_first(group), {.late_after = 0s});
+    if (group.rank == 2) {
+      EXPECT_TRUE(wait_until([&] { return done->load(); }));
+    }
+    there.barrier();
+  });
+}
+
+TEST(LateReport, SaysWhenItComesBeforeTheEnd) {
+  const CapturedStderr captured;
+  run_ranks(2, [&](const JobGroup& group) {
+    captured.begin();
+    Communicator communicator(group, {.timeout = 6800ms, .late_after = kLateAfter});
+    if (group.rank == 1) {
+      EXPECT_TRUE(wait_until([&] { return count_of(captured.text(), "the wait ends with an error in ") == 1; }));
+      EXPECT_TRUE(wait_until([&] { return count_of(captured.text(), "  The wait ends with an error in ") == 1; }));
+    }
+    communicator.barrier();
+  });
+  EXPECT_EQ(count_of(captured.text(), "It is said again in 0."), 1) << captured.text();
+}
+
+TEST(LateReport, OfAMessageDoesNotTellOfOneWhoLeftACollectiveThatItIsInIt) {
+  const CapturedStderr captured;
+  run_ranks(2, [&](const JobGroup& group) {
+    captured.begin();
+    Communicator communicator(group, {.late_after = kLateAfter});
+    int value = 1;
+    for (int round = 0; round < 2; ++round) {
+      if (group.rank == 0) {
+        communicator.recv(std::span(&value, 1), 1);
+      } else {
+        EXPECT_TRUE(wait_until([&] { return is_reported(captured.text()); }));
+        communicator.send(std::span(&value, 1), 0);
+      }
+      communicator.barrier();
+      if (group.rank == 1) {
+        const std::string who = " (pid " + std::to_string(getpid()) + ") is missing";
+        EXPECT_NE(captured.text().find(who + (round == 0 ? "\n" : ", seen after 2 barriers, the last at ")),
+                  std::string::npos)
+            << captured.text();
+        captured.clear();
+      }
+      if (round == 0) communicator.barrier();
+    }
+  });
 }
 
 TEST(LateReport, IsNoneWhereNobodyIsLateNorWhereItIsForbidden) {

@@ -57,6 +57,7 @@ TEST(ZeroFirst, AFailureOfRankZeroIsOneOfAll) {
       } catch (const Error& error) {
         EXPECT_TRUE(says(error.what(), "rank 0")) << error.what();
         EXPECT_TRUE(says(error.what(), "zero_first_test.cpp:")) << error.what();
+        EXPECT_TRUE(says(error.what(), "std::runtime_error: no data")) << error.what();
       }
     }
     group.barrier();  // It is still a group.

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -12,6 +13,7 @@
 namespace retinue {
 
 class Communicator;
+class ThrownText;
 class ZeroFirst;
 
 namespace detail {
@@ -46,7 +48,8 @@ auto zero_first(Group& group, Prepare&& prepare, CallSite site = {});
 /// with a null ProcessGroup, which ranks outside of a group have.
 ///
 /// In the scope rank 0 makes no calls of the group. Where it leaves by an exception, the others throw instead of
-/// waiting on: what happened they know by zero_first() alone, since a destructor sees no exception.
+/// waiting on, with the text of the last exception that was thrown in the scope. That is the same one unless another was
+/// caught meanwhile: a destructor sees that an exception passes, and not which, and zero_first() knows.
 ///
 /// Blocking: the others, at most the group's timeout; rank 0 doesn't wait for them.
 /// Errors: on the others, Error when rank 0 left by an exception; PeerLost, TimeoutError.
@@ -74,7 +77,8 @@ class ZeroFirst {
 
   detail::ZeroFirstGroup group_;
   CallSite site_;
-  int exceptions_ = 0;  ///< That were under way already.
+  int exceptions_ = 0;                  ///< That were under way already.
+  std::shared_ptr<ThrownText> thrown_;  ///< On the one that goes first.
   bool told_ = false;
 };
 
