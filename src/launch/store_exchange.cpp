@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -19,7 +20,7 @@ constexpr auto kGrace = 2s;
 constexpr auto kLastWords = 2s;
 constexpr std::size_t kNamedRanks = 16;
 
-/// What rank 0's value begins with.
+/// What a value begins with: data, or why there are none. Rank 0's are of all.
 constexpr char kAll = 'v';
 constexpr char kMissing = 'm';
 constexpr char kMisfit = 'u';
@@ -40,8 +41,41 @@ std::string list_of(const std::vector<int>& ranks) {
 
 StoreExchange::StoreExchange(std::shared_ptr<Store> store, std::string name, int rank, int size, Deadline deadline)
     : store_(std::move(store)), name_(std::move(name)), rank_(rank), size_(size), deadline_(deadline) {
-  const std::string base = fmt::format("retinue/{}", name_);
-  prefix_ = fmt::format("{}/{}", base, store_->add(fmt::format("{}/joined by {}", base, rank_), 1, deadline_));
+  joined_ = joined(rank_, 1, deadline_);
+  prefix_ = fmt::format("retinue/{}/{}", name_, joined_);
+  agree_on_size();
+}
+
+std::int64_t StoreExchange::joined(int rank, int more, Deadline deadline) {
+  return store_->add(fmt::format("retinue/{}/joined by {}", name_, rank), more, deadline);
+}
+
+void StoreExchange::agree_on_size() {
+  const std::string own = fmt::format("{} ranks, as rank {}", size_, rank_);
+  const std::string first = store_->compare_set(prefix_ + "/size", "", own, deadline_);
+  const int others_size = std::atoi(first.c_str());
+  if (others_size == size_) return;
+  const std::string text = fmt::format(
+      "group \"{}\" at {}: a process came that counts {}, and another {} says: all must give the same world size "
+      "(WORLD_SIZE)",
+      name_, store_->name(), own, first);
+  // Rank 0 waits for as many as it counts, the others for what it makes of that.
+  store_->compare_set(key("all"), "", kMisfit + text, deadline_);
+  for (int rank = 1; rank < std::max(size_, others_size); ++rank)
+    store_->compare_set(key(std::to_string(rank)), "", kMisfit + text, deadline_);
+  throw UsageError(text);
+}
+
+std::string StoreExchange::twice_joined() {
+  std::string text;
+  for (int rank = 0; rank < size_; ++rank) {
+    const std::int64_t times = joined(rank, 0, Deadline::after(kLastWords));
+    if (times > joined_)
+      text +=
+          fmt::format("; rank {} has come {} times where rank {} has come {}: do two processes give that rank (RANK)?",
+                      rank, times, rank_, joined_);
+  }
+  return text;
 }
 
 std::string StoreExchange::key(const std::string& who) const {
@@ -60,11 +94,12 @@ void StoreExchange::fail_missing() {
     const std::string theirs = key(rank == 0 ? "all" : std::to_string(rank));
     if (rank != rank_ && !store_->check({theirs}, Deadline::after(kLastWords))) missing.push_back(rank);
   }
-  const std::string text =
-      missing.empty() ? fmt::format("group \"{}\": the time was over before all {} ranks had met at {}", name_, size_,
-                                    store_->name())
-                      : fmt::format("group \"{}\": {} of {} did not come to {} in time{}", name_, list_of(missing),
-                                    size_, store_->name(), step_ == 0 ? "" : ", though all had come before");
+  std::string text = missing.empty()
+                         ? fmt::format("group \"{}\": the time was over before all {} ranks had met at {}", name_,
+                                       size_, store_->name())
+                         : fmt::format("group \"{}\": {} of {} did not come to {} in time{}", name_, list_of(missing),
+                                       size_, store_->name(), step_ == 0 ? "" : ", though all had come before");
+  if (step_ == 0) text += twice_joined();
   if (rank_ == 0) store_->set(key("all"), kMissing + text, Deadline::after(kLastWords));
   throw TimeoutError(text);
 }
@@ -79,23 +114,27 @@ std::string StoreExchange::combine(std::string own) {
     fail_missing();
   }
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (values[i].size() == bytes) {
-      all += values[i];
+    const bool fits = values[i].starts_with(kAll);
+    const std::string value = values[i].substr(1);
+    if (fits && value.size() == bytes) {
+      all += value;
       continue;
     }
-    const std::string text = fmt::format(
-        "group \"{}\": rank {} gives {} bytes where rank 0 gives {}: are all ranks "
-        "the same program?",
-        name_, i + 1, values[i].size(), bytes);
+    const std::string text = fits ? fmt::format(
+                                        "group \"{}\": rank {} gives {} bytes where rank 0 gives {}: are all "
+                                        "ranks the same program?",
+                                        name_, i + 1, value.size(), bytes)
+                                  : value;
     store_->set(key("all"), kMisfit + text, deadline_);
     throw UsageError(text);
   }
-  store_->set(key("all"), kAll + all, deadline_);
+  const std::string given = store_->compare_set(key("all"), "", kAll + all, deadline_);
+  if (given.starts_with(kMisfit)) throw UsageError(given.substr(1));
   return all;
 }
 
 std::string StoreExchange::take(const std::string& own) {
-  store_->set(key(std::to_string(rank_)), own, deadline_);
+  store_->set(key(std::to_string(rank_)), kAll + own, deadline_);
   std::string all;
   try {
     all = store_->get(key("all"), later(deadline_, kGrace));

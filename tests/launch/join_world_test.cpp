@@ -208,6 +208,52 @@ TEST(JoinWorld, NamesTheRanksThatDoNotCome) {
   });
 }
 
+/// At once: their timeout is half an hour.
+TEST(JoinWorld, RefusesRanksThatCountDifferently) {
+  for (int odd = 0; odd < 3; ++odd) {
+    const std::string method = fmt::format("tcp://127.0.0.1:{}", free_port());
+    const Table table(3);
+    run_strangers(3, [&](int rank) {
+      set_environment({});
+      char unused = 0;
+      char all[3];
+      try {
+        join_world({.init_method = method, .world_size = rank == odd ? 4 : 3, .rank = rank});
+        ADD_FAILURE() << "they met";
+      } catch (const UsageError& error) {
+        for (const std::string& words : {fmt::format("4 ranks, as rank {}", odd), std::string("3 ranks, as rank "),
+                                         std::string("all must give the same world size (WORLD_SIZE)")})
+          EXPECT_TRUE(says(error.what(), words)) << error.what();
+      }
+      table.all_gather(rank, &unused, all, 1);  // Rank 0 serves to its end.
+    });
+  }
+}
+
+TEST(JoinWorld, SaysThatTwoProcessesAreOneRank) {
+  const std::string method = fmt::format("tcp://127.0.0.1:{}", free_port());
+  const Table table(3);
+  run_strangers(3, [&](int i) {
+    set_environment({});
+    const int rank = i == 2 ? 1 : i;
+    char unused = 0;
+    char all[3];
+    try {
+      join_world({.init_method = method, .world_size = 3, .rank = rank, .timeout = 3s});
+      ADD_FAILURE() << "rank 2 is nowhere";
+    } catch (const TimeoutError& error) {
+      const std::string text = error.what();
+      EXPECT_TRUE(says(text, "did not come to TcpStore at ")) << text;
+      // Of the two, the one that came second finds nobody at all.
+      EXPECT_TRUE(rank == 1 || says(text,
+                                    "; rank 1 has come 2 times where rank 0 has come 1: do two processes give "
+                                    "that rank (RANK)?"))
+          << text;
+    }
+    table.all_gather(i, &unused, all, 1);  // Rank 0 serves to its end.
+  });
+}
+
 TEST(JoinWorld, AloneNeedsNoPlaceToMeet) {
   run_strangers(1, [](int) {
     set_environment({});

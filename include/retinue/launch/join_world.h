@@ -21,10 +21,11 @@ struct WorldOptions {
   std::string init_method = "env://";
   /// One that all ranks have, in place of `init_method`. What ranks write there begins with "retinue/".
   std::shared_ptr<Store> store = nullptr;
-  int world_size = -1;                                          ///< -1: as world_place_of_environment() says.
-  int rank = -1;                                                ///< -1: likewise.
-  std::chrono::nanoseconds timeout = std::chrono::minutes(30);  ///< For all ranks to come.
-  std::string name = "world";                                   ///< The same on all ranks.
+  int world_size = -1;  ///< -1: as world_place_of_environment() says.
+  int rank = -1;        ///< -1: likewise.
+  std::chrono::nanoseconds timeout =
+      std::chrono::minutes(30);  ///< For all ranks to come; who is missing is known up to 4 s later.
+  std::string name = "world";    ///< The same on all ranks.
 };
 
 /// What join_world() takes as this process's place: what the options say, or else the job or the environment.
