@@ -48,8 +48,8 @@ auto zero_first(Group& group, Prepare&& prepare, CallSite site = {});
 /// with a null ProcessGroup, which ranks outside of a group have.
 ///
 /// In the scope rank 0 makes no calls of the group. Where it leaves by an exception, the others throw instead of
-/// waiting on, with the text of the last exception that was thrown in the scope. That is the same one unless another was
-/// caught meanwhile: a destructor sees that an exception passes, and not which, and zero_first() knows.
+/// waiting on, with the text of the last exception that was thrown in the scope. That is the same one unless another
+/// was caught meanwhile: a destructor sees that an exception passes, and not which, and zero_first() knows.
 ///
 /// Blocking: the others, at most the group's timeout; rank 0 doesn't wait for them.
 /// Errors: on the others, Error when rank 0 left by an exception; PeerLost, TimeoutError.
