@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::uint64_t kListener = 0;  // Clients are counted from 1.
 constexpr std::size_t kReadBytes = 256 << 10;
+// In which a member proves itself: where there is no room for another, who has been silent for longer makes some.
+constexpr std::chrono::milliseconds kTimeInACrowd(500);
 // After it, descriptors are asked for again where there were none.
 constexpr std::chrono::milliseconds kDescriptorPause(100);
 
@@ -53,7 +55,7 @@ void TcpServer::run() {
 
 void TcpServer::turn() {
   Deadline end = service_.next_end();
-  if (!strangers_.empty() && strangers_.begin()->first < end.when()) end = Deadline::at(strangers_.begin()->first);
+  if (!strangers_.empty() && end_of_oldest_stranger() < end.when()) end = Deadline::at(end_of_oldest_stranger());
   if (!accepts_ && accepts_again_ != Now{} && accepts_again_ < end.when()) end = Deadline::at(accepts_again_);
   const std::vector<std::uint64_t>& ready = poll_.wait(end);
   const Now now = Deadline::Clock::now();
@@ -187,8 +189,14 @@ void TcpServer::drop(Client client) {
   accepts_again_ = {};  // A descriptor is free.
 }
 
+TcpServer::Now TcpServer::end_of_oldest_stranger() const {
+  const Now end = strangers_.begin()->first;
+  if (strangers_.size() < options_.max_strangers) return end;
+  return std::min(end, end - options_.handshake_timeout + kTimeInACrowd);
+}
+
 void TcpServer::drop_late_strangers(Now now) {
-  while (!strangers_.empty() && strangers_.begin()->first <= now) drop(strangers_.begin()->second);
+  while (!strangers_.empty() && end_of_oldest_stranger() <= now) drop(strangers_.begin()->second);
 }
 
 }  // namespace retinue

@@ -21,7 +21,8 @@ struct TcpServerOptions {
   std::string token;
   std::uint64_t max_frame_bytes = 0;
   std::chrono::milliseconds handshake_timeout = std::chrono::seconds(10);
-  /// Who connects while so many haven't proved themselves waits in the kernel's queue.
+  /// Who connects while so many haven't proved themselves waits in the kernel's queue, until the oldest of them has had
+  /// half a second.
   std::size_t max_strangers = 256;
 };
 
@@ -61,6 +62,8 @@ class TcpServer {
   void set_interest(Client client, Connection& connection, EventPoll::Interest interest);
   void send_answers();
   void drop(Client client);
+  /// Of those that there are.
+  Now end_of_oldest_stranger() const;
   void drop_late_strangers(Now now);
 
   FileDescriptor listening_;

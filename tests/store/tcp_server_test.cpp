@@ -91,6 +91,16 @@ TEST_F(TcpServer, TakesMembersAmongManyHalfOpenConnections) {
   EXPECT_TRUE(serves());
 }
 
+/// Those would have an hour.
+TEST_F(TcpServer, DropsTheOldestStrangersWhereManyKeepMembersWaiting) {
+  TcpStore patient({.is_server = true, .token = kToken, .handshake_timeout = std::chrono::hours(1)});
+  std::vector<RawPeer> strangers;
+  for (int i = 0; i < 600; ++i) strangers.emplace_back(patient.port());
+  TcpStore member({.port = patient.port(), .token = kToken});
+  EXPECT_EQ(member.add("came", 1), 1);
+  EXPECT_EQ(strangers[0].hear(1000).size(), kGreetingBytes);  // And then the end.
+}
+
 TEST_F(TcpServer, WaitsForSlowMembersWithoutKeepingOthersWaiting) {
   const std::string request = RawMember::set_request("slow", std::string(300, 's'));
   RawPeer slow(port());
