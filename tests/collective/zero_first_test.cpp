@@ -57,7 +57,9 @@ TEST(ZeroFirst, AFailureOfRankZeroIsOneOfAll) {
       } catch (const Error& error) {
         EXPECT_TRUE(says(error.what(), "rank 0")) << error.what();
         EXPECT_TRUE(says(error.what(), "zero_first_test.cpp:")) << error.what();
+#ifndef __SANITIZE_ADDRESS__  // Its own __cxa_throw comes first in programs without a Runtime.
         EXPECT_TRUE(says(error.what(), "std::runtime_error: no data")) << error.what();
+#endif
       }
     }
     group.barrier();  // It is still a group.
