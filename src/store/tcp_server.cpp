@@ -191,7 +191,8 @@ void TcpServer::drop(Client client) {
 
 TcpServer::Now TcpServer::end_of_oldest_stranger() const {
   const Now end = strangers_.begin()->first;
-  if (strangers_.size() < options_.max_strangers) return end;
+  const bool has_room = strangers_.size() < options_.max_strangers && accepts_again_ == Now{};
+  if (has_room) return end;
   return std::min(end, end - options_.handshake_timeout + kTimeInACrowd);
 }
 
