@@ -18,7 +18,9 @@ template <typename... Arguments>
 
 std::size_t checked_element_bytes(const CollectiveCall& what) {
   if (!is_reduction(what.kind)) {
-    if (what.count % std::max<std::size_t>(size_of(what.dtype), 1) != 0)
+    if (what.dtype == Dtype::kBytes) return 1;
+    if (size_of(what.dtype) == 0) refuse(what.kind, "no such dtype ({})", static_cast<unsigned>(what.dtype));
+    if (what.count % size_of(what.dtype) != 0)
       refuse(what.kind, "a part of {} bytes is not of whole elements of {}", what.count, name_of(what.dtype));
     return 1;
   }

@@ -39,7 +39,8 @@ std::uint64_t bytes_of(const Call& call, int size) {
 
 /// In elements.
 std::uint64_t count_of(const Call& call) {
-  return is_reduction(call.what.kind) ? call.count : call.count / size_of(call.shape.dtype);
+  const bool is_in_elements = is_reduction(call.what.kind) || call.shape.dtype == Dtype::kBytes;
+  return is_in_elements ? call.count : call.count / size_of(call.shape.dtype);
 }
 
 }  // namespace

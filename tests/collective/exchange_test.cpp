@@ -147,6 +147,7 @@ TEST(ExchangeUsage, RefusesWhatCannotBe) {
     call.output = data + 8;
     EXPECT_THROW(communicator.run(call), UsageError);
     EXPECT_THROW(communicator.run(CollectiveCall::broadcast(data, 6, 0).of(Dtype::kFloat32)), UsageError);
+    EXPECT_THROW(communicator.run(CollectiveCall::broadcast(data, 8, 0).of(static_cast<Dtype>(99))), UsageError);
     call = CollectiveCall::scan(data, data, 8, Dtype::kUint8, ReduceOp::kSum);
     call.uneven = true;
     EXPECT_THROW(communicator.run(call), UsageError);
