@@ -42,12 +42,13 @@ std::string ThrownText::last() const {
 
 void ThrownText::note(void* object, const std::type_info* type) noexcept {
   if (last_throw.watches == 0) return;
-  last_throw.forget();
-  last_throw.type = type;
   // As a handler of std::exception would find it (the C++ runtime's ABI).
   void* caught = object;
-  if (!typeid(std::exception).__do_catch(type, &caught, 1)) return;
-  const char* text = static_cast<const std::exception*>(caught)->what();
+  const bool has_text = typeid(std::exception).__do_catch(type, &caught, 1);
+  const char* text =
+      has_text ? static_cast<const std::exception*>(caught)->what() : nullptr;  // Which may throw inside.
+  last_throw.forget();
+  last_throw.type = type;
   if (text != nullptr) fill(last_throw.text, text);
 }
 

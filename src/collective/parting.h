@@ -12,7 +12,7 @@ namespace retinue {
 /// that. `agreed`: up to which call this member knows that they were. Never waits.
 void tell_of_unmet_calls(const JobGroup& group, const Board& board, std::uint64_t agreed);
 
-/// To be called in place of it by a member that leaves since it failed, which says enough.
+/// To be called in place of it, and before it leaves, by a member that leaves since it failed, which says enough.
 void tell_nothing_of_unmet_calls(const Board& board);
 
 }  // namespace retinue

@@ -90,12 +90,11 @@ Session::Session(JobGroup group, const CommunicatorOptions& options)
 
 Session::~Session() {
   if (is_in_a_fork()) return;
-  // Before it looks at the others': of two that leave together one at least sees the other.
+  const bool leaves_in_peace = !failure_ && !is_poisoned() && std::uncaught_exceptions() == 0;
+  if (!leaves_in_peace) tell_nothing_of_unmet_calls(board_);
+  // Behind that, and before it looks at the others': of two that leave together one at least sees the other.
   own_.state.store(MemberState::kLeft, std::memory_order_seq_cst);
-  if (failure_ || is_poisoned() || std::uncaught_exceptions() > 0)
-    tell_nothing_of_unmet_calls(board_);
-  else
-    tell_of_unmet_calls(group_, board_, agreed_);
+  if (leaves_in_peace) tell_of_unmet_calls(group_, board_, agreed_);
   leave_board(group_, joined_);
 }
 

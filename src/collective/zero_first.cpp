@@ -54,10 +54,9 @@ detail::ZeroFirstGroup detail::ZeroFirstOf<Communicator>::make(Communicator& gro
 
 ZeroFirst::ZeroFirst(detail::ZeroFirstGroup group, CallSite site, Made /*made*/)
     : group_(std::move(group)), site_(site), exceptions_(std::uncaught_exceptions()) {
-  if (group_.rank < 0 || group_.size == 1) told_ = true;
-  if (!told_ && group_.rank == 0) thrown_ = std::make_shared<ThrownText>();
-  if (told_ || group_.rank == 0) return;
-  told_ = true;
+  told_ = group_.rank != 0 || group_.size == 1;
+  if (!told_) thrown_ = std::make_shared<ThrownText>();
+  if (group_.rank <= 0 || group_.size == 1) return;
   ZeroFirstStatus status;
   group_.broadcast(&status, sizeof status);
   if (status.outcome == ZeroFirstStatus::kPrepared) return;
@@ -70,11 +69,12 @@ ZeroFirst::ZeroFirst(detail::ZeroFirstGroup group, CallSite site, Made /*made*/)
 ZeroFirst::~ZeroFirst() {
   if (told_) return;
   std::exception_ptr error;
-  const std::string last = thrown_->last();
-  if (std::uncaught_exceptions() > exceptions_)
+  if (std::uncaught_exceptions() > exceptions_) {
+    const std::string last = thrown_->last();
     error = std::make_exception_ptr(
         Error(fmt::format("it left the scope of its ZeroFirst at {}:{} by an exception; {}", site_.file, site_.line,
                           last.empty() ? "its own report shows which" : "the last that was thrown there is " + last)));
+  }
   tell(error);
 }
 

@@ -15,7 +15,7 @@ namespace retinue {
 /// rank two calls, whatever their number.
 ///
 /// Errors: TimeoutError that names the ranks that didn't come, and those that seem to be two processes; UsageError
-/// where ranks say that they are differently many, at once, or give different sizes; the store's.
+/// where ranks that meet say that they are differently many, or give different sizes; the store's.
 class StoreExchange {
  public:
   StoreExchange(std::shared_ptr<Store> store, std::string name, int rank, int size, Deadline deadline);

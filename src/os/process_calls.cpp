@@ -78,10 +78,6 @@ void reset_signal_handlers() {
 
 constexpr std::size_t kStatExitCode = 52 - 3;
 
-bool has_ended(const std::vector<std::string>& stat) {
-  return stat[0] == "Z" || stat[0] == "X";
-}
-
 }  // namespace
 
 pid_t fork_unnoticed() {
@@ -243,16 +239,15 @@ FileIdentity executable_identity() {
 
 int exit_status_of_zombie(pid_t pid) {
   const std::vector<std::string> fields = process_stat(pid);
-  if (fields.size() <= kStatExitCode || !has_ended(fields)) return -1;
+  if (fields.size() <= kStatExitCode || (fields[0] != "Z" && fields[0] != "X")) return -1;
   return std::stoi(fields[kStatExitCode]);
 }
 
 int exit_status_of_ending(pid_t pid) {
   constexpr std::size_t kFlags = 9 - 3;
-  constexpr unsigned kExiting = 0x4;  // PF_EXITING; documented nowhere, and the same since Linux 2.4.
+  constexpr unsigned kExiting = 0x4;  // PF_EXITING, which zombies keep; the same since Linux 2.4.
   const std::vector<std::string> fields = process_stat(pid);
-  if (fields.size() <= kStatExitCode) return -1;
-  if (!has_ended(fields) && (std::stoul(fields[kFlags]) & kExiting) == 0) return -1;
+  if (fields.size() <= kStatExitCode || (std::stoul(fields[kFlags]) & kExiting) == 0) return -1;
   return std::stoi(fields[kStatExitCode]);
 }
 
