@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
+#include <set>
 
 #include "collective/late_text.h"
 #include "collective/rendezvous.h"
@@ -25,6 +27,24 @@ constexpr auto kBeforeTheEnd = 5s;
 constexpr std::uint64_t kLast = 1;
 constexpr auto kAgainWhenTheDeskIsTaken = 1s;
 constexpr auto kRegistryPatience = 20ms;
+
+/// Where members that are late wait in this group, too, those for whom they wait, and so on to the ends; where they
+/// wait in a circle, they themselves.
+std::vector<int> late_at_the_ends(const Board& board, int own_rank, const SeenWait& own) {
+  std::set<int> seen = {own_rank};
+  std::set<int> ends;
+  std::deque<int> next(own.late.begin(), own.late.end());
+  for (; !next.empty(); next.pop_front()) {
+    const int rank = next.front();
+    if (rank >= board.size() || !seen.insert(rank).second) continue;
+    const auto wait = read_wait(board.member(rank).wait);
+    if (wait && !wait->late.empty())
+      next.insert(next.end(), wait->late.begin(), wait->late.end());
+    else
+      ends.insert(rank);
+  }
+  return ends.empty() ? own.late : std::vector<int>(ends.begin(), ends.end());
+}
 
 }  // namespace
 
@@ -72,12 +92,14 @@ void LateReport::look(const SeenWait& own, JobDeadline deadline, const FirstLook
   std::uint64_t said_until = next.load(std::memory_order_acquire);
   const bool is_last = deadline.left(kBeforeTheEnd + 1s) <= kBeforeTheEnd;
   const bool is_due = is_last ? (said_until & kLast) == 0 : said_until <= static_cast<std::uint64_t>(now.count());
-  if (!is_due || own.late.empty() || is_held_by_debugger(own.late)) return;
+  if (!is_due || own.late.empty()) return;
+  const std::vector<int> late = late_at_the_ends(board_, group_.rank, own);
+  if (is_held_by_debugger(late)) return;
   const std::uint64_t until =
       (static_cast<std::uint64_t>((now + waited + late_after_).count()) & ~kLast) | (is_last ? kLast : 0);
   if (!next.compare_exchange_strong(said_until, until, std::memory_order_acq_rel)) return;
   told_until_ = until;
-  if (deliver(text(own, deadline), first_looks)) return;
+  if (deliver(text(own, late, deadline), first_looks)) return;
   told_until_ = static_cast<std::uint64_t>((now + kAgainWhenTheDeskIsTaken).count()) & ~kLast;
   next.store(told_until_, std::memory_order_release);
 }
@@ -108,10 +130,10 @@ std::string LateReport::missing_text(const SeenWait& own, int rank) const {
   return text;
 }
 
-std::string LateReport::text(const SeenWait& own, JobDeadline deadline) const {
+std::string LateReport::text(const SeenWait& own, const std::vector<int>& late, JobDeadline deadline) const {
   const JobHeader& header = group_.memory->header();
   const auto now = job_now(header);
-  std::string text = late_head(group_.name, own.late);
+  std::string text = late_head(group_.name, late);
   const Reporter report(group_, board_, 0);
   int waiting = 0;
   for (int rank = 0; rank < board_.size(); ++rank) {
@@ -121,9 +143,8 @@ std::string LateReport::text(const SeenWait& own, JobDeadline deadline) const {
         fmt::format("  {} (pid {}), for {} now\n", wait->text, report.pid_of(rank), duration_text(now - wait->since));
   }
   if (waiting > kNamedWaiting) text += fmt::format("  and {} more wait\n", waiting - kNamedWaiting);
-  for (std::size_t i = 0; i < std::min(own.late.size(), kNamedMissing); ++i) text += missing_text(own, own.late[i]);
-  if (own.late.size() > kNamedMissing)
-    text += fmt::format("  and {} more are missing\n", own.late.size() - kNamedMissing);
+  for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) text += missing_text(own, late[i]);
+  if (late.size() > kNamedMissing) text += fmt::format("  and {} more are missing\n", late.size() - kNamedMissing);
   const auto left = deadline.left(std::chrono::hours(24 * 365));
   const auto again = left > kBeforeTheEnd
                          ? std::min<std::chrono::nanoseconds>(now - own.since + late_after_, left - kBeforeTheEnd)

@@ -17,7 +17,8 @@
 namespace retinue {
 
 /// Says on the job's standard error that members are late: who waits where since when, who is missing, and what those
-/// do. One of all that wait does so, which a word of the board decides, and again after times that double.
+/// do. Who waits for another member itself isn't called late: that other is. One of all that wait does so, which a word
+/// of the board decides, and again after times that double.
 class LateReport {
  public:
   LateReport(const JobGroup& group, const Board& board, const CommunicatorOptions& options);
@@ -32,7 +33,7 @@ class LateReport {
 
   bool is_held_by_debugger(const std::vector<int>& late) const;
   /// With a mark for what each of the missing does.
-  std::string text(const SeenWait& own, JobDeadline deadline) const;
+  std::string text(const SeenWait& own, const std::vector<int>& late, JobDeadline deadline) const;
   std::string missing_text(const SeenWait& own, int rank) const;
   bool deliver(const std::string& text, const FirstLooks& first_looks) const;
 
