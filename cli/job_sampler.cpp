@@ -32,10 +32,15 @@ RankSample JobSampler::sample_of(RankView view) {
   RankSample sample{.view = std::move(view)};
   const std::uint64_t before = std::exchange(known.total, total);
   const auto cpu_before = std::exchange(known.cpu, sample.view.cpu);
+  const std::uint64_t steps_before = std::exchange(known.steps, sample.view.steps);
   const std::uint64_t looked = std::exchange(known.looked_ns, now);
   if (is_first || now <= looked) return sample;
   const double seconds = static_cast<double>(now - looked) * 1e-9;
-  sample.calls_per_second = static_cast<double>(total - std::min(before, total)) / seconds;
+  const auto rate = [seconds](std::uint64_t from, std::uint64_t to) {
+    return static_cast<double>(to - std::min(from, to)) / seconds;
+  };
+  sample.steps_per_second = rate(steps_before, sample.view.steps);
+  sample.calls_per_second = rate(before, total);
   sample.bytes_per_second = mean_bytes * sample.calls_per_second;
   sample.cpu_percent = std::max(0.0, static_cast<double>((sample.view.cpu - cpu_before).count()) * 1e-7 / seconds);
   return sample;

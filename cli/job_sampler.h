@@ -15,6 +15,7 @@ namespace retinue {
 struct RankSample {
   RankView view;
   double cpu_percent = 0;
+  double steps_per_second = 0;
   double calls_per_second = 0;
   double bytes_per_second = 0;
 };
@@ -41,6 +42,7 @@ class JobSampler {
     pid_t pid = 0;
     std::uint64_t looked_ns = 0;
     std::chrono::nanoseconds cpu{0};
+    std::uint64_t steps = 0;
     std::uint64_t total = 0;      ///< Calls.
     std::uint64_t next_call = 1;  ///< Those before have been read.
   };

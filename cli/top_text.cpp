@@ -52,8 +52,9 @@ std::string row_of(const RankSample& sample) {
   if (!rank.end.empty())
     return fmt::format("  {:>7} {:>5} {:>8} {:<11} {}", rank.context, rank.rank, rank.pid, rank.state, rank.end);
   const std::string site = rank.call ? fmt::format("  {} {}", rank.call->site, rank.call->group) : "";
-  return fmt::format("  {:>7} {:>5} {:>8} {:<11} {:>6.0f} {:>12} {:>8} {:>9}  {}{}", rank.context, rank.rank, rank.pid,
-                     state_of(rank), sample.cpu_percent, memory_text(rank.resident_bytes),
+  const std::string steps = rank.steps == 0 ? "-" : short_number(sample.steps_per_second, "");
+  return fmt::format("  {:>7} {:>5} {:>8} {:<11} {:>6.0f} {:>12} {:>8} {:>8} {:>9}  {}{}", rank.context, rank.rank,
+                     rank.pid, state_of(rank), sample.cpu_percent, memory_text(rank.resident_bytes), steps,
                      short_number(sample.calls_per_second, ""), short_number(sample.bytes_per_second, "B"),
                      call_text(rank), site);
 }
@@ -71,8 +72,8 @@ nlohmann::ordered_json json_of(const std::optional<Straggler>& straggler) {
 
 std::vector<std::string> top_lines(const FoundJob& job, const JobSample& sample, const TextSize& size) {
   std::vector<std::string> lines = {job_heading(job), sums_line(sample), straggler_line(sample), ""};
-  lines.push_back(fmt::format("  {:>7} {:>5} {:>8} {:<11} {:>6} {:>12} {:>8} {:>9}  {}", "CONTEXT", "RANK", "PID",
-                              "STATE", "CPU %", "MEMORY", "CALLS/s", "BYTES/s", "CALL"));
+  lines.push_back(fmt::format("  {:>7} {:>5} {:>8} {:<11} {:>6} {:>12} {:>8} {:>8} {:>9}  {}", "CONTEXT", "RANK", "PID",
+                              "STATE", "CPU %", "MEMORY", "STEPS/s", "CALLS/s", "BYTES/s", "CALL"));
   std::ranges::transform(sample.ranks, std::back_inserter(lines), &row_of);
   if (size.lines != 0 && lines.size() > size.lines) {
     const std::size_t left = lines.size() - size.lines + 1;
@@ -90,6 +91,8 @@ std::string top_json(const FoundJob& job, const JobSample& sample) {
   for (const RankSample& rank : sample.ranks) {
     nlohmann::ordered_json each = rank_json(rank.view);
     each["cpu_percent"] = rank.cpu_percent;
+    each["steps"] = rank.view.steps;
+    each["steps_per_second"] = rank.steps_per_second;
     each["calls_per_second"] = rank.calls_per_second;
     each["bytes_per_second"] = rank.bytes_per_second;
     json["ranks"].push_back(std::move(each));

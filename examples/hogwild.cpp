@@ -16,6 +16,7 @@
 #include "fashion_mnist_data.h"
 #include "fashion_mnist_model.h"
 #include "retinue/ipc/queue.h"
+#include "retinue/ipc/step_count.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/shared_tensor.h"
 #include "retinue/torch/state_dict.h"
@@ -88,8 +89,11 @@ void train(const RankContext& context, Shared& shared, Net& net, const Flags& fl
       optimizer.zero_grad();
       const Tensor guess = net->forward(fashion_mnist::normalised(shared.pixels.index_select(0, picked)));
       const Tensor loss = torch::nn::functional::cross_entropy(guess, shared.labels.index_select(0, picked));
+      // [step]
       loss.backward();
       optimizer.step();  // Into the shared parameters, while others do the same.
+      retinue::count_step();
+      // [/step]
       loss_sum += loss.item<double>();
       ++summed;
       ++batch;

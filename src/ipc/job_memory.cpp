@@ -48,6 +48,10 @@ const std::shared_ptr<JobMemory>& JobMemory::current() {
   return current_memory();
 }
 
+const JobMemory* JobMemory::current_or_null() noexcept {
+  return current_memory().get();
+}
+
 void JobMemory::set_current(std::shared_ptr<JobMemory> memory) {
   current_memory() = std::move(memory);
 }

@@ -57,6 +57,7 @@ struct alignas(4096) ProcessSlot {
   std::atomic<std::uint32_t> call_state;  ///< CallState. Futex.
   BlockHandle calls;                      ///< A parcel with the board of calls to this rank.
   std::atomic<std::uint64_t> recorder;    ///< Offset of its RecorderHead; 0: none. Freed with what it holds.
+  std::atomic<std::uint64_t> steps;       ///< See count_step().
   CrashRecord crash;
 
   static constexpr std::uint32_t kNoContext = 0xffffffffu;

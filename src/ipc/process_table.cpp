@@ -36,6 +36,7 @@ void clear(ProcessSlot& slot) {
   slot.call_state.store(kNoCallsYet, std::memory_order_relaxed);
   slot.calls = {};
   slot.recorder.store(0, std::memory_order_relaxed);
+  slot.steps.store(0, std::memory_order_relaxed);
   slot.crash.phase.store(0, std::memory_order_relaxed);
   slot.crash.kind = CrashKind::kNone;
   slot.crash.message[0] = slot.crash.type[0] = '\0';

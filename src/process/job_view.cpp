@@ -45,6 +45,7 @@ RankView view_of(const JobMemory& memory, const ContextRecord& record, const Pro
   view.context = record.id;
   view.rank = slot.rank;
   view.local_rank = slot.local_rank;
+  view.steps = slot.steps.load(std::memory_order_relaxed);
   const ProcessState state = slot.state.load(std::memory_order_acquire);
   view.pid = slot.pid.load(std::memory_order_relaxed);
   if (state == ProcessState::kDead) {

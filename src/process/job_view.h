@@ -28,6 +28,7 @@ struct RankView {
   std::uint64_t resident_bytes = 0;  ///< Job memory that it touched included.
   std::string command;
   std::optional<CurrentCall> call;  ///< Of one that lives.
+  std::uint64_t steps = 0;          ///< That it counted: see count_step().
   std::uint32_t slot = 0;           ///< Its entry in the job's process table.
 
   bool is_alive() const { return process_state != 0 && process_state != 'Z'; }

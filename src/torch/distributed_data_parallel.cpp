@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "retinue/base/error.h"
+#include "retinue/ipc/step_count.h"
 #include "retinue/torch/divergence.h"
 #include "torch/gradient_reducer.h"
 #include "torch/tensor_backend.h"
@@ -92,8 +93,10 @@ class DataParallelCore::Impl {
   }
 
   void before_forward() {
+    const bool is_step = c10::GradMode::is_enabled() && gradient_sync_;
+    if (is_step && options_.count_steps) count_step();
     if (!reducer_) return;
-    if (c10::GradMode::is_enabled() && gradient_sync_) {
+    if (is_step) {
       if (divergence_check_) divergence_check_->step(compared_, where_);
       reducer_->prepare_forward();
     }

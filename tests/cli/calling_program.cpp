@@ -4,7 +4,7 @@
 //   dies      the last rank is killed while the others wait for it in an all_reduce; dies-as-rank: the same in ranks of
 //             `retinue run`
 //   waits     all ranks wait in an all_reduce for the last one, which never comes
-//   steps     all_reduces without an end, to each of which rank 1 comes last, by 2 ms
+//   steps     all_reduces without an end, each a step, to each of which rank 1 comes last, by 2 ms
 // Prints "ready" for each rank that waits.
 #include <sched.h>
 #include <unistd.h>
@@ -18,6 +18,7 @@
 
 #include "ipc/recorded_calls.h"
 #include "retinue/collective/communicator.h"
+#include "retinue/ipc/step_count.h"
 #include "retinue/launch/spawn.h"
 
 namespace {
@@ -90,7 +91,7 @@ void wait_in_a_call(const retinue::RankContext& context) {
 void step(const retinue::RankContext& context) {
   retinue::Communicator world(context.world());
   std::vector<float> values(1000, 1);
-  for (;;) {
+  for (;; retinue::count_step()) {
     // No event: this rank is meant to be late.
     if (context.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     world.all_reduce(values.data(), values.size(), retinue::Dtype::kFloat32, retinue::ReduceOp::kMax);

@@ -4,6 +4,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "process/job_view.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
@@ -46,6 +48,37 @@ void step_together(RankContext& context, int size) {
 
 TEST(SpawnedRanks, FindTheirGroupByThemselves) {
   EXPECT_NO_THROW(spawn<step_together>({.nprocs = 2}, 1000));
+}
+
+std::uint64_t steps_of(const RankContext& context) {
+  for (const RankView& rank : view_ranks(*context.memory()))
+    if (rank.rank == context.rank() && rank.pid == getpid()) return rank.steps;
+  throw std::runtime_error("this rank isn't among those of the job");
+}
+
+void count_steps(RankContext& context) {
+  const ProcessGroup group = init_process_group(context);
+  const at::Tensor batch = torch::ones({1, 3});
+  DistributedDataParallel ddp(torch::nn::Linear(3, 2), group);
+  DistributedDataParallel second(torch::nn::Linear(3, 2), group, {.count_steps = false});
+  for (int i = 0; i < 3; ++i) {
+    ddp(batch).sum().backward();
+    second(batch).sum().backward();
+    torch::NoGradGuard evaluates;
+    ddp(batch);
+  }
+  require(steps_of(context) == 3, "forwards that train the first model are steps");
+  {
+    const auto accumulates = ddp.no_sync();
+    ddp(batch).sum().backward();
+  }
+  ddp(batch).sum().backward();
+  require(steps_of(context) == 4, "a step may have several forwards");
+}
+
+TEST(SpawnedRanks, CountTheStepsOfTheirTraining) {
+  EXPECT_NO_THROW(spawn<count_steps>({.nprocs = 2}));
+  EXPECT_NO_THROW(spawn<count_steps>({.nprocs = 1}));
 }
 
 TEST(SpawnedRanks, TheProgramIsAWorldOfOne) {

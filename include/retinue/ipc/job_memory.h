@@ -35,6 +35,8 @@ class JobMemory {
 
   /// That of the job that this process belongs to. Errors: UsageError without a Runtime.
   static const std::shared_ptr<JobMemory>& current();
+  /// The same, and null without one.
+  static const JobMemory* current_or_null() noexcept;
   /// Called by Runtime only.
   static void set_current(std::shared_ptr<JobMemory> memory);
 

@@ -31,6 +31,10 @@ struct DistributedDataParallelOptions {
   /// and DataDivergence names the first that differs, and the ranks (divergence.h); 0: never. For groups of backend
   /// "shm". Costs a reading of all parameters each time.
   std::uint64_t check_divergence_every_n_steps = 0;
+  /// Each forward with gradients, but for those in no_sync(), counts as a step of this rank, for `retinue top`
+  /// (step_count.h). Of several models that are trained in one loop one should count, or none where the loop calls
+  /// count_step() itself.
+  bool count_steps = true;
 };
 
 /// What DistributedDataParallel does around a module's forward, whatever the module's type.
