@@ -36,7 +36,7 @@ void join(RankContext& context, const InitRound& round) {
         round.method.empty()
             ? context.world()
             : join_world({.init_method = round.method, .world_size = context.world_size(), .rank = context.rank()});
-    group = std::make_unique<Communicator>(members);
+    group = std::make_unique<Communicator>(members, CommunicatorOptions{}, CallSite());
   };
   const auto check = [&](int /*iteration*/) {
     int sum = 1;

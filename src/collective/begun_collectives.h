@@ -17,7 +17,7 @@ class CollectiveOperation final : public Operation {
  public:
   /// Errors: UsageError for what no group could do.
   CollectiveOperation(OperationDriver& engine, const Session& session, const CollectiveCall& what, CallSite site);
-  ~CollectiveOperation() override { drop_unless_done(); }  // Here, while it can be asked what it is.
+  ~CollectiveOperation() override { drop_unless_done(); }
 
   bool is_late(int rank) const override { return session_.awaits(rank); }
   bool is_under_way() const override { return all_have_come_; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "os/futex.h"
 #include "os/memory.h"
@@ -93,13 +94,14 @@ void poison(const Board& board, FailureKind kind, const std::string& text, const
 void SiteWriter::write_anew(SiteWords& words, const CallSite& site) {
   std::uint64_t values[std::size(SiteWords{})] = {};
   char* text = reinterpret_cast<char*>(values);
-  std::memcpy(text, &site.line, sizeof site.line);
+  const std::uint32_t line = packed_line(site);
+  std::memcpy(text, &line, sizeof line);
   const std::size_t length = std::strlen(site.file);
   const std::size_t kept = std::min(length, kPathBytes);
-  std::memcpy(text + sizeof site.line, site.file + (length - kept), kept);
+  std::memcpy(text + sizeof line, site.file + (length - kept), kept);
   for (std::size_t i = 0; i < std::size(values); ++i) words[i].store(values[i], std::memory_order_relaxed);
   file_ = site.file;
-  line_ = site.line;
+  line_ = line;
 }
 
 void NameWriter::write_anew(NameWords& words, const ReduceFunction& function) {
@@ -117,16 +119,21 @@ std::string read_name(const NameWords& name) {
   return {text, strnlen(text, sizeof text)};
 }
 
+SeenSite unpacked_site(std::uint32_t line, std::string file) {
+  return {.line = line & ((1u << kLineBits) - 1),
+          .outer = static_cast<OuterCall>(line >> kLineBits),
+          .file = std::move(file)};
+}
+
 SeenSite read_site(const SiteWords& site) {
   std::uint64_t words[std::size(SiteWords{})];
   for (std::size_t i = 0; i < std::size(words); ++i) words[i] = site[i].load(std::memory_order_acquire);
   char text[sizeof words];
   std::memcpy(text, words, sizeof words);
-  SeenSite seen;
-  std::memcpy(&seen.line, text, sizeof seen.line);
-  const char* path = text + sizeof seen.line;
-  seen.file.assign(path, strnlen(path, kPathBytes));
-  return seen;
+  std::uint32_t line = 0;
+  std::memcpy(&line, text, sizeof line);
+  const char* path = text + sizeof line;
+  return unpacked_site(line, std::string(path, strnlen(path, kPathBytes)));
 }
 
 }  // namespace retinue

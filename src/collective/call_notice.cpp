@@ -32,7 +32,7 @@ CallNotice::CallNotice(const Call& call, std::uint64_t number)
       signature(call.signature),
       element_bytes(call.element_bytes),
       is_uneven(call.what.uneven ? 1 : 0),
-      line(call.site.line) {
+      line(packed_line(call.site)) {
   fill_tail(file, call.site.file);
   if (call.what.function == nullptr) return;
   function_object = call.what.function->object();
@@ -51,7 +51,7 @@ bool CallNotice::differs_from(const CallNotice& other, bool counts_may_differ) c
 SeenCall CallNotice::seen() const {
   return {.sequence = sequence,
           .shape = shape,
-          .site = {.line = line, .file = text_of(file)},
+          .site = unpacked_site(line, text_of(file)),
           .function = text_of(function),
           .element_bytes = element_bytes};
 }

@@ -26,7 +26,7 @@ struct CallNotice {
   std::uint64_t function_offset = 0;
   std::uint64_t element_bytes = 0;
   std::uint32_t is_uneven = 0;
-  std::uint32_t line = 0;
+  std::uint32_t line = 0;  ///< See packed_line().
   char file[56] = {};
   char function[64] = {};
 };

@@ -1,5 +1,7 @@
 #include "retinue/collective/call.h"
 
+#include "base/site_text.h"
+
 namespace retinue {
 namespace {
 
@@ -143,6 +145,45 @@ CollectiveCall CollectiveCall::reduce_scatter(std::span<const ConstBytes> inputs
 CollectiveCall CollectiveCall::scan(const void* input, void* output, std::size_t count,
                                     const ReduceFunction& function) {
   return reduced_by(scan(input, output, count, Dtype::kUint8, ReduceOp::kFunction), function);
+}
+
+std::string CallSite::text() const {
+  return site_text(file, line);
+}
+
+std::string_view name_of(OuterCall call) {
+  switch (call) {
+    case OuterCall::kOpening:
+      return "the opening of the group";
+    case OuterCall::kMonitoredBarrier:
+      return "monitored_barrier";
+    case OuterCall::kZeroFirst:
+      return "ZeroFirst";
+    case OuterCall::kCheckSame:
+      return "check_same";
+    case OuterCall::kBroadcastObject:
+      return "broadcast_object";
+    case OuterCall::kAllGatherObject:
+      return "all_gather_object";
+    case OuterCall::kGatherObject:
+      return "gather_object";
+    case OuterCall::kScatterObject:
+      return "scatter_object";
+    case OuterCall::kSplit:
+      return "split";
+    case OuterCall::kSplitGroup:
+      return "split_group";
+    case OuterCall::kNewGroup:
+      return "new_group";
+    case OuterCall::kNewSubgroups:
+      return "new_subgroups";
+    case OuterCall::kNewSubgroupsByEnumeration:
+      return "new_subgroups_by_enumeration";
+    case OuterCall::kSplitByHost:
+      return "split_by_host";
+    default:
+      return "another call";
+  }
 }
 
 std::string_view name_of(CollectiveKind kind) {

@@ -19,9 +19,9 @@ namespace retinue {
 /// Members that share memory.
 class SharingMembers {
  public:
-  SharingMembers(JobGroup group, const CommunicatorOptions& options)
-      : session_(std::move(group), options), engine_(session_), messages_(session_, engine_) {
-    measure_paths(session_, [this](const CollectiveCall& call) { run(call, {}); });
+  SharingMembers(JobGroup group, const CommunicatorOptions& options, const CallSite& site)
+      : session_(std::move(group), options, site), engine_(session_), messages_(session_, engine_) {
+    measure_paths(session_, [&](const CollectiveCall& call) { run(call, site.inside(OuterCall::kOpening)); });
     session_.note_opening();
     engine_.log().open(session_.sequence());
   }
@@ -36,7 +36,7 @@ class SharingMembers {
 
   void monitored_barrier(const MonitoredBarrierOptions& options, CallSite site) {
     const TimeoutScope scope(session_.waiter(), options.timeout);
-    run(CollectiveCall::barrier(), site, [&] {
+    run(CollectiveCall::barrier(), site.inside(OuterCall::kMonitoredBarrier), [&] {
       if (options.wait_all_ranks) session_.await_all_who_can_come();
     });
   }
@@ -105,7 +105,8 @@ class SharingMembers {
 
 class Communicator::Impl {
  public:
-  Impl(JobGroup group, const CommunicatorOptions& options) : sharing_(std::in_place, std::move(group), options) {}
+  Impl(JobGroup group, const CommunicatorOptions& options, const CallSite& site)
+      : sharing_(std::in_place, std::move(group), options, site) {}
   Impl(std::unique_ptr<Engine> engine, const EngineMembers& members, const CommunicatorOptions& options)
       : apart_(std::in_place, std::move(engine), members, options), timeout_(options.timeout) {
     group_.name = members.name;
@@ -138,7 +139,7 @@ class Communicator::Impl {
   void monitored_barrier(const MonitoredBarrierOptions& options, CallSite site) {
     if (sharing_) return sharing_->monitored_barrier(options, site);
     apart_->set_timeout(options.timeout.value_or(timeout_));
-    apart_->run(CollectiveCall::barrier(), site);
+    apart_->run(CollectiveCall::barrier(), site.inside(OuterCall::kMonitoredBarrier));
     apart_->set_timeout(timeout_);
   }
 
@@ -159,8 +160,8 @@ void run_alone(const CollectiveCall& call) {
   if (checked.pattern.result != Pattern::Result::kNothing) run_alone(checked);
 }
 
-Communicator::Communicator(JobGroup group, CommunicatorOptions options)
-    : impl_(std::make_unique<Impl>(std::move(group), options)) {}
+Communicator::Communicator(JobGroup group, CommunicatorOptions options, CallSite site)
+    : impl_(std::make_unique<Impl>(std::move(group), options, site)) {}
 Communicator::Communicator(std::unique_ptr<Engine> engine, const EngineMembers& members,
                            const CommunicatorOptions& options)
     : impl_(std::make_unique<Impl>(std::move(engine), members, options)) {}

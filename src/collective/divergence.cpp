@@ -129,7 +129,7 @@ class Comparison {
     const auto [most, others] = split_of(digests);
     const auto one = static_cast<std::size_t>(others.front());
     const auto other = static_cast<std::size_t>(most.front());
-    const std::string where = fmt::format("at {}:{}", site_.file, site_.line);
+    const std::string where = "at " + site_.text();
     const std::string group = group_.group().name;
     if (digests[one].name != digests[other].name)
       throw DataDivergence(fmt::format(
@@ -147,7 +147,7 @@ class Comparison {
 
   Communicator& group_;
   std::span<const NamedBytes> parts_;
-  const CallSite& site_;
+  CallSite site_;
   std::vector<Digest> digests_;
 };
 
@@ -173,7 +173,7 @@ std::uint64_t hash_of(ConstBytes bytes) {
 }
 
 void check_same(Communicator& group, std::span<const NamedBytes> parts, CallSite site) {
-  Comparison(group, parts, site).run();
+  Comparison(group, parts, site.inside(OuterCall::kCheckSame)).run();
 }
 
 void check_same(Communicator& group, std::string_view name, ConstBytes bytes, CallSite site) {

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <deque>
-#include <set>
 
 #include "collective/late_text.h"
 #include "collective/rendezvous.h"
@@ -27,24 +25,6 @@ constexpr auto kBeforeTheEnd = 5s;
 constexpr std::uint64_t kLast = 1;
 constexpr auto kAgainWhenTheDeskIsTaken = 1s;
 constexpr auto kRegistryPatience = 20ms;
-
-/// Where members that are late wait in this group, too, those for whom they wait, and so on to the ends; where they
-/// wait in a circle, they themselves.
-std::vector<int> late_at_the_ends(const Board& board, int own_rank, const SeenWait& own) {
-  std::set<int> seen = {own_rank};
-  std::set<int> ends;
-  std::deque<int> next(own.late.begin(), own.late.end());
-  for (; !next.empty(); next.pop_front()) {
-    const int rank = next.front();
-    if (rank >= board.size() || !seen.insert(rank).second) continue;
-    const auto wait = read_wait(board.member(rank).wait);
-    if (wait && !wait->late.empty())
-      next.insert(next.end(), wait->late.begin(), wait->late.end());
-    else
-      ends.insert(rank);
-  }
-  return ends.empty() ? own.late : std::vector<int>(ends.begin(), ends.end());
-}
 
 }  // namespace
 
@@ -93,7 +73,7 @@ void LateReport::look(const SeenWait& own, JobDeadline deadline, const FirstLook
   const bool is_last = deadline.left(kBeforeTheEnd + 1s) <= kBeforeTheEnd;
   const bool is_due = is_last ? (said_until & kLast) == 0 : said_until <= static_cast<std::uint64_t>(now.count());
   if (!is_due || own.late.empty()) return;
-  const std::vector<int> late = late_at_the_ends(board_, group_.rank, own);
+  const std::vector<int> late = Reporter(group_, board_, 0).late_at_the_ends(own.late);
   if (is_held_by_debugger(late)) return;
   const std::uint64_t until =
       (static_cast<std::uint64_t>((now + waited + late_after_).count()) & ~kLast) | (is_last ? kLast : 0);

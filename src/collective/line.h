@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/site_text.h"
 #include "retinue/collective/call.h"
 #include "retinue/collective/types.h"
 
@@ -53,14 +54,26 @@ constexpr std::size_t kFactorWord = kInlineBytes / 8 - 1;  ///< Of `inline_data`
 constexpr std::size_t kFunctionWord = 1;
 constexpr std::uint64_t kLines = 16;  ///< Slots of a member's ring: how far one may be ahead of the others.
 
-/// Where a call was made: source line in the first four bytes, then the tail of the path, filled with zeros.
+/// Where a call was made: packed_line() in the first four bytes, then the tail of the path, filled with zeros.
 using SiteWords = std::array<std::atomic<std::uint64_t>, 8>;
 constexpr std::size_t kPathBytes = sizeof(SiteWords) - sizeof(unsigned);
 
 struct SeenSite {
   unsigned line = 0;
-  std::string file;
+  OuterCall outer = OuterCall::kNone;
+  std::string file = {};
 };
+
+constexpr int kLineBits = 24;
+/// A site's source line, and what was called there.
+constexpr std::uint32_t packed_line(const CallSite& site) {
+  return (site.line & ((1u << kLineBits) - 1)) | static_cast<std::uint32_t>(site.outer) << kLineBits;
+}
+SeenSite unpacked_site(std::uint32_t line, std::string file);
+
+inline std::string site_text(const SeenSite& site) {
+  return site_text(site.file, site.line);
+}
 
 SeenSite read_site(const SiteWords& site);
 
@@ -86,14 +99,14 @@ class NameWriter {
 class SiteWriter {
  public:
   void write(SiteWords& words, const CallSite& site) {
-    if (file_ != site.file || line_ != site.line) write_anew(words, site);
+    if (file_ != site.file || line_ != packed_line(site)) write_anew(words, site);
   }
 
  private:
   void write_anew(SiteWords& words, const CallSite& site);
 
   const char* file_ = nullptr;
-  unsigned line_ = 0;
+  std::uint32_t line_ = 0;
 };
 
 /// One call of one member, written by that member alone: `head` first, `sequence` last.

@@ -27,9 +27,9 @@ void copy(Bytes to, ConstBytes from) {
 }  // namespace
 
 std::string ReceiveOperation::describe() const {
-  return fmt::format("waits to receive {} from {} ({}) at {}:{}",
+  return fmt::format("waits to receive {} from {} ({}) at {}",
                      grows != nullptr ? "a message" : fmt::format("at most {} bytes", buffer.size()),
-                     source_text(source), tag_text(tag), site.file, site.line);
+                     source_text(source), tag_text(tag), site.text());
 }
 
 bool ReceiveOperation::has_room(std::size_t bytes) {
@@ -147,14 +147,13 @@ ReceiveOperation* Messages::match(int source, int tag) {
 bool Messages::fits(ReceiveOperation& operation, const Arrived& message) {
   try {
     if (operation.has_room(message.bytes)) return true;
-    session_.fail_message(fmt::format("rank {} receives at most {} bytes at {}:{}, and rank {} sends {} ({}) at {}:{}",
-                                      session_.rank(), operation.buffer.size(), operation.site.file,
-                                      operation.site.line, message.source, message.bytes, tag_text(message.tag),
-                                      message.site.file, message.site.line));
+    session_.fail_message(fmt::format("rank {} receives at most {} bytes at {}, and rank {} sends {} ({}) at {}",
+                                      session_.rank(), operation.buffer.size(), operation.site.text(), message.source,
+                                      message.bytes, tag_text(message.tag), site_text(message.site)));
   } catch (const std::bad_alloc&) {
-    session_.fail_message(fmt::format("rank {} has no memory for the {} bytes that rank {} sends ({}) at {}:{}",
+    session_.fail_message(fmt::format("rank {} has no memory for the {} bytes that rank {} sends ({}) at {}",
                                       session_.rank(), message.bytes, message.source, tag_text(message.tag),
-                                      message.site.file, message.site.line));
+                                      site_text(message.site)));
   }
   end(operation, session_.failure());
   return false;

@@ -13,8 +13,8 @@ std::string tag_text(int tag) {
 }
 
 std::string SendOperation::describe() const {
-  return fmt::format("waits to send {} bytes to rank {} ({}) at {}:{}", data.size(), destination, tag_text(tag),
-                     site.file, site.line);
+  return fmt::format("waits to send {} bytes to rank {} ({}) at {}", data.size(), destination, tag_text(tag),
+                     site.text());
 }
 
 Messages::Messages(Session& session, EndedOperations& ended)

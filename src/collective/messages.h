@@ -24,6 +24,7 @@ class SendOperation final : public Operation {
  public:
   SendOperation(OperationDriver& engine, ConstBytes bytes, int to, int with_tag, CallSite from)
       : Operation(engine), data(bytes), destination(to), tag(with_tag), site(from) {}
+  ~SendOperation() override { drop_unless_done(); }
 
   bool is_late(int rank) const override { return rank == destination; }
   std::string describe() const override;
@@ -40,6 +41,7 @@ class ReceiveOperation final : public Operation {
  public:
   ReceiveOperation(OperationDriver& engine, Session& session, Bytes bytes, int from, int with_tag, CallSite at)
       : Operation(engine), buffer(bytes), source(from), tag(with_tag), site(at), session_(session) {}
+  ~ReceiveOperation() override { drop_unless_done(); }
 
   bool takes(int from, int with_tag) const {
     return (source == kAnySource || source == from) && (tag == kAnyTag ? with_tag >= 0 : tag == with_tag);

@@ -12,7 +12,7 @@
 namespace retinue::detail {
 
 ObjectType::ObjectType(const std::type_info& type, std::uint64_t hash_of_type) : hash(hash_of_type) {
-  fill(name, demangled(type.name()));
+  fill(name, type_name(type.name()));
 }
 
 void ObjectReader::refuse(const ObjectType& type, int giver, const ObjectType& wanted) {
@@ -21,8 +21,8 @@ void ObjectReader::refuse(const ObjectType& type, int giver, const ObjectType& w
 
 void ObjectReader::refuse(const ObjectType& type, int giver, std::string_view why) {
   error_ = std::make_exception_ptr(
-      UsageError(fmt::format("group \"{}\": {} at {}:{}: rank {} gives a {}, and rank {} {}", group_.group().name,
-                             call_, site_.file, site_.line, giver, text_of(type.name), group_.rank(), why)));
+      UsageError(fmt::format("group \"{}\": {} at {}: rank {} gives a {}, and rank {} {}", group_.group().name, call_,
+                             site_.text(), giver, text_of(type.name), group_.rank(), why)));
 }
 
 void ObjectsToGive::check_references(const Communicator& group, const Encoded& value) {
@@ -135,9 +135,9 @@ ReceivedObject recv_encoded(Communicator& group, int source, int tag, CallSite s
   if (sent < sizeof object.notice || object.notice.bytes != object.bytes.size() || object.notice.failed != 0 ||
       object.notice.has_references > 1)
     throw UsageError(
-        fmt::format("group \"{}\": recv_object at {}:{}: rank {} sent a message of {} bytes (tag {}), which is no "
+        fmt::format("group \"{}\": recv_object at {}: rank {} sent a message of {} bytes (tag {}), which is no "
                     "object: use send_object there, or recv here",
-                    group.group().name, site.file, site.line, object.received.source, sent, object.received.tag));
+                    group.group().name, site.text(), object.received.source, sent, object.received.tag));
   return object;
 }
 

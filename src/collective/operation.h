@@ -41,7 +41,8 @@ class OperationDriver {
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
   explicit Operation(OperationDriver& engine) : engine_(&engine) {}
-  virtual ~Operation() { drop_unless_done(); }
+  /// Those that are made call drop_unless_done() in theirs, while they can be asked what they are.
+  virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 

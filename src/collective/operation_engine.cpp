@@ -179,7 +179,10 @@ void OperationEngine::drop(Operation& operation) noexcept {
   if (const CollectiveOperation* const collective = collectives_.find(operation))
     session_.abandon(collective->name(), "dropped its request");
   else
-    session_.fail_message(fmt::format("rank {} dropped a message that it had begun and not finished", session_.rank()));
+    session_.fail_message(fmt::format(
+        "rank {} dropped the request of a message that {}: keep what isend() and irecv() return, and wait() "
+        "for it",
+        session_.rank(), operation.describe()));
   fail_all(session_.failure());
 }
 

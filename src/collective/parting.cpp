@@ -33,7 +33,7 @@ bool may_meet(const Board& board, int one, int other, std::uint64_t sequence) {
 
 void tell_once(const Board& board, std::string_view text, std::string_view why) {
   if (board.header().parting_told.exchange(1, std::memory_order_relaxed) == 0)
-    write_standard_error(fmt::format("retinue: {}; {}, so that no rank failed\n", text, why));
+    write_standard_error(fmt::format("retinue: {}; {}, so that no call failed\n", text, why));
 }
 
 }  // namespace

@@ -4,17 +4,36 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <optional>
+#include <set>
 
 #include "collective/call.h"
 #include "collective/process_end.h"
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
+#include "os/process_look.h"
 
 namespace retinue {
 namespace {
 
 constexpr int kNamedRanks = 16;
+
+std::string describe_alone(const SeenCall& call) {
+  const CallShape& shape = call.shape;
+  const Pattern pattern = pattern_of(shape.kind);
+  if (pattern.result == Pattern::Result::kNothing) return std::string(name_of(shape.kind));
+  std::string text = fmt::format("{}(", name_of(shape.kind));
+  if (!is_reduction(shape.kind))
+    text += fmt::format("{}{} bytes", shape.dtype == Dtype::kBytes ? "" : fmt::format("{}, ", name_of(shape.dtype)),
+                        shape.count);
+  else if (shape.op == ReduceOp::kFunction)
+    text += fmt::format("elements of {} bytes, {}, {}", call.element_bytes, shape.count, call.function);
+  else
+    text += fmt::format("{}, {}, {}", name_of(shape.dtype), shape.count, name_of(shape.op));
+  if (pattern.only_root_gives || pattern.only_root_takes) text += fmt::format(", root {}", shape.root);
+  return text + ")";
+}
 
 /// What describe() says after the name, and a blank; nothing of a call that has no data.
 std::string details_of(const SeenCall& call) {
@@ -55,24 +74,12 @@ std::string ordinal(std::uint64_t n) {
 }
 
 std::string described_at(const SeenCall& call) {
-  if (call.shape.kind == CollectiveKind::kOpen) return describe(call);
-  return fmt::format("{} at {}:{}", describe(call), call.site.file, call.site.line);
+  return fmt::format("{} at {}", describe(call), site_text(call.site));
 }
 
 std::string describe(const SeenCall& call) {
-  const CallShape& shape = call.shape;
-  const Pattern pattern = pattern_of(shape.kind);
-  if (pattern.result == Pattern::Result::kNothing) return std::string(name_of(shape.kind));
-  std::string text = fmt::format("{}(", name_of(shape.kind));
-  if (!is_reduction(shape.kind))
-    text += fmt::format("{}{} bytes", shape.dtype == Dtype::kBytes ? "" : fmt::format("{}, ", name_of(shape.dtype)),
-                        shape.count);
-  else if (shape.op == ReduceOp::kFunction)
-    text += fmt::format("elements of {} bytes, {}, {}", call.element_bytes, shape.count, call.function);
-  else
-    text += fmt::format("{}, {}, {}", name_of(shape.dtype), shape.count, name_of(shape.op));
-  if (pattern.only_root_gives || pattern.only_root_takes) text += fmt::format(", root {}", shape.root);
-  return text + ")";
+  if (call.site.outer == OuterCall::kNone) return describe_alone(call);
+  return fmt::format("{} in {}", describe_alone(call), name_of(call.site.outer));
 }
 
 std::uint64_t Reporter::calls_until(std::uint64_t sequence) const {
@@ -82,21 +89,23 @@ std::uint64_t Reporter::calls_until(std::uint64_t sequence) const {
 std::string Reporter::own_call() const {
   if (!own_wait_.empty()) return own_wait_;
   const auto call = board_.read_line(group_.rank, sequence_);
-  if (!call || call->shape.kind == CollectiveKind::kOpen)
-    return fmt::format("rank {} waits in the opening of the group", group_.rank);
-  return fmt::format("rank {} waits in its {} call, {}, at {}:{}", group_.rank, ordinal(calls_until(sequence_)),
-                     describe(*call), call->site.file, call->site.line);
+  if (!call || call->shape.kind == CollectiveKind::kOpen || call->site.outer == OuterCall::kOpening)
+    return fmt::format("rank {} waits in {}{}", group_.rank, name_of(OuterCall::kOpening),
+                       call ? " at " + site_text(call->site) : "");
+  return fmt::format("rank {} waits in its {} call, {}, at {}", group_.rank, ordinal(calls_until(sequence_)),
+                     describe(*call), site_text(call->site));
 }
 
 bool Reporter::are_of_one_kind(int rank, const SeenCall& newest) const {
   // A name that takes no plural.
-  if (newest.shape.kind == CollectiveKind::kAllReduceCoalesced || newest.shape.kind == CollectiveKind::kOpen)
+  if (newest.shape.kind == CollectiveKind::kAllReduceCoalesced || newest.shape.kind == CollectiveKind::kOpen ||
+      newest.site.outer != OuterCall::kNone)
     return false;
   const std::uint64_t calls = calls_until(newest.sequence);
   if (calls >= kLines) return false;  // The older ones have been written over.
   for (std::uint64_t back = 1; back < calls; ++back) {
     const auto call = board_.read_line(rank, newest.sequence - back);
-    if (!call || call->shape.kind != newest.shape.kind) return false;
+    if (!call || call->shape.kind != newest.shape.kind || call->site.outer != OuterCall::kNone) return false;
   }
   return true;
 }
@@ -104,6 +113,8 @@ bool Reporter::are_of_one_kind(int rank, const SeenCall& newest) const {
 std::string Reporter::history_of(int rank) const {
   const SeenCall newest = board_.newest_call(rank);
   if (newest.sequence == 0) return "before it joined the group";
+  if (newest.site.outer == OuterCall::kOpening)
+    return fmt::format("in {} at {}", name_of(OuterCall::kOpening), site_text(newest.site));
   if (newest.sequence >= sequence_ && newest.shape.kind != CollectiveKind::kOpen)
     return fmt::format("in its {} call, {}", ordinal(calls_until(newest.sequence)), described_at(newest));
   const std::uint64_t calls = calls_until(newest.sequence);
@@ -112,8 +123,8 @@ std::string Reporter::history_of(int rank) const {
   const std::string_view kind = name_of(newest.shape.kind);
   // In the words of a program that makes one kind of call only: "after 3 barriers".
   if (are_of_one_kind(rank, newest))
-    return fmt::format("after {} {}{}, the last {}at {}:{}", calls, kind, plural, details_of(newest), newest.site.file,
-                       newest.site.line);
+    return fmt::format("after {} {}{}, the last {}at {}", calls, kind, plural, details_of(newest),
+                       site_text(newest.site));
   return fmt::format("after {} call{}, the last {}", calls, plural, described_at(newest));
 }
 
@@ -138,6 +149,29 @@ std::string Reporter::fate_of(int rank) const {
                      history.empty() ? "" : " ", history);
 }
 
+bool Reporter::stands_still(int rank) const {
+  const std::int32_t pid = pid_of(rank);
+  const auto state = state_of_thread(pid, pid);
+  return state == 'T' || state == 't';
+}
+
+std::vector<int> Reporter::late_at_the_ends(const std::vector<int>& late) const {
+  std::set<int> seen = {group_.rank};
+  std::set<int> ends;
+  std::deque<int> next(late.begin(), late.end());
+  for (; !next.empty(); next.pop_front()) {
+    const int rank = next.front();
+    if (rank >= board_.size() || !seen.insert(rank).second) continue;
+    const auto wait = read_wait(board_.member(rank).wait);
+    // One that needn't be for all of them, or may end by itself, is not what they hold up.
+    if (!wait || wait->late.empty() || wait->needs_only_one || !wait->is_certain || stands_still(rank))
+      ends.insert(rank);
+    else
+      next.insert(next.end(), wait->late.begin(), wait->late.end());
+  }
+  return ends.empty() ? late : std::vector<int>(ends.begin(), ends.end());
+}
+
 std::string Reporter::lost(const std::vector<int>& ranks) const {
   std::string text = fmt::format("group \"{}\": ", group_.name);
   for (const int rank : ranks) text += fate_of(rank) + "; ";
@@ -148,13 +182,17 @@ std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanos
                                 const ActivityOf& activity_of) const {
   std::string text = fmt::format("group \"{}\": {}, and its timeout of {} ms passed; missing: ", group_.name,
                                  own_call(), std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
+  const auto add = [&](int rank, std::string_view before) {
+    const std::int32_t pid = pid_of(rank);
+    text += fmt::format("{}rank {} (pid {}){}, which {}", before, rank, pid, seen(rank), activity_of(rank, pid));
+  };
   const std::size_t named = std::min<std::size_t>(late.size(), kNamedRanks);
-  for (std::size_t i = 0; i < named; ++i) {
-    const std::int32_t pid = pid_of(late[i]);
-    text += fmt::format("{}rank {} (pid {}){}, which {}", i > 0 ? "; " : "", late[i], pid, seen(late[i]),
-                        activity_of(late[i], pid));
-  }
+  for (std::size_t i = 0; i < named; ++i) add(late[i], i > 0 ? "; " : "");
   if (named < late.size()) text += fmt::format("; and {} more", late.size() - named);
+  std::vector<int> ends = late_at_the_ends(late);
+  std::erase_if(ends, [&](int rank) { return std::ranges::find(late, rank) != late.end(); });
+  for (std::size_t i = 0; i < std::min<std::size_t>(ends.size(), kNamedRanks); ++i)
+    add(ends[i], i > 0 ? "; " : "; behind which is ");
   return text;
 }
 

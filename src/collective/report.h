@@ -34,6 +34,10 @@ class Reporter {
   std::string seen(int rank) const;
   std::int32_t pid_of(int rank) const;
 
+  /// Where members that are late wait in this group, too, those for whom they wait, and so on to the ends; where they
+  /// wait in a circle, they themselves.
+  std::vector<int> late_at_the_ends(const std::vector<int>& late) const;
+
   std::string lost(const std::vector<int>& ranks) const;
   /// What a member that is late does, as "sleeps (nanosleep)".
   using ActivityOf = std::function<std::string(int rank, std::int32_t pid)>;
@@ -56,6 +60,8 @@ class Reporter {
   std::string all_calls() const;
   std::string fate_of(int rank) const;
   /// Whether all calls of the member up to `newest` were of its kind, as far as that can be seen.
+  /// By a signal or a debugger: what it said of its wait is of before.
+  bool stands_still(int rank) const;
   bool are_of_one_kind(int rank, const SeenCall& newest) const;
 
   const JobGroup& group_;

@@ -60,7 +60,7 @@ JobGroup checked(JobGroup group) {
 
 }  // namespace
 
-Session::Session(JobGroup group, const CommunicatorOptions& options)
+Session::Session(JobGroup group, const CommunicatorOptions& options, const CallSite& site)
     : group_(checked(std::move(group))),
       joined_(join_board(group_, JobDeadline::after(group_.memory->header(), options.timeout))),
       board_(joined_.board),
@@ -72,7 +72,7 @@ Session::Session(JobGroup group, const CommunicatorOptions& options)
   try {
     Places::publish(own_, options);
     const CollectiveCall open = {.kind = CollectiveKind::kOpen};
-    Call call(open);
+    Call call(open, site);
     call.shape.kind = open.kind;
     publish(call);
     await_arrival(call);

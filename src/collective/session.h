@@ -31,7 +31,7 @@ struct Lane;
 class Session {
  public:
   /// Joins the board and waits for all members.
-  Session(JobGroup group, const CommunicatorOptions& options);
+  Session(JobGroup group, const CommunicatorOptions& options, const CallSite& site = {});
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

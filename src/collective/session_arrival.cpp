@@ -176,8 +176,8 @@ void Session::await_agreement(std::uint64_t sequence) {
   if (outcome != Waiter::Outcome::kArrived) {
     const SeenCall last = board_.newest_call(rank());
     fail_waiting(outcome, AwaitedWords(words, sequence, 0),
-                 fmt::format("waits for those that are {} or more calls behind its last, {} at {}:{}",
-                             last.sequence - sequence + 1, describe(last), last.site.file, last.site.line),
+                 fmt::format("waits for those that are {} or more calls behind its last, {} at {}",
+                             last.sequence - sequence + 1, describe(last), site_text(last.site)),
                  waiter_.timeout());
   }
   RETINUE_CRASH_POINT();

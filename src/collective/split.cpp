@@ -118,7 +118,7 @@ class Splitting {
   std::string error_;
 };
 
-SplitParent parent_of(Communicator& members, CallSite site) {
+SplitParent parent_of(Communicator& members, const CallSite& site) {
   if (!members.shares_memory())
     throw UsageError(
         fmt::format("the ranks of group \"{}\" share no memory, and a part is of such as do: make a group of the "
@@ -162,18 +162,20 @@ std::optional<SplitPart> detail::listed_part(std::string_view call, const SplitP
 }
 
 std::optional<JobGroup> split(Communicator& parent, const SplitOptions& options, CallSite site) {
-  return group_of(parent, detail::split_part("split", parent_of(parent, site), options));
+  return group_of(parent, detail::split_part("split", parent_of(parent, site.inside(OuterCall::kSplit)), options));
 }
 
 std::optional<JobGroup> new_group(Communicator& parent, std::span<const int> ranks, const std::string& name,
                                   CallSite site) {
   const std::vector<int> group(ranks.begin(), ranks.end());
-  return group_of(parent, detail::listed_part("new_group", parent_of(parent, site), {&group, 1}, name));
+  return group_of(parent, detail::listed_part("new_group", parent_of(parent, site.inside(OuterCall::kNewGroup)),
+                                              {&group, 1}, name));
 }
 
 std::optional<JobGroup> new_subgroups(Communicator& parent, std::span<const std::vector<int>> groups,
                                       const std::string& name, CallSite site) {
-  return group_of(parent, detail::listed_part("new_subgroups", parent_of(parent, site), groups, name));
+  return group_of(parent, detail::listed_part("new_subgroups", parent_of(parent, site.inside(OuterCall::kNewSubgroups)),
+                                              groups, name));
 }
 
 }  // namespace retinue

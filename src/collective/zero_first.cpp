@@ -49,7 +49,9 @@ detail::ZeroFirstGroup detail::ZeroFirstOf<Communicator>::make(Communicator& gro
   return {.rank = group.rank(),
           .size = group.size(),
           .name = group.group().name,
-          .broadcast = [&group, site](void* data, std::size_t bytes) { group.broadcast(data, bytes, 0, site); }};
+          .broadcast = [&group, at = site.inside(OuterCall::kZeroFirst)](void* data, std::size_t bytes) {
+            group.broadcast(data, bytes, 0, at);
+          }};
 }
 
 ZeroFirst::ZeroFirst(detail::ZeroFirstGroup group, CallSite site, Made /*made*/)
@@ -60,8 +62,8 @@ ZeroFirst::ZeroFirst(detail::ZeroFirstGroup group, CallSite site, Made /*made*/)
   ZeroFirstStatus status;
   group_.broadcast(&status, sizeof status);
   if (status.outcome == ZeroFirstStatus::kPrepared) return;
-  const std::string text = fmt::format("group \"{}\": rank 0, for which this rank waits at {}:{}, failed: {}",
-                                       group_.name, site.file, site.line, text_of(status.text));
+  const std::string text = fmt::format("group \"{}\": rank 0, for which this rank waits at {}, failed: {}", group_.name,
+                                       site.text(), text_of(status.text));
   if (status.outcome == ZeroFirstStatus::kUsageError) throw UsageError(text);
   throw Error(text);
 }
@@ -72,7 +74,7 @@ ZeroFirst::~ZeroFirst() {
   if (std::uncaught_exceptions() > exceptions_) {
     const std::string last = thrown_->last();
     error = std::make_exception_ptr(
-        Error(fmt::format("it left the scope of its ZeroFirst at {}:{} by an exception; {}", site_.file, site_.line,
+        Error(fmt::format("it left the scope of its ZeroFirst at {} by an exception; {}", site_.text(),
                           last.empty() ? "its own report shows which" : "the last that was thrown there is " + last)));
   }
   tell(error);

@@ -60,6 +60,8 @@ WorldPlace place_in_world(const WorldOptions& options, const MeetingPlace& meeti
         "WORLD_SIZE");
   if (rank) place.rank = *rank;
   if (size) place.world_size = *size;
+  if (place.world_size > kMostRanks)
+    throw UsageError(fmt::format("join_world: a world of {} ranks; it has at most {}", place.world_size, kMostRanks));
   if (place.rank >= place.world_size)
     throw UsageError(fmt::format("join_world: rank {} of a world of {}", place.rank, place.world_size));
   return place;

@@ -42,7 +42,7 @@ std::vector<int> RunResult::ranks_with_values(const std::type_info& wanted) cons
     throw UsageError(
         fmt::format("RunResult::values<{}>: no rank returned a value: the function returns void, or the ranks are "
                     "programs, or called exit(0)",
-                    demangled(wanted.name())));
+                    type_name(wanted.name())));
   return ranks;
 }
 
@@ -52,11 +52,11 @@ std::string_view RunResult::archive_of(int rank, const std::type_info& wanted) c
   const auto index = static_cast<std::size_t>(rank);
   const detail::ReturnedValue& returned = (*returned_)[index];
   if (returned.type.empty())
-    throw UsageError(fmt::format("RunResult::value<{}>: rank {} returned no value: it {}", demangled(wanted.name()),
+    throw UsageError(fmt::format("RunResult::value<{}>: rank {} returned no value: it {}", type_name(wanted.name()),
                                  rank, ending_text(outcomes_[index])));
   if (returned.type != wanted.name())
     throw UsageError(fmt::format("RunResult: asked for a value of type {}, but the function returned {} (rank {})",
-                                 demangled(wanted.name()), demangled(returned.type.c_str()), rank));
+                                 type_name(wanted.name()), type_name(returned.type.c_str()), rank));
   return returned.value.bytes;
 }
 

@@ -11,8 +11,6 @@
 namespace retinue {
 namespace {
 
-constexpr int kMostRanks = 1'000'000;
-
 /// How a launcher calls what it says.
 struct Variables {
   const char* rank;
@@ -38,9 +36,9 @@ int number_of(const char* name, int least) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < least || number > kMostRanks)
     throw UsageError(
-        fmt::format("the environment's {} is \"{}\", not a number of at least {}; unset it, or start the "
+        fmt::format("the environment's {} is \"{}\", not a number from {} to {}; unset it, or start the "
                     "ranks with `retinue run -n N`, torchrun, mpirun or srun",
-                    name, text, least));
+                    name, text, least, kMostRanks));
   return number;
 }
 

@@ -1,9 +1,8 @@
 #include "process/current_call.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/site_text.h"
 #include "ipc/recorded_calls.h"
 #include "os/process_look.h"
 
@@ -28,7 +27,7 @@ std::optional<CurrentCall> current_call_of(const JobMemory& memory, std::uint32_
   return CurrentCall{.kind = printable(recorder->kind_of(call)),
                      .group = printable(recorder->group_of(call).name),
                      .sequence = call.sequence,
-                     .site = file.empty() ? "" : printable(fmt::format("{}:{}", file, place.line)),
+                     .site = file.empty() ? "" : printable(site_text(file, place.line)),
                      .waiting = std::chrono::nanoseconds(recorder->read_ns - call.started_ns)};
 }
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <map>
 
+#include "base/site_text.h"
 #include "ipc/job_layout.h"
 #include "ipc/job_name.h"
 #include "os/clock.h"
@@ -54,7 +55,7 @@ nlohmann::json data_of(const CallOf& which, const MergedCalls& calls, std::uint6
   const std::string& kind = recording.kind_of(call);
   const RecordedGroup& group = recording.group_of(call);
   const RecordedPlace& place = recording.site_of(call);
-  const std::string site = place.file.empty() ? "" : fmt::format("{}:{}", place.file, place.line);
+  const std::string site = site_text(place.file, place.line);
   const std::uint64_t ended = call.ended_ns != 0 ? call.ended_ns : end;
   const CallState state = call.ended_ns == 0 ? kUnderWay : call.failed ? kFailed : kEnded;
   const std::optional<CallTimes> times = calls.times_of(which);

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/site_text.h"
+
 namespace retinue {
 namespace {
 
@@ -54,8 +56,7 @@ class ProcessTrace {
     kinds_ = quote_all(recording_.kinds);
     dtypes_ = quote_all(recording_.dtypes);
     ops_ = quote_all(recording_.ops);
-    for (const RecordedPlace& site : recording_.sites)
-      sites_.push_back(site.file.empty() ? "\"\"" : json_text(fmt::format("{}:{}", site.file, site.line)));
+    for (const RecordedPlace& site : recording_.sites) sites_.push_back(json_text(site_text(site.file, site.line)));
   }
 
   void add() {

@@ -69,7 +69,7 @@ GlooBackend::Opened GlooBackend::open(const GlooMeeting& meeting, Deadline deadl
       exchange_addresses(*store, *meeting.store, meeting.name, meeting.rank, meeting.size, deadline);
   const std::string own = addresses[static_cast<std::size_t>(meeting.rank)];
   GlooPeers peers(meeting.name, meeting.rank, std::move(addresses));
-  auto gloo = peers.checked("the opening of the group", [&] {
+  auto gloo = peers.checked(c10::str(name_of(OuterCall::kOpening), " at ", meeting.site.text()), [&] {
     const WithoutSigpipe without;
     return connect_gloo(to_c10d_store(std::make_shared<PrefixStore>("gloo", store)), meeting.rank, meeting.size,
                         left(deadline), own);
@@ -157,8 +157,8 @@ void GlooBackend::monitored_barrier(const MonitoredBarrierOptions& options, cons
         if (!store_->check({keys[static_cast<std::size_t>(rank)]}, Deadline::after(kLastWords)))
           missing.push_back(rank);
       if (!missing.empty())
-        verdict = c10::str("group \"", meeting_.name, "\": rank ", rank_, " waits in monitored_barrier at ", site.file,
-                           ":", site.line, ", and its timeout of ", limit.count(),
+        verdict = c10::str("group \"", meeting_.name, "\": rank ", rank_, " waits in monitored_barrier at ",
+                           site.text(), ", and its timeout of ", limit.count(),
                            " ms passed; missing: ", missing.size() == 1 ? "rank " : "ranks ", c10::Join(", ", missing));
     }
     verdict = store_->compare_set(key_of(number, "verdict"), "", verdict, Deadline::after(kLastWords));
@@ -168,11 +168,10 @@ void GlooBackend::monitored_barrier(const MonitoredBarrierOptions& options, cons
     try {
       pass();
     } catch (const Closed& error) {
-      link_->fail(std::make_exception_ptr(
-          PeerLost(c10::str("group \"", meeting_.name, "\": rank ", rank_, " waits in monitored_barrier at ", site.file,
-                            ":", site.line,
-                            ", and the store where its ranks met, which mostly rank 0 served, is gone: ", error.what()),
-                   {})));
+      link_->fail(std::make_exception_ptr(PeerLost(
+          c10::str("group \"", meeting_.name, "\": rank ", rank_, " waits in monitored_barrier at ", site.text(),
+                   ", and the store where its ranks met, which mostly rank 0 served, is gone: ", error.what()),
+          {})));
     } catch (const TimeoutError&) {
       link_->fail(std::current_exception());
     }

@@ -22,6 +22,7 @@ struct GlooMeeting {
   int rank = 0;
   int size = 1;
   bool is_asked_for = false;  ///< By the user: parts of the group are not to share memory either.
+  CallSite site{"", 0};       ///< Of the user's call.
 };
 
 /// CPU tensors between ranks of several hosts: gloo moves their bytes over TCP, Retinue's kernels reduce them, so that

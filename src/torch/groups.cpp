@@ -18,6 +18,7 @@ namespace {
 /// How a group is asked for.
 struct Part {
   std::string_view call;
+  OuterCall outer;
   /// Of a parent of several ranks that share memory,
   std::function<std::optional<JobGroup>(Communicator& parent)> split;
   /// of others,
@@ -27,20 +28,20 @@ struct Part {
 };
 
 ProcessGroup make_shm_part(const Part& part, ShmBackend& parent, const TensorBackend::Waits& waits,
-                           const std::string& group_name) {
+                           const std::string& group_name, const std::source_location& where) {
   std::optional<JobGroup> members;
   const bool has_others =
       parent.use_communicator([&](Communicator& communicator) { members = part.split(communicator); });
   if (!has_others && part.has_only_rank()) members = parent.members();
   if (!members) return {};
   const std::string name = group_name.empty() ? members->name : group_name;
-  if (members->memory) return make_group(c10::make_intrusive<ShmBackend>(*std::move(members), waits), name);
+  if (members->memory) return make_group(c10::make_intrusive<ShmBackend>(*std::move(members), waits, where), name);
   return make_group(c10::make_intrusive<ShmBackend>(waits.timeout), name);  // Of a world of one without a job.
 }
 
 ProcessGroup make_gloo_part(const Part& part, GlooBackend& parent, const TensorBackend::Waits& waits,
                             const std::string& group_name, const std::source_location& where) {
-  const auto members = part.choose(parent.split_parent(where));
+  const auto members = part.choose(parent.split_parent(CallSite(where).inside(part.outer)));
   if (!members) return {};
   const GlooMeeting& meeting = parent.meeting();
   const std::string name = parent.name_of_part(members->name, members->ranks.front());
@@ -50,7 +51,7 @@ ProcessGroup make_gloo_part(const Part& part, GlooBackend& parent, const TensorB
                .timeout = waits.timeout,
                .name = name},
               meeting.is_asked_for ? Connection::kGloo : Connection::kBest, waits,
-              group_name.empty() ? name : group_name);
+              group_name.empty() ? name : group_name, where);
 }
 
 ProcessGroup make_part(const Part& part, const ProcessGroup& parent, const GroupOptions& options,
@@ -68,9 +69,9 @@ ProcessGroup make_part(const Part& part, const ProcessGroup& parent, const Group
   if (waits.timeout <= std::chrono::milliseconds(0))
     throw UsageError(c10::str(part.call, ": the timeout must be longer than nothing"));
   const ProcessGroup group = gloo != nullptr ? make_gloo_part(part, *gloo, waits, options.group_name, where)
-                                             : make_shm_part(part, *shm, waits, options.group_name);
+                                             : make_shm_part(part, *shm, waits, options.group_name, where);
   const std::shared_ptr<Store>& nccl_store = TensorBackend::of(ranks)->nccl_store();
-  if (group && nccl_store) add_nccl(group, nccl_store);
+  if (group && nccl_store) add_nccl(group, nccl_store, where);
   return group;
 }
 
@@ -82,11 +83,12 @@ void check_only_rank(std::string_view call, const std::vector<std::vector<int>>&
         throw UsageError(c10::str(call, ": the parent has rank 0 alone, which can be listed once: ", ranks));
 }
 
-ProcessGroup make_listed(std::string_view call, const std::vector<std::vector<int>>& groups, const ProcessGroup& parent,
-                         const GroupOptions& options, const std::source_location& where) {
+ProcessGroup make_listed(std::string_view call, OuterCall outer, const std::vector<std::vector<int>>& groups,
+                         const ProcessGroup& parent, const GroupOptions& options, const std::source_location& where) {
   return make_part({.call = call,
+                    .outer = outer,
                     .split = [&](Communicator& ranks) -> std::optional<JobGroup> {
-                      return new_subgroups(ranks, groups, options.group_name, where);
+                      return new_subgroups(ranks, groups, options.group_name, CallSite(where).inside(outer));
                     },
                     .choose =
                         [&](const detail::SplitParent& ranks) {
@@ -113,20 +115,14 @@ int first_rank_of_host(const detail::SplitParent& ranks) {
   return first;
 }
 
-}  // namespace
-
-ProcessGroup new_group(const std::vector<int>& ranks, const ProcessGroup& parent, const GroupOptions& options,
-                       std::source_location where) {
-  return make_listed("new_group", {ranks}, parent, options, where);
-}
-
-ProcessGroup split_group(const ProcessGroup& parent, const SplitOptions& options, const GroupOptions& group,
-                         std::source_location where) {
+ProcessGroup make_of_color(OuterCall outer, const ProcessGroup& parent, const SplitOptions& options,
+                           const GroupOptions& group, const std::source_location& where) {
   SplitOptions asked = options;
   if (!group.group_name.empty()) asked.name = group.group_name;
   return make_part(
       {.call = "split_group",
-       .split = [&](Communicator& ranks) { return split(ranks, asked, where); },
+       .outer = outer,
+       .split = [&](Communicator& ranks) { return split(ranks, asked, CallSite(where).inside(outer)); },
        .choose = [&](const detail::SplitParent& ranks) { return detail::split_part("split", ranks, asked); },
        .has_only_rank =
            [&] {
@@ -137,6 +133,18 @@ ProcessGroup split_group(const ProcessGroup& parent, const SplitOptions& options
       parent, group, where);
 }
 
+}  // namespace
+
+ProcessGroup new_group(const std::vector<int>& ranks, const ProcessGroup& parent, const GroupOptions& options,
+                       std::source_location where) {
+  return make_listed("new_group", OuterCall::kNewGroup, {ranks}, parent, options, where);
+}
+
+ProcessGroup split_group(const ProcessGroup& parent, const SplitOptions& options, const GroupOptions& group,
+                         std::source_location where) {
+  return make_of_color(OuterCall::kSplitGroup, parent, options, group, where);
+}
+
 ProcessGroup new_subgroups(int group_size, const ProcessGroup& parent, const GroupOptions& options,
                            std::source_location where) {
   const int size = checked_group("new_subgroups", parent).getSize();
@@ -144,20 +152,21 @@ ProcessGroup new_subgroups(int group_size, const ProcessGroup& parent, const Gro
     throw UsageError(c10::str("new_subgroups: a group of ", size, " can't be cut into groups of ", group_size));
   std::vector<std::vector<int>> groups(static_cast<std::size_t>(size / group_size));
   for (int rank = 0; rank < size; ++rank) groups[static_cast<std::size_t>(rank / group_size)].push_back(rank);
-  return make_listed("new_subgroups", groups, parent, options, where);
+  return make_listed("new_subgroups", OuterCall::kNewSubgroups, groups, parent, options, where);
 }
 
 ProcessGroup new_subgroups_by_enumeration(const std::vector<std::vector<int>>& ranks_per_subgroup,
                                           const ProcessGroup& parent, const GroupOptions& options,
                                           std::source_location where) {
-  return make_listed("new_subgroups_by_enumeration", ranks_per_subgroup, parent, options, where);
+  return make_listed("new_subgroups_by_enumeration", OuterCall::kNewSubgroupsByEnumeration, ranks_per_subgroup, parent,
+                     options, where);
 }
 
 ProcessGroup split_by_host(const ProcessGroup& parent, const GroupOptions& options, std::source_location where) {
   int color = 0;
   if (GlooBackend* const gloo = GlooBackend::of(checked_group("split_by_host", parent)))
-    color = first_rank_of_host(gloo->split_parent(where));
-  return split_group(parent, {.color = color}, options, where);
+    color = first_rank_of_host(gloo->split_parent(CallSite(where).inside(OuterCall::kSplitByHost)));
+  return make_of_color(OuterCall::kSplitByHost, parent, {.color = color}, options, where);
 }
 
 void destroy_process_group(ProcessGroup& group) {
@@ -188,7 +197,7 @@ void monitored_barrier(const ProcessGroup& group, const MonitoredBarrierOptions&
 
 detail::ZeroFirstGroup detail::ZeroFirstOf<ProcessGroup>::make(const ProcessGroup& group, CallSite site) {
   if (!group) return {};
-  const auto tell = [group, site](void* data, std::size_t bytes) {
+  const auto tell = [group, site = site.inside(OuterCall::kZeroFirst)](void* data, std::size_t bytes) {
     at::Tensor status = at::from_blob(data, {static_cast<std::int64_t>(bytes)}, at::kByte);
     if (TensorBackend* const backend = TensorBackend::of(*group)) {
       backend->broadcast({status}, 0, {.async_op = false, .site = site});

@@ -103,15 +103,15 @@ void say_slower(const std::string& group, const std::string& reason) {
 }
 
 /// For ranks that share memory and are to use gloo all the same: the first of them serves it on this host.
-std::shared_ptr<Store> store_among(const JobGroup& members, std::chrono::milliseconds timeout) {
-  Communicator ranks(members, {.timeout = timeout});
+std::shared_ptr<Store> store_among(const JobGroup& members, std::chrono::milliseconds timeout, const CallSite& site) {
+  Communicator ranks(members, {.timeout = timeout}, site);
   TcpStoreOptions options{.is_server = ranks.rank() == 0};
   std::shared_ptr<TcpStore> store;
   if (options.is_server) {
     store = std::make_shared<TcpStore>(options);
     options.port = store->port();
   }
-  ranks.broadcast(&options.port, sizeof options.port, 0);
+  ranks.broadcast(&options.port, sizeof options.port, 0, site.inside(OuterCall::kOpening));
   return store ? store : std::make_shared<TcpStore>(options);
 }
 
@@ -130,11 +130,11 @@ AskedBackends check_options(const ProcessGroupOptions& options) {
 }
 
 ProcessGroup meet(const WorldOptions& world, Connection connection, const TensorBackend::Waits& waits,
-                  const std::string& group_name) {
+                  const std::string& group_name, const CallSite& site) {
   if (world.world_size == 1) return make_group(c10::make_intrusive<ShmBackend>(waits.timeout), group_name);
   if (connection == Connection::kBest) {
     try {
-      return make_group(c10::make_intrusive<ShmBackend>(join_world(world), waits), group_name);
+      return make_group(c10::make_intrusive<ShmBackend>(join_world(world), waits, site), group_name);
     } catch (const NotOneHost& error) {
       if (world.rank == 0) say_slower(world.name, error.reason());
     }
@@ -143,16 +143,18 @@ ProcessGroup meet(const WorldOptions& world, Connection connection, const Tensor
                             .name = world.name,
                             .rank = world.rank,
                             .size = world.world_size,
-                            .is_asked_for = connection == Connection::kGloo};
+                            .is_asked_for = connection == Connection::kGloo,
+                            .site = site};
   return make_group(c10::make_intrusive<GlooBackend>(meeting, waits, Deadline::after(world.timeout)), group_name);
 }
 
-ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options) {
+ProcessGroup init_members(JobGroup members, const ProcessGroupOptions& options, const CallSite& site) {
   const AskedBackends asked = check_options(options);
   const TensorBackend::Waits waits{options.timeout, options.waiting, options.late_after};
   const int size = static_cast<int>(members.process_slots.size());
   std::shared_ptr<Store> store;
-  if (size > 1 && (asked.cpu == Connection::kGloo || asked.has_nccl)) store = store_among(members, options.timeout);
+  if (size > 1 && (asked.cpu == Connection::kGloo || asked.has_nccl))
+    store = store_among(members, options.timeout, site);
   ProcessGroup group;
   if (asked.cpu == Connection::kGloo && size > 1) {
     group = meet({.store = store,
@@ -160,20 +162,16 @@ ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options) {
                   .rank = members.rank,
                   .timeout = options.timeout,
                   .name = options.group_name.empty() ? "world" : options.group_name},
-                 asked.cpu, waits, options.group_name);
+                 asked.cpu, waits, options.group_name, site);
   } else {
     if (!options.group_name.empty()) members.name += "/" + options.group_name;
-    group = make_group(c10::make_intrusive<ShmBackend>(std::move(members), waits), options.group_name);
+    group = make_group(c10::make_intrusive<ShmBackend>(std::move(members), waits, site), options.group_name);
   }
-  if (asked.has_nccl) add_nccl(group, std::move(store));
+  if (asked.has_nccl) add_nccl(group, std::move(store), site);
   return group;
 }
 
-ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions options) {
-  return init_process_group(context.world(), std::move(options));
-}
-
-ProcessGroup init_process_group(ProcessGroupOptions options) {
+ProcessGroup init_at(ProcessGroupOptions options, const CallSite& site) {
   const AskedBackends asked = check_options(options);
   WorldOptions world{.init_method = options.init_method,
                      .store = options.store,
@@ -183,7 +181,7 @@ ProcessGroup init_process_group(ProcessGroupOptions options) {
                      .name = options.group_name.empty() ? "world" : options.group_name};
   const WorldPlace place = place_in_world(world);
   const Runtime* const runtime = Runtime::current_or_null();
-  if (is_own_world(runtime, place)) return init_process_group(runtime->rank_context().world(), std::move(options));
+  if (is_own_world(runtime, place)) return init_members(runtime->rank_context().world(), options, site);
   world.rank = place.rank;
   world.world_size = place.world_size;
   if (world.world_size > 1) {
@@ -191,9 +189,21 @@ ProcessGroup init_process_group(ProcessGroupOptions options) {
     if (!world.store) world.store = open_world_store(world);
   }
   const TensorBackend::Waits waits{options.timeout, options.waiting, options.late_after};
-  const ProcessGroup group = meet(world, asked.cpu, waits, options.group_name);
-  if (asked.has_nccl) add_nccl(group, world.store);
+  const ProcessGroup group = meet(world, asked.cpu, waits, options.group_name, site);
+  if (asked.has_nccl) add_nccl(group, world.store, site);
   return group;
+}
+
+ProcessGroup init_process_group(ProcessGroupOptions options, std::source_location where) {
+  return init_at(std::move(options), where);
+}
+
+ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions options, std::source_location where) {
+  return init_members(context.world(), options, where);
+}
+
+ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options, std::source_location where) {
+  return init_members(std::move(members), options, where);
 }
 
 }  // namespace retinue

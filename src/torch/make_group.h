@@ -29,10 +29,13 @@ struct AskedBackends {
 /// Errors: UsageError for a backend that isn't there, or a timeout of nothing.
 AskedBackends check_options(const ProcessGroupOptions& options);
 
-/// The group of ranks that meet at `world.store`, where `world` says this rank's place.
+/// The group of ranks that meet at `world.store`, where `world` says this rank's place. `site`: of the user's call.
 /// Blocking: until all have come. Errors: as join_world()'s, but for NotOneHost; GlooBackend's.
 ProcessGroup meet(const WorldOptions& world, Connection connection, const TensorBackend::Waits& waits,
-                  const std::string& group_name);
+                  const std::string& group_name, const CallSite& site);
+
+/// init_process_group(), called at `site`.
+ProcessGroup init_at(ProcessGroupOptions options, const CallSite& site);
 
 /// Leaves a group after an error: NCCL's connections, whose end would wait for the others, are kept to the process's
 /// end.
@@ -43,6 +46,6 @@ ProcessGroup make_group(c10::intrusive_ptr<c10d::Backend> backend, const std::st
 
 /// Gives a group of ours NCCL for its CUDA tensors. `store`: where its ranks meet for that, under keys that no other
 /// group has; null in a world of one. Blocking: a broadcast in the group.
-void add_nccl(const ProcessGroup& group, std::shared_ptr<Store> store);
+void add_nccl(const ProcessGroup& group, std::shared_ptr<Store> store, const CallSite& site);
 
 }  // namespace retinue

@@ -14,20 +14,20 @@ namespace retinue {
 namespace {
 
 /// The same on all ranks, and no other group's, of whatever job at the same store.
-std::uint64_t agreed_number(TensorBackend& ranks) {
+std::uint64_t agreed_number(TensorBackend& ranks, const CallSite& site) {
   std::random_device source;
   const auto own = static_cast<std::int64_t>((std::uint64_t{source()} << 32U) | source());
   const at::Tensor number = at::full({1}, own, at::kLong);
-  ranks.broadcast(number, 0, {.async_op = false, .site = {"the making of a group with nccl", 0}});
+  ranks.broadcast(number, 0, {.async_op = false, .site = site.inside(OuterCall::kOpening)});
   return static_cast<std::uint64_t>(number.item<std::int64_t>());
 }
 
 }  // namespace
 
-void add_nccl(const ProcessGroup& group, std::shared_ptr<Store> store) {
+void add_nccl(const ProcessGroup& group, std::shared_ptr<Store> store, const CallSite& site) {
   TensorBackend& ours = *TensorBackend::of(*group);
   if (!store) store = std::make_shared<HashStore>();
-  const auto own = std::make_shared<PrefixStore>(c10::str("nccl ", agreed_number(ours)), store);
+  const auto own = std::make_shared<PrefixStore>(c10::str("nccl ", agreed_number(ours, site)), store);
   group->setBackend(
       c10::DeviceType::CUDA, c10d::ProcessGroup::NCCL,
       make_nccl_backend(own, ours.getRank(), ours.getSize(), ours.waits().timeout, group->getGroupName()));

@@ -3,9 +3,11 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/StringUtil.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "retinue/base/error.h"
+#include "retinue/launch/world_place.h"
 #include "retinue/torch/groups.h"
 #include "torch/make_group.h"
 
@@ -19,6 +21,9 @@ void check(const RunOptions& options) {
   };
   check_index("local_rank", options.local_rank, "num_proc", options.num_proc);
   check_index("shard_id", options.shard_id, "num_shards", options.num_shards);
+  if (std::int64_t{options.num_proc} * options.num_shards > kMostRanks)
+    throw UsageError(c10::str("run: num_proc ", options.num_proc, " times num_shards ", options.num_shards,
+                              " is more than a world has ranks, ", kMostRanks));
 }
 
 /// Only a build of LibTorch that knows CUDA has an implementation.
@@ -37,13 +42,15 @@ RunOptions with_place_of(const RankContext& context, RunOptions options) {
   return options;
 }
 
-void run_in_world(const RunOptions& options, const std::function<void(const ProcessGroup&)>& body) {
+void run_in_world(const RunOptions& options, const std::function<void(const ProcessGroup&)>& body,
+                  const CallSite& site) {
   check(options);
-  ProcessGroup group = init_process_group({.backend = options.backend,
-                                           .init_method = options.init_method,
-                                           .timeout = options.timeout,
-                                           .world_size = options.num_proc * options.num_shards,
-                                           .rank = options.shard_id * options.num_proc + options.local_rank});
+  ProcessGroup group = init_at({.backend = options.backend,
+                                .init_method = options.init_method,
+                                .timeout = options.timeout,
+                                .world_size = options.num_proc * options.num_shards,
+                                .rank = options.shard_id * options.num_proc + options.local_rank},
+                               site);
   try {
     choose_device(options.local_rank);
     body(group);

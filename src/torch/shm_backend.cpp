@@ -5,22 +5,25 @@
 namespace retinue {
 namespace {
 
-Communicator make_communicator(const JobGroup& members, const ShmBackend::Waits& waits) {
-  return Communicator(members, {.timeout = waits.timeout, .waiting = waits.waiting, .late_after = waits.late_after});
+Communicator make_communicator(const JobGroup& members, const ShmBackend::Waits& waits, const CallSite& site) {
+  return Communicator(members, {.timeout = waits.timeout, .waiting = waits.waiting, .late_after = waits.late_after},
+                      site);
 }
 
 /// Null in a group of one.
-std::shared_ptr<OperationQueue> make_queue(const JobGroup& members, const ShmBackend::Waits& waits) {
+std::shared_ptr<OperationQueue> make_queue(const JobGroup& members, const ShmBackend::Waits& waits,
+                                           const CallSite& site) {
   if (members.process_slots.size() == 1) return nullptr;
-  return std::make_shared<OperationQueue>(make_communicator(members, waits));
+  return std::make_shared<OperationQueue>(make_communicator(members, waits, site));
 }
 
 }  // namespace
 
-ShmBackend::ShmBackend(JobGroup members, const Waits& waits)
-    : TensorBackend(members.rank, static_cast<int>(members.process_slots.size()), waits, make_queue(members, waits)),
+ShmBackend::ShmBackend(JobGroup members, const Waits& waits, const CallSite& site)
+    : TensorBackend(members.rank, static_cast<int>(members.process_slots.size()), waits,
+                    make_queue(members, waits, site)),
       members_(std::move(members)) {
-  if (getSize() > 1) messages_ = std::make_shared<MessageQueue>(make_communicator(members_, waits));
+  if (getSize() > 1) messages_ = std::make_shared<MessageQueue>(make_communicator(members_, waits, site));
 }
 
 ShmBackend::ShmBackend(std::chrono::milliseconds timeout) : TensorBackend(0, 1, {.timeout = timeout}, nullptr) {}

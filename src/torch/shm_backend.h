@@ -14,7 +14,7 @@ namespace retinue {
 class ShmBackend final : public TensorBackend {
  public:
   /// Blocking: waits for the other members, at most `waits.timeout`.
-  ShmBackend(JobGroup members, const Waits& waits);
+  ShmBackend(JobGroup members, const Waits& waits, const CallSite& site);
   /// A world of one, which needs no job.
   explicit ShmBackend(std::chrono::milliseconds timeout);
   ~ShmBackend() override;

@@ -4,14 +4,11 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <span>
 #include <string>
 #include <thread>
 
 #include "collective/late_report.h"
 #include "collective/late_scene.h"
-#include "collective/rendezvous.h"
-#include "collective/wait_record.h"
 #include "ipc/job_clock.h"
 #include "support/ranks.h"
 
@@ -77,34 +74,6 @@ TEST(LateReport, IsOfTheNextLatenessFromItsBeginningOn) {
     }
   });
   EXPECT_EQ(count_of(captured.text(), "It is said again in 2."), 2) << captured.text();
-}
-
-/// Whether the member waits, and others see that.
-bool waits(const JobGroup& group, int rank) {
-  const auto groups = groups_of_job(group, JobDeadline::after(group.memory->header(), 1s));
-  return read_wait(groups.at(0).board.member(rank).wait).has_value();
-}
-
-TEST(LateReport, NamesTheOneThatIsWaitedForInTheEnd) {
-  const CapturedStderr captured;
-  run_ranks(4, [&](const JobGroup& group) {
-    captured.begin();
-    Communicator communicator(group, {.late_after = group.rank == 0 ? kLateAfter : 0s});
-    int value = 0;
-    if (group.rank == 3) {
-      EXPECT_TRUE(wait_until([&] { return is_reported(captured.text()); }));
-    } else {
-      if (group.rank == 0) {
-        EXPECT_TRUE(wait_until([&] { return waits(group, 1) && waits(group, 2); }));
-      }
-      communicator.recv(std::span(&value, 1), group.rank + 1);
-    }
-    if (group.rank > 0) communicator.send(std::span(&value, 1), group.rank - 1);
-  });
-  const std::string text = captured.text();
-  EXPECT_EQ(count_of(text, "rank 3 is late\n"), 1) << text;
-  EXPECT_EQ(count_of(text, " is missing"), 1) << text;
-  EXPECT_EQ(count_of(text, " waits to receive "), 3) << text;
 }
 
 /// Of all its members but rank 0.

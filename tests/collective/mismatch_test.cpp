@@ -5,6 +5,10 @@
 #include <vector>
 
 #include "retinue/collective/communicator.h"
+#include "retinue/collective/divergence.h"
+#include "retinue/collective/objects.h"
+#include "retinue/collective/split.h"
+#include "retinue/collective/zero_first.h"
 #include "support/ranks.h"
 
 namespace retinue::test {
@@ -43,6 +47,36 @@ TEST(Mismatch, OfOperations) {
         c.all_reduce(&x, 1, Dtype::kFloat32, ReduceOp::kSum);
       },
       {"rank 0: barrier", "rank 1: all_reduce(fp32, 1, sum)"});
+}
+
+/// Where that makes collectives of other names.
+TEST(Mismatch, SaysWhatTheProgramCalled) {
+  const Step barrier = [](Communicator& c) { c.barrier(); };
+  const auto check = [&](const Step& ours, const char* word) {
+    check_mismatch(2, ours, barrier, {word, "rank 1: barrier at "});
+  };
+  check([](Communicator& c) { all_gather_object(c, 7); }, " bytes) in all_gather_object at ");
+  check([](Communicator& c) { gather_object(c, 7, 0); }, " bytes) in gather_object at ");
+  check([](Communicator& c) { scatter_object(c, std::vector<int>{1, 2}, 1); }, " bytes, root 1) in scatter_object at ");
+  check(
+      [](Communicator& c) {
+        int value = 7;
+        broadcast_object(c, value, 1);
+      },
+      " bytes, root 1) in broadcast_object at ");
+  check([](Communicator& c) { check_same(c, "x", {}); }, "rank 0: all_gather(16 bytes) in check_same at ");
+  check([](Communicator& c) { split(c, {}); }, " bytes) in split at ");
+  check([](Communicator& c) { new_group(c, std::vector<int>{0}); }, " bytes) in new_group at ");
+  check(
+      [](Communicator& c) {
+        { const ZeroFirst guard(c); }
+        c.barrier();
+      },
+      " bytes, root 0) in ZeroFirst at ");
+  check_mismatch(
+      2, [](Communicator& c) { c.monitored_barrier(); },
+      [](Communicator& c) { c.scan(nullptr, nullptr, 0, Dtype::kInt32, ReduceOp::kSum); },
+      {"rank 0: barrier in monitored_barrier at "});
 }
 
 TEST(Mismatch, OfCountsAmongThree) {

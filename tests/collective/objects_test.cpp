@@ -174,7 +174,7 @@ TEST(Objects, OfAnotherTypeAreRefusedAndTheGroupGoesOn) {
     if (group.rank == 0)
       broadcast_object(communicator, ints, 0);
     else
-      expect_refusal("broadcast_object", "rank 0 gives a std::vector<int, ",
+      expect_refusal("broadcast_object", "rank 0 gives a std::vector<int>",
                      [&] { broadcast_object(communicator, floats, 0); });
     if (group.rank == 2)
       expect_refusal("all_gather_object",
@@ -201,7 +201,7 @@ TEST(Objects, OfAnotherTypeAreRefusedAndTheGroupGoesOn) {
       communicator.send(std::span(bytes), 1);
     }
     if (group.rank == 1) {
-      expect_refusal("recv_object", "rank 0 gives a std::vector<int, ", [&] { recv_object(communicator, floats, 0); });
+      expect_refusal("recv_object", "rank 0 gives a std::vector<int>", [&] { recv_object(communicator, floats, 0); });
       EXPECT_THROW(recv_object(communicator, floats, 0), UsageError);
     }
     EXPECT_EQ(all_gather_object(communicator, group.rank), (std::vector{0, 1, 2}));

@@ -33,7 +33,7 @@ TEST(Parting, OfRanksThatEachTakeThemselvesForTheRoot) {
     EXPECT_EQ(count_of(text, "retinue: "), 1) << text;
     EXPECT_EQ(count_of(text, "the ranks met in different calls (the 4th of each): rank 0: "), 1) << text;
     EXPECT_GE(count_of(text, "broadcast(int32, 4 bytes, root "), 2) << text;
-    EXPECT_EQ(count_of(text, "; none waited for another there, so that no rank failed\n"), 1) << text;
+    EXPECT_EQ(count_of(text, "; none waited for another there, so that no call failed\n"), 1) << text;
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -180,6 +181,29 @@ TEST(ShmGroups, MonitoredBarrierNamesWhoDidNotCome) {
     if (members.rank != 2) barrier(control);
     EXPECT_EQ(members_of(split_group(control), members.rank).size(), 3u);
   });
+}
+
+TEST_P(Groups, MismatchesSayWhatTheProgramCalled) {
+  const auto check = [](const std::function<void(const ProcessGroup&)>& call, const char* words) {
+    run_ranks(2, [&](const JobGroup& members) {
+      const ProcessGroup world = init_process_group(members, {.backend = GetParam()});
+      try {
+        members.rank == 0 ? call(world) : static_cast<void>(barrier(world));
+        ADD_FAILURE() << "the calls went together";
+      } catch (const CollectiveMismatch& error) {
+        EXPECT_TRUE(says(error.what(), words) && says(error.what(), "groups_test.cpp:")) << error.what();
+      }
+    });
+  };
+  check([](const ProcessGroup& world) { split_group(world); }, " bytes) in split_group at ");
+  check([](const ProcessGroup& world) { new_group({0, 1}, world); }, " bytes) in new_group at ");
+  check([](const ProcessGroup& world) { new_subgroups(1, world); }, " bytes) in new_subgroups at ");
+  check(
+      [](const ProcessGroup& world) {
+        new_subgroups_by_enumeration({{0}, {1}}, world);
+      },
+      " bytes) in new_subgroups_by_enumeration at ");
+  check([](const ProcessGroup& world) { split_by_host(world); }, " bytes) in split_by_host at ");
 }
 
 TEST_P(Groups, ADestroyedGroupIsClosedHereAndLostThere) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -11,7 +12,9 @@
 #include "retinue/base/error.h"
 #include "retinue/torch/process_group.h"
 #include "retinue/torch/shared_tensor.h"
+#include "support/fork_shared.h"
 #include "support/ranks.h"
+#include "support/wait_until.h"
 #include "torch/contribution.h"
 
 namespace retinue {
@@ -272,6 +275,24 @@ TEST(ShmProcessGroup, RefusesTheWorldOfAnotherLauncher) {
   setenv("WORLD_SIZE", "1", 1);
   EXPECT_EQ(init_process_group()->getSize(), 1);
   unsetenv("WORLD_SIZE");
+}
+
+TEST(ProcessGroup, SaysWhereItIsMadeWhileOthersDoNotCome) {
+  const test::ForkShared<std::atomic<bool>> done;
+  run_ranks(2, [&](const JobGroup& members) {
+    if (members.rank == 1) {
+      EXPECT_TRUE(test::wait_until([&] { return done->load(); }));
+      return;
+    }
+    try {
+      init_process_group(members, {.timeout = std::chrono::milliseconds(20)});
+      ADD_FAILURE() << "a group of one of two";
+    } catch (const TimeoutError& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 0 waits in the opening of the group at "), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("process_group_test.cpp:"), std::string::npos) << error.what();
+    }
+    *done = true;
+  });
 }
 
 }  // namespace

@@ -65,6 +65,23 @@ TEST(Run, IsOneLineInARank) {
   EXPECT_EQ(ranks.wait().value<int>(1), 11);
 }
 
+std::string say_where(RankContext& context) {
+  if (context.rank() == 1) return {};  // And so never comes.
+  try {
+    run<train>(context, Config{.ranks = 2});
+    return "it ran";
+  } catch (const PeerLost& error) {
+    return error.what();
+  }
+}
+
+TEST(Run, SaysWhereARankWaitsForOthers) {
+  ProcessContext ranks = spawn<say_where>({.nprocs = 2});
+  const auto text = ranks.wait().value<std::string>(0);
+  EXPECT_NE(text.find("rank 0 waits in the opening of the group at "), std::string::npos) << text;
+  EXPECT_NE(text.find("run_main_test.cpp:"), std::string::npos) << text;
+}
+
 TEST(Run, LetsErrorsThrough) {
   try {
     spawn<run<fail>>({.nprocs = 2}, RunOptions{}, Config{.ranks = 2});

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <source_location>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "retinue/collective/reduce_function.h"
@@ -11,14 +12,48 @@
 
 namespace retinue {
 
+/// What the program called, where that makes collectives of other names: errors say "broadcast(8 bytes, root 0) in
+/// broadcast_object at train.cpp:88".
+enum class OuterCall : std::uint8_t {
+  kNone = 0,
+  kOpening,  ///< Of a group.
+  kMonitoredBarrier,
+  kZeroFirst,
+  kCheckSame,
+  kBroadcastObject,
+  kAllGatherObject,
+  kGatherObject,
+  kScatterObject,
+  kSplit,
+  kSplitGroup,
+  kNewGroup,
+  kNewSubgroups,
+  kNewSubgroupsByEnumeration,
+  kSplitByHost,
+};
+
+/// As "broadcast_object".
+std::string_view name_of(OuterCall call);
+
 /// Where a call was made, as errors on other ranks print it. Made from std::source_location by default arguments.
 struct CallSite {
   CallSite(std::source_location where = std::source_location::current())  // NOLINT(google-explicit-constructor)
       : file(where.file_name()), line(where.line()) {}
   CallSite(const char* file_name, unsigned line_number) : file(file_name), line(line_number) {}
 
+  /// The same for the calls that `call` makes; what is inside of another call stays so.
+  CallSite inside(OuterCall call) const {
+    CallSite site = *this;
+    if (outer == OuterCall::kNone) site.outer = call;
+    return site;
+  }
+
+  /// As "train.cpp:88".
+  std::string text() const;
+
   const char* file;
-  unsigned line;
+  unsigned line;  ///< 0: `file` is the name of the place.
+  OuterCall outer = OuterCall::kNone;
 };
 
 enum class CollectiveKind : std::uint8_t {

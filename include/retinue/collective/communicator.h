@@ -57,8 +57,9 @@ std::string name_of_part(const Communicator& parent, std::string_view name, int 
 /// who died is what the engine says.
 class Communicator : public TypedCollectives<Communicator> {
  public:
-  /// Blocking: waits for all members, at most `options.timeout`.
-  explicit Communicator(JobGroup group, CommunicatorOptions options = {});
+  /// Blocking: waits for all members, at most `options.timeout`. Through std::make_unique or emplace() pass CallSite()
+  /// last: errors would name the library's line.
+  explicit Communicator(JobGroup group, CommunicatorOptions options = {}, CallSite site = {});
   /// Of ranks that share no memory; of the options the timeout alone counts. Doesn't wait.
   Communicator(std::unique_ptr<Engine> engine, const EngineMembers& members, const CommunicatorOptions& options = {});
   ~Communicator();

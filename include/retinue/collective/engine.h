@@ -43,7 +43,7 @@ class Engine {
 };
 
 /// Of what ranks tell each other before a call: all must have the same.
-inline constexpr int kEngineProtocol = 1;
+inline constexpr int kEngineProtocol = 2;
 
 /// The ranks that an engine connects, and which of them this is.
 struct EngineMembers {

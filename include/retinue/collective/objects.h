@@ -18,6 +18,7 @@ namespace retinue {
 /// Makes `value` on all ranks what it is on `root`.
 template <class T>
 void broadcast_object(Communicator& group, T& value, int root, CallSite site = {}) {
+  site = site.inside(OuterCall::kBroadcastObject);
   detail::ObjectsToGive own(detail::object_type<T>());
   if (group.rank() == root) own.add(group, value);
   detail::ObjectNotice notice = own.notice(0);
@@ -32,18 +33,20 @@ void broadcast_object(Communicator& group, T& value, int root, CallSite site = {
 /// The values of all ranks, in rank order.
 template <class T>
 std::vector<T> all_gather_object(Communicator& group, const T& value, CallSite site = {}) {
-  return detail::gather_objects("all_gather_object", group, value, std::nullopt, site);
+  return detail::gather_objects("all_gather_object", group, value, std::nullopt,
+                                site.inside(OuterCall::kAllGatherObject));
 }
 
 /// The same at `root`; empty on the other ranks.
 template <class T>
 std::vector<T> gather_object(Communicator& group, const T& value, int root, CallSite site = {}) {
-  return detail::gather_objects("gather_object", group, value, root, site);
+  return detail::gather_objects("gather_object", group, value, root, site.inside(OuterCall::kGatherObject));
 }
 
 /// The r-th of the root's `values`, of which it has one per rank; those of other ranks don't count.
 template <class T>
 T scatter_object(Communicator& group, const std::vector<T>& values, int root, CallSite site = {}) {
+  site = site.inside(OuterCall::kScatterObject);
   detail::ObjectsToGive own(detail::object_type<T>());
   if (group.rank() == root) {
     own.check_count(values.size(), group.size());

@@ -5,6 +5,9 @@
 
 namespace retinue {
 
+/// A world has at most this many.
+inline constexpr int kMostRanks = 65'536;
+
 /// A process's place in a world, as whoever started it says.
 struct WorldPlace {
   int rank = 0;

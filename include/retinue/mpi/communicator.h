@@ -91,9 +91,9 @@ inline JobGroup job_group_of(MPI_Comm comm) {
   return join_group(exchange);
 }
 
-/// A communicator of the processes of `comm`: Communicator(job_group_of(comm), options).
-inline Communicator communicator_of(MPI_Comm comm, const CommunicatorOptions& options = {}) {
-  return Communicator(job_group_of(comm), options);
+/// A communicator of the processes of `comm`: Communicator(job_group_of(comm), options, site).
+inline Communicator communicator_of(MPI_Comm comm, const CommunicatorOptions& options = {}, CallSite site = {}) {
+  return Communicator(job_group_of(comm), options, site);
 }
 
 }  // namespace retinue

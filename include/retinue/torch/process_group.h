@@ -47,10 +47,13 @@ struct ProcessGroupOptions {
 /// Blocking: waits for all ranks, at most `options.timeout`.
 /// Threads: called by the main thread, unless Retinue started this rank.
 /// Errors: as join_world()'s, but for NotOneHost; UsageError for an address that other hosts can't reach.
-ProcessGroup init_process_group(ProcessGroupOptions options = {});
-ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions options = {});
+ProcessGroup init_process_group(ProcessGroupOptions options = {},
+                                std::source_location where = std::source_location::current());
+ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions options = {},
+                                std::source_location where = std::source_location::current());
 /// Of any processes of a job.
-ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options = {});
+ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options = {},
+                                std::source_location where = std::source_location::current());
 
 /// In the options of a call: it waits for other ranks as long as its group says.
 inline constexpr std::chrono::milliseconds kGroupTimeout{-1};

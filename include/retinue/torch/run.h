@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "retinue/collective/call.h"
 #include "retinue/launch/entry.h"
 #include "retinue/launch/rank_context.h"
 #include "retinue/torch/process_group.h"
@@ -38,7 +39,8 @@ struct RunOptions {
 namespace detail {
 
 /// Calls `body` in the world's group, and leaves that, however the call ends. `context`: whose world it may be.
-void run_in_world(const RunOptions& options, const std::function<void(const ProcessGroup&)>& body);
+void run_in_world(const RunOptions& options, const std::function<void(const ProcessGroup&)>& body,
+                  const CallSite& site);
 /// With the place that the context has.
 RunOptions with_place_of(const RankContext& context, RunOptions options);
 
@@ -61,24 +63,26 @@ class RunEntry {
   using Result = typename Signature::Result;
   using Config = typename Signature::Value;
 
-  Result operator()(const RunOptions& options, const Config& config) const {
+  Result operator()(const RunOptions& options, const Config& config, CallSite site = {}) const {
     if constexpr (std::is_void_v<Result>) {
-      run_in_world(options, [&](const ProcessGroup& group) { call(group, config); });
+      run_in_world(
+          options, [&](const ProcessGroup& group) { call(group, config); }, site);
     } else {
       std::optional<Result> result;
-      run_in_world(options, [&](const ProcessGroup& group) { result.emplace(call(group, config)); });
+      run_in_world(
+          options, [&](const ProcessGroup& group) { result.emplace(call(group, config)); }, site);
       return std::move(*result);
     }
   }
-  Result operator()(const RankContext& context, const Config& config) const {
-    return (*this)(with_place_of(context, {}), config);
+  Result operator()(const RankContext& context, const Config& config, CallSite site = {}) const {
+    return (*this)(with_place_of(context, {}), config, site);
   }
 
   /// As the entry of spawn(), whose arguments are options, of which local_rank and num_proc are the rank's, and config.
   using Entry = Result (*)(RankContext& context, RunOptions options, const Config& config);
   constexpr operator Entry() const {  // NOLINT(google-explicit-constructor): as a captureless lambda's
     return [](RankContext& context, RunOptions options, const Config& config) -> Result {
-      return RunEntry()(with_place_of(context, std::move(options)), config);
+      return RunEntry()(with_place_of(context, std::move(options)), config, {"run as a rank's function", 0});
     };
   }
 
