@@ -204,6 +204,7 @@ Call checked_call(const CollectiveCall& what, int rank, int size, CallSite site)
                 .dtype = what.dtype,
                 .op = what.op,
                 .root = static_cast<std::uint16_t>(what.root),
+                .outer = only_moves(what.kind) ? site.outer : OuterCall::kNone,
                 .count = largest_part(call, rank)};
   return call;
 }

@@ -103,12 +103,22 @@ class SharingMembers {
   MessageCalls messages_;
 };
 
+namespace {
+
+const CommunicatorOptions& checked(const CommunicatorOptions& options) {
+  if (options.timeout <= std::chrono::nanoseconds(0))
+    throw UsageError("Communicator: the timeout must be longer than nothing");
+  return options;
+}
+
+}  // namespace
+
 class Communicator::Impl {
  public:
   Impl(JobGroup group, const CommunicatorOptions& options, const CallSite& site)
-      : sharing_(std::in_place, std::move(group), options, site) {}
+      : sharing_(std::in_place, std::move(group), checked(options), site) {}
   Impl(std::unique_ptr<Engine> engine, const EngineMembers& members, const CommunicatorOptions& options)
-      : apart_(std::in_place, std::move(engine), members, options), timeout_(options.timeout) {
+      : apart_(std::in_place, std::move(engine), members, checked(options)), timeout_(options.timeout) {
     group_.name = members.name;
     group_.rank = members.rank;
   }

@@ -73,7 +73,7 @@ void LateReport::look(const SeenWait& own, JobDeadline deadline, const FirstLook
   const bool is_last = deadline.left(kBeforeTheEnd + 1s) <= kBeforeTheEnd;
   const bool is_due = is_last ? (said_until & kLast) == 0 : said_until <= static_cast<std::uint64_t>(now.count());
   if (!is_due || own.late.empty()) return;
-  const std::vector<int> late = Reporter(group_, board_, 0).late_at_the_ends(own.late);
+  const std::vector<int> late = Reporter(group_, board_, 0).late_at_the_ends(late_of_all(own, now));
   if (is_held_by_debugger(late)) return;
   const std::uint64_t until =
       (static_cast<std::uint64_t>((now + waited + late_after_).count()) & ~kLast) | (is_last ? kLast : 0);
@@ -97,6 +97,17 @@ bool LateReport::is_held_by_debugger(const std::vector<int>& late) const {
                        const pid_t pid = report.pid_of(rank);
                        return state_of_thread(pid, pid) == 't';
                      });
+}
+
+std::vector<int> LateReport::late_of_all(const SeenWait& own, std::chrono::nanoseconds now) const {
+  const Reporter report(group_, board_, 0);
+  std::vector<int> late = own.late;
+  for (int rank = 0; rank < board_.size(); ++rank) {
+    const auto wait = rank == group_.rank ? std::nullopt : read_wait(board_.member(rank).wait);
+    if (wait && wait->needs_all() && now - wait->since >= late_after_ && !report.stands_still(rank))
+      late.insert(late.end(), wait->late.begin(), wait->late.end());
+  }
+  return late;
 }
 
 std::string LateReport::missing_text(const SeenWait& own, int rank) const {

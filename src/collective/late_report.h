@@ -31,6 +31,8 @@ class LateReport {
  private:
   using FirstLooks = std::map<int, std::optional<ActivityLook>>;
 
+  /// For whom this member waits, and those that have waited as long.
+  std::vector<int> late_of_all(const SeenWait& own, std::chrono::nanoseconds now) const;
   bool is_held_by_debugger(const std::vector<int>& late) const;
   /// With a mark for what each of the missing does.
   std::string text(const SeenWait& own, const std::vector<int>& late, JobDeadline deadline) const;

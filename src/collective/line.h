@@ -12,12 +12,20 @@
 
 namespace retinue {
 
+/// Whether calls of this kind only move data: they have no reduction.
+constexpr bool only_moves(CollectiveKind kind) {
+  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kAllGather || kind == CollectiveKind::kGather ||
+         kind == CollectiveKind::kScatter || kind == CollectiveKind::kAllToAll;
+}
+
 /// What all members of a collective must agree on.
 struct CallShape {
   CollectiveKind kind = CollectiveKind::kNone;
   Dtype dtype = Dtype::kBytes;
   ReduceOp op = ReduceOp::kSum;
   std::uint16_t root = 0;
+  /// Of calls that only move data: what lies in these bytes is that call's business.
+  OuterCall outer = OuterCall::kNone;
   std::uint64_t count = 0;  ///< Of one part: elements for reductions, bytes otherwise. Members may differ with kUneven.
 
   friend bool operator==(const CallShape&, const CallShape&) = default;
@@ -117,7 +125,7 @@ class SiteWriter {
 /// the slot was being written again meanwhile.
 struct alignas(64) LineData {
   std::atomic<std::uint64_t> sequence;
-  std::atomic<std::uint64_t> head;  ///< kind, dtype, op, place, root (16 bits), tag from the lowest byte up.
+  std::atomic<std::uint64_t> head;  ///< kind, dtype, op or outer call, place, root (16 bits), tag, lowest byte first.
   std::atomic<std::uint64_t> count;
   std::atomic<std::uint64_t> where;  ///< See pack_where().
   std::array<std::atomic<std::uint64_t>, kInlineBytes / 8> inline_data;
@@ -131,8 +139,9 @@ constexpr std::uint64_t kPlaceMask = std::uint64_t{0xff} << 24;
 
 constexpr std::uint64_t pack_head(const CallShape& shape, std::uint8_t place, std::uint64_t sequence) {
   return static_cast<std::uint64_t>(shape.kind) | static_cast<std::uint64_t>(shape.dtype) << 8 |
-         static_cast<std::uint64_t>(shape.op) << 16 | static_cast<std::uint64_t>(place) << 24 |
-         static_cast<std::uint64_t>(shape.root) << 32 | sequence << 48;
+         (only_moves(shape.kind) ? static_cast<std::uint64_t>(shape.outer) : static_cast<std::uint64_t>(shape.op))
+             << 16 |
+         static_cast<std::uint64_t>(place) << 24 | static_cast<std::uint64_t>(shape.root) << 32 | sequence << 48;
 }
 
 /// Whether `head` was written for `sequence`, as far as its tag of 16 bits tells.
@@ -169,10 +178,13 @@ constexpr std::uint8_t place_of(std::uint64_t head) {
 }
 
 constexpr CallShape unpack(std::uint64_t head, std::uint64_t count) {
-  return {.kind = static_cast<CollectiveKind>(head & 0xff),
+  const auto kind = static_cast<CollectiveKind>(head & 0xff);
+  const std::uint64_t third = head >> 16 & 0xff;
+  return {.kind = kind,
           .dtype = static_cast<Dtype>(head >> 8 & 0xff),
-          .op = static_cast<ReduceOp>(head >> 16 & 0xff),
+          .op = only_moves(kind) ? ReduceOp::kSum : static_cast<ReduceOp>(third),
           .root = static_cast<std::uint16_t>(head >> 32),
+          .outer = only_moves(kind) ? static_cast<OuterCall>(third) : OuterCall::kNone,
           .count = count};
 }
 

@@ -48,13 +48,13 @@ std::optional<std::string> known_end_of(const ProcessSlot& slot) {
 
 }  // namespace
 
-std::string end_of_process(const ProcessSlot& slot) {
+std::string end_of_process(const ProcessSlot& slot, bool has_left) {
   const Deadline deadline = Deadline::after(kTimeToTell);
   while (!deadline.passed()) {
     if (auto end = known_end_of(slot)) return *std::move(end);
     sched_yield();
   }
-  return slot.life.owner_died() ? "died" : "left the group";
+  return slot.life.owner_died() && !has_left ? "died" : "left the group";
 }
 
 }  // namespace retinue

@@ -10,6 +10,7 @@ struct ProcessSlot;
 
 /// How the process of `slot` ended, or why it is in the group no more, as "finished normally", "exited with code 3" or
 /// "died (signal 9, SIGKILL)". Blocking: some milliseconds, where the kernel does not tell yet.
-std::string end_of_process(const ProcessSlot& slot);
+/// `has_left`: it had left its group before.
+std::string end_of_process(const ProcessSlot& slot, bool has_left = false);
 
 }  // namespace retinue

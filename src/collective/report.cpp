@@ -144,8 +144,9 @@ std::string Reporter::fate_of(int rank) const {
   const ProcessSlot& slot = process_slot(*group_.memory, board_.member(rank).process_slot);
   const std::int32_t pid = pid_of(rank);
   const bool is_same_process = slot.pid.load(std::memory_order_relaxed) == pid;
+  const bool has_left = board_.member(rank).state.load(std::memory_order_acquire) == MemberState::kLeft;
   const std::string history = history_of(rank);
-  return fmt::format("rank {} (pid {}) {}{}{}", rank, pid, is_same_process ? end_of_process(slot) : "ended",
+  return fmt::format("rank {} (pid {}) {}{}{}", rank, pid, is_same_process ? end_of_process(slot, has_left) : "ended",
                      history.empty() ? "" : " ", history);
 }
 
@@ -163,11 +164,10 @@ std::vector<int> Reporter::late_at_the_ends(const std::vector<int>& late) const 
     const int rank = next.front();
     if (rank >= board_.size() || !seen.insert(rank).second) continue;
     const auto wait = read_wait(board_.member(rank).wait);
-    // One that needn't be for all of them, or may end by itself, is not what they hold up.
-    if (!wait || wait->late.empty() || wait->needs_only_one || !wait->is_certain || stands_still(rank))
-      ends.insert(rank);
-    else
+    if (wait && wait->needs_all() && !stands_still(rank))
       next.insert(next.end(), wait->late.begin(), wait->late.end());
+    else
+      ends.insert(rank);
   }
   return ends.empty() ? late : std::vector<int>(ends.begin(), ends.end());
 }

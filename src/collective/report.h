@@ -33,6 +33,8 @@ class Reporter {
   /// made no collective.
   std::string seen(int rank) const;
   std::int32_t pid_of(int rank) const;
+  /// By a signal or a debugger: what it said of its wait is of before.
+  bool stands_still(int rank) const;
 
   /// Where members that are late wait in this group, too, those for whom they wait, and so on to the ends; where they
   /// wait in a circle, they themselves.
@@ -60,8 +62,6 @@ class Reporter {
   std::string all_calls() const;
   std::string fate_of(int rank) const;
   /// Whether all calls of the member up to `newest` were of its kind, as far as that can be seen.
-  /// By a signal or a debugger: what it said of its wait is of before.
-  bool stands_still(int rank) const;
   bool are_of_one_kind(int rank, const SeenCall& newest) const;
 
   const JobGroup& group_;

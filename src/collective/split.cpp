@@ -18,11 +18,8 @@ using detail::SplitPart;
 
 namespace {
 
-enum class SplitKind : std::uint32_t { kByColor = 1, kByLists = 2 };
-
 /// What a member tells the others of the group that it wants.
 struct SplitNotice {
-  SplitKind kind = SplitKind::kByColor;
   std::uint32_t failed = 0;  ///< It throws an error of its own.
   std::int32_t color = kNoColor;
   std::int32_t key = 0;
@@ -42,7 +39,6 @@ class Splitting {
   }
 
   void by_lists(std::span<const std::vector<int>> groups) {
-    own_.kind = SplitKind::kByLists;
     std::vector<bool> is_listed(static_cast<std::size_t>(parent_.size));
     for (std::size_t i = 0; i < groups.size(); ++i) {
       hash(groups[i].size());
@@ -93,7 +89,6 @@ class Splitting {
     if (own_.failed != 0) refuse(error_);
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank].failed != 0) refuse(fmt::format("rank {} asked for what makes no sense; it says what", rank));
-      if (all[rank].kind != all[0].kind) refuse(fmt::format("ranks 0 and {} made different calls", rank));
       if (all[rank].lists != all[0].lists)
         refuse(fmt::format("ranks 0 and {} gave different lists of ranks; all members give the same", rank));
     }

@@ -22,6 +22,8 @@ struct SeenWait {
   std::vector<int> late;
   std::string text;  ///< As "rank 0 waits in its 4th call, barrier, at train.cpp:88".
 
+  /// Whether it can't end without each of those that are late.
+  bool needs_all() const { return !late.empty() && !needs_only_one && is_certain; }
   /// Whether it is the same wait, whatever its `change`.
   bool is_like(const SeenWait& other) const;
 };

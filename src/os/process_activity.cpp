@@ -159,6 +159,7 @@ std::string cpu_use(const ActivityLook& before, const ActivityLook& now, double 
   const std::chrono::duration<double> system = now.system_cpu - before.system_cpu;
   const double share = (user + system) / elapsed;
   if (elapsed < std::chrono::milliseconds(100) || share < worth_a_word) return "";
+  if (share == 0 && before.state != 'R') return "";  // It has just woken up.
   if (share == 0) return fmt::format("runs, and got no CPU time in the last {:.1f} s", elapsed.count());
   return fmt::format("runs in {} ({:.0f} % of a CPU in the last {:.1f} s)",
                      user >= system ? "its own code" : "the kernel", 100 * share, elapsed.count());

@@ -150,5 +150,12 @@ TEST(Communicator, RefusesGroupsThatCannotBe) {
   });
 }
 
+TEST(Communicator, RefusesATimeoutOfNothing) {
+  run_ranks(2, [](const JobGroup& group) {
+    EXPECT_THROW(Communicator(group, {.timeout = std::chrono::nanoseconds(0)}), UsageError);
+    EXPECT_THROW(Communicator(group, {.timeout = std::chrono::seconds(-1)}), UsageError);
+  });
+}
+
 }  // namespace
 }  // namespace retinue::test

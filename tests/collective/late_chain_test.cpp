@@ -82,6 +82,20 @@ TEST(LateChain, AnErrorNamesTheLastOneToo) {
   });
 }
 
+TEST(LateChain, AllThatOthersWaitForAreLate) {
+  const CapturedStderr captured;
+  run_ranks(4, [&](const JobGroup& group) {
+    captured.begin();
+    Communicator communicator(group, {.late_after = group.rank == 0 ? kLateAfter : 0s});
+    int value = 0;
+    if (group.rank == 0) await([&] { return waits(group, 2); });
+    if (group.rank % 2 == 0) return static_cast<void>(communicator.recv(std::span(&value, 1), group.rank + 1));
+    await([&] { return count_of(captured.text(), "It is said again") == 1; });
+    communicator.send(std::span(&value, 1), group.rank - 1);
+  });
+  EXPECT_EQ(count_of(captured.text(), "ranks 1 and 3 are late\n"), 1) << captured.text();
+}
+
 /// What it said of its wait may be long over: it can't say otherwise.
 TEST(LateChain, AStoppedOneInItIsLate) {
   const CapturedStderr captured;

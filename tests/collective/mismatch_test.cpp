@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,6 +80,42 @@ TEST(Mismatch, SaysWhatTheProgramCalled) {
       2, [](Communicator& c) { c.monitored_barrier(); },
       [](Communicator& c) { c.scan(nullptr, nullptr, 0, Dtype::kInt32, ReduceOp::kSum); },
       {"rank 0: barrier in monitored_barrier at "});
+}
+
+/// In the bytes of one call another would read what it never sent.
+TEST(Mismatch, OfCallsThatMoveAsManyBytes) {
+  const auto check = [](const Step& ours, const Step& theirs, const std::vector<std::string>& words) {
+    check_mismatch(2, ours, theirs, words);
+  };
+  const std::int64_t sizes[] = {1, 1'000'000'000'000};
+  std::int64_t all[4];
+  std::byte bytes[2048] = {};
+  check(
+      [](Communicator& c) { check_same(c, "x", {}); },
+      [&](Communicator& c) { c.all_gather(std::span<const std::int64_t>(sizes, 2), std::span<std::int64_t>(all, 4)); },
+      {"rank 0: all_gather(16 bytes) in check_same at ", "rank 1: all_gather(int64, 16 bytes) at "});
+  check([](Communicator& c) { split(c, {}); },
+        [](Communicator& c) {
+          new_group(c, std::vector<int>{0, 1});
+        },
+        {" bytes) in split at ", " bytes) in new_group at "});
+  check(
+      [](Communicator& c) {
+        { const ZeroFirst guard(c); }
+        c.barrier();
+      },
+      [&](Communicator& c) { c.broadcast(bytes, 1024, 0); },
+      {"rank 0: broadcast(1024 bytes, root 0) in ZeroFirst at ", "rank 1: broadcast(1024 bytes, root 0) at "});
+  check(
+      [](Communicator& c) {
+        std::string text;
+        broadcast_object(c, text, 1);
+      },
+      [&](Communicator& c) {
+        c.broadcast(bytes, sizeof(detail::ObjectNotice), 1);
+        c.barrier();
+      },
+      {" bytes, root 1) in broadcast_object at ", " bytes, root 1) at "});
 }
 
 TEST(Mismatch, OfCountsAmongThree) {

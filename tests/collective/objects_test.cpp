@@ -103,6 +103,9 @@ TEST(Objects, ThatCannotBeArchivedAreAnErrorOnAllRanksAndTheGroupGoesOn) {
     });
     expect_failure([&] { scatter_object(communicator, std::vector<Stubborn>(3, own), 1); });
     EXPECT_THROW(scatter_object(communicator, std::vector<int>{1, 2}, 0), UsageError);
+    int value = 0;
+    EXPECT_THROW(broadcast_object(communicator, value, -1), UsageError);
+    EXPECT_THROW(scatter_object(communicator, std::vector<int>(3), 3), UsageError);
     EXPECT_THROW(gather_object(communicator, 1, -1), UsageError);  // Before anything is sent.
     EXPECT_THROW(all_gather_object(communicator, Stubborn{.fails_to_load = group.rank == 2}), std::domain_error);
     EXPECT_EQ(all_gather_object(communicator, group.rank), (std::vector{0, 1, 2}));

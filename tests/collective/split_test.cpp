@@ -120,12 +120,6 @@ TEST(Split, WhatMakesNoSenseOnOneIsAnErrorOnAll) {
     says("rank 2 is listed twice", "rank 1 asked", [&] { new_group(parent, twice); });
     const std::vector<int> other = world.rank == 1 ? std::vector<int>{0, 1} : std::vector<int>{0, 2};
     says("ranks 0 and 1 gave different lists", "ranks 0 and 1 gave", [&] { new_group(parent, other); });
-    says("different calls", "different calls", [&] {
-      if (world.rank == 1)
-        new_group(parent, std::vector<int>{0});
-      else
-        split(parent);
-    });
     EXPECT_TRUE(split(parent).has_value());
   });
 }

@@ -83,6 +83,9 @@ TEST(ProcessActivity, TellsWhatHappenedBetweenTwoLooks) {
   now.time += std::chrono::seconds(2);
   const pid_t none = 0;
   EXPECT_EQ(describe_activity(none, before, now), "runs, and got no CPU time in the last 2.0 s");
+  before.state = 'S';
+  EXPECT_EQ(describe_activity(none, before, now), "runs");  // It has just woken up.
+  before.state = 'R';
   now.user_cpu = std::chrono::milliseconds(1900);
   EXPECT_EQ(describe_activity(none, before, now), "runs in its own code (95 % of a CPU in the last 2.0 s)");
   now.system_cpu = std::chrono::seconds(4);

@@ -19,6 +19,7 @@ namespace retinue {
 template <class T>
 void broadcast_object(Communicator& group, T& value, int root, CallSite site = {}) {
   site = site.inside(OuterCall::kBroadcastObject);
+  detail::check_root("broadcast_object", group, root);
   detail::ObjectsToGive own(detail::object_type<T>());
   if (group.rank() == root) own.add(group, value);
   detail::ObjectNotice notice = own.notice(0);
@@ -47,6 +48,7 @@ std::vector<T> gather_object(Communicator& group, const T& value, int root, Call
 template <class T>
 T scatter_object(Communicator& group, const std::vector<T>& values, int root, CallSite site = {}) {
   site = site.inside(OuterCall::kScatterObject);
+  detail::check_root("scatter_object", group, root);
   detail::ObjectsToGive own(detail::object_type<T>());
   if (group.rank() == root) {
     own.check_count(values.size(), group.size());
