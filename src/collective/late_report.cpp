@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "collective/late_text.h"
 #include "collective/rendezvous.h"
@@ -101,13 +102,14 @@ bool LateReport::is_held_by_debugger(const std::vector<int>& late) const {
 
 std::vector<int> LateReport::late_of_all(const SeenWait& own, std::chrono::nanoseconds now) const {
   const Reporter report(group_, board_, 0);
-  std::vector<int> late = own.late;
+  std::set<int> late(own.late.begin(), own.late.end());
   for (int rank = 0; rank < board_.size(); ++rank) {
     const auto wait = rank == group_.rank ? std::nullopt : read_wait(board_.member(rank).wait);
     if (wait && wait->needs_all() && now - wait->since >= late_after_ && !report.stands_still(rank))
-      late.insert(late.end(), wait->late.begin(), wait->late.end());
+      late.insert(wait->late.begin(), wait->late.end());
   }
-  return late;
+  late.erase(group_.rank);
+  return {late.begin(), late.end()};
 }
 
 std::string LateReport::missing_text(const SeenWait& own, int rank) const {
