@@ -60,9 +60,6 @@ std::optional<std::size_t> Request::wait_any(std::span<const Request> requests, 
   }
   if (needed != nullptr && std::find(operations.begin(), operations.end(), needed) == operations.end())
     throw UsageError("wait_any: the request that is needed is none of those that are waited for");
-  // When their communicator is gone all have ended.
-  for (std::size_t i = 0; i < operations.size(); ++i)
-    if (operations[i]->done()) return i;
   return operations.front()->engine().wait_any(operations, needed, time);
 }
 

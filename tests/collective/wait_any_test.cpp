@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "retinue/base/error.h"
@@ -152,18 +151,6 @@ TEST(WaitAny, GoesOnAfterInterruptions) {
     }
     done = true;
     other.join();
-  });
-}
-
-TEST(WaitAny, EndsWithItsCommunicator) {
-  run_ranks(2, [](const JobGroup& group) {
-    std::optional<Communicator> communicator(std::in_place, group);
-    int value = 0;
-    communicator->barrier();
-    const Request request = communicator->irecv(std::span(&value, 1), 1 - group.rank);
-    communicator.reset();
-    EXPECT_EQ(Request::wait_any({&request, 1}), 0u);
-    EXPECT_THROW(request.wait(), Closed);
   });
 }
 
