@@ -200,11 +200,12 @@ Call checked_call(const CollectiveCall& what, int rank, int size, CallSite site)
     if (call.gives && call.takes) check_own_part(call, rank);
   }
   call.overwrites_itself = overwrites_itself(call, rank, size);
+  const bool only_moves = call.pattern.result == Pattern::Result::kParts;
   call.shape = {.kind = what.kind,
                 .dtype = what.dtype,
-                .op = what.op,
+                .op = only_moves ? ReduceOp::kSum : what.op,
                 .root = static_cast<std::uint16_t>(what.root),
-                .outer = only_moves(what.kind) ? site.outer : OuterCall::kNone,
+                .outer = only_moves ? site.outer : OuterCall::kNone,
                 .count = largest_part(call, rank)};
   return call;
 }

@@ -7,24 +7,19 @@
 #include <string>
 
 #include "base/site_text.h"
+#include "collective/pattern.h"
 #include "retinue/collective/call.h"
 #include "retinue/collective/types.h"
 
 namespace retinue {
 
-/// Whether calls of this kind only move data: they have no reduction.
-constexpr bool only_moves(CollectiveKind kind) {
-  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kAllGather || kind == CollectiveKind::kGather ||
-         kind == CollectiveKind::kScatter || kind == CollectiveKind::kAllToAll;
-}
-
 /// What all members of a collective must agree on.
 struct CallShape {
   CollectiveKind kind = CollectiveKind::kNone;
   Dtype dtype = Dtype::kBytes;
-  ReduceOp op = ReduceOp::kSum;
+  ReduceOp op = ReduceOp::kSum;  ///< Of reductions alone.
   std::uint16_t root = 0;
-  /// Of calls that only move data: what lies in these bytes is that call's business.
+  /// Of others that move data: what lies in these bytes is that call's business.
   OuterCall outer = OuterCall::kNone;
   std::uint64_t count = 0;  ///< Of one part: elements for reductions, bytes otherwise. Members may differ with kUneven.
 
@@ -139,8 +134,7 @@ constexpr std::uint64_t kPlaceMask = std::uint64_t{0xff} << 24;
 
 constexpr std::uint64_t pack_head(const CallShape& shape, std::uint8_t place, std::uint64_t sequence) {
   return static_cast<std::uint64_t>(shape.kind) | static_cast<std::uint64_t>(shape.dtype) << 8 |
-         (only_moves(shape.kind) ? static_cast<std::uint64_t>(shape.outer) : static_cast<std::uint64_t>(shape.op))
-             << 16 |
+         (static_cast<std::uint64_t>(shape.op) | static_cast<std::uint64_t>(shape.outer)) << 16 |
          static_cast<std::uint64_t>(place) << 24 | static_cast<std::uint64_t>(shape.root) << 32 | sequence << 48;
 }
 
@@ -180,11 +174,12 @@ constexpr std::uint8_t place_of(std::uint64_t head) {
 constexpr CallShape unpack(std::uint64_t head, std::uint64_t count) {
   const auto kind = static_cast<CollectiveKind>(head & 0xff);
   const std::uint64_t third = head >> 16 & 0xff;
+  const bool reduces = is_reduction(kind);
   return {.kind = kind,
           .dtype = static_cast<Dtype>(head >> 8 & 0xff),
-          .op = only_moves(kind) ? ReduceOp::kSum : static_cast<ReduceOp>(third),
+          .op = reduces ? static_cast<ReduceOp>(third) : ReduceOp::kSum,
           .root = static_cast<std::uint16_t>(head >> 32),
-          .outer = only_moves(kind) ? static_cast<OuterCall>(third) : OuterCall::kNone,
+          .outer = reduces ? OuterCall::kNone : static_cast<OuterCall>(third),
           .count = count};
 }
 

@@ -182,17 +182,19 @@ std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanos
                                 const ActivityOf& activity_of) const {
   std::string text = fmt::format("group \"{}\": {}, and its timeout of {} ms passed; missing: ", group_.name,
                                  own_call(), std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
-  const auto add = [&](int rank, std::string_view before) {
-    const std::int32_t pid = pid_of(rank);
-    text += fmt::format("{}rank {} (pid {}){}, which {}", before, rank, pid, seen(rank), activity_of(rank, pid));
+  const auto add = [&](const std::vector<int>& ranks, std::string_view before) {
+    const std::size_t named = std::min<std::size_t>(ranks.size(), kNamedRanks);
+    for (std::size_t i = 0; i < named; ++i) {
+      const std::int32_t pid = pid_of(ranks[i]);
+      text += fmt::format("{}rank {} (pid {}){}, which {}", i > 0 ? "; " : before, ranks[i], pid, seen(ranks[i]),
+                          activity_of(ranks[i], pid));
+    }
+    if (named < ranks.size()) text += fmt::format("; and {} more", ranks.size() - named);
   };
-  const std::size_t named = std::min<std::size_t>(late.size(), kNamedRanks);
-  for (std::size_t i = 0; i < named; ++i) add(late[i], i > 0 ? "; " : "");
-  if (named < late.size()) text += fmt::format("; and {} more", late.size() - named);
+  add(late, "");
   std::vector<int> ends = late_at_the_ends(late);
   std::erase_if(ends, [&](int rank) { return std::ranges::find(late, rank) != late.end(); });
-  for (std::size_t i = 0; i < std::min<std::size_t>(ends.size(), kNamedRanks); ++i)
-    add(ends[i], i > 0 ? "; " : "; behind which is ");
+  add(ends, "; behind which is ");
   return text;
 }
 
