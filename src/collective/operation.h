@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -19,9 +20,18 @@ namespace retinue {
 
 class Operation;
 
-/// Who moves operations on: a communicator.
+/// Who moves operations on: a communicator. Ends them all before it is destroyed.
 class OperationDriver {
  public:
+  OperationDriver();
+  OperationDriver(const OperationDriver&) = delete;
+  OperationDriver& operator=(const OperationDriver&) = delete;
+
+  /// No other's in this process, ever.
+  std::uint64_t number() const { return number_; }
+  /// Whether the one of that number was not destroyed yet. Threads: any.
+  static bool is_there(std::uint64_t number);
+
   /// Does what can be done without waiting; where that is nothing for long, looks whether it is in vain.
   virtual void advance(Operation& operation) = 0;
   /// Waits for the operation, at most `time`. Returns whether it has ended, well or not.
@@ -34,13 +44,16 @@ class OperationDriver {
   virtual void drop(Operation& operation) noexcept = 0;
 
  protected:
-  ~OperationDriver() = default;
+  ~OperationDriver();
+
+ private:
+  const std::uint64_t number_;
 };
 
 /// A call in progress. Started and completed once, by its engine.
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
-  explicit Operation(OperationDriver& engine) : engine_(&engine) {}
+  explicit Operation(OperationDriver& engine) : engine_(&engine), engine_number_(engine.number()) {}
   /// Those that are made call drop_unless_done() in theirs, while they can be asked what they are.
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
@@ -58,7 +71,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   bool done() const { return done_; }
   const std::exception_ptr& error() const { return error_; }
+  /// There as long as this isn't done.
   OperationDriver& engine() const { return *engine_; }
+  std::uint64_t engine_number() const { return engine_number_; }
 
   void start() { started_ = true; }
   void complete(std::exception_ptr error) {
@@ -98,6 +113,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
  private:
   OperationDriver* engine_;
+  std::uint64_t engine_number_;
   bool started_ = false;
   bool done_ = false;
   std::exception_ptr error_;

@@ -55,11 +55,15 @@ std::optional<std::size_t> Request::wait_any(std::span<const Request> requests, 
   for (const Request& request : requests) {
     held.push_back(request.checked());
     operations.push_back(held.back().get());
-    if (&operations.back()->engine() != &operations.front()->engine())
+    if (operations.back()->engine_number() != operations.front()->engine_number())
       throw UsageError("wait_any: the requests are of different communicators");
   }
   if (needed != nullptr && std::find(operations.begin(), operations.end(), needed) == operations.end())
     throw UsageError("wait_any: the request that is needed is none of those that are waited for");
+  if (operations.front()->done() && !OperationDriver::is_there(operations.front()->engine_number())) {
+    for (const auto& operation : held) operation->call_back();
+    return 0;
+  }
   return operations.front()->engine().wait_any(operations, needed, time);
 }
 

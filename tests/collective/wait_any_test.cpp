@@ -44,6 +44,29 @@ TEST(WaitAny, ReturnsOneThatHasEnded) {
   });
 }
 
+TEST(WaitAny, MayComeAfterTheEndOfTheCommunicator) {
+  run_ranks(2, [](const JobGroup& group) {
+    std::vector<int> values{0, 0};
+    std::vector<Request> requests;
+    int called = 0;
+    {
+      Communicator communicator(group);
+      const int peer = 1 - group.rank;
+      requests.push_back(communicator.isend(std::span(&group.rank, 1), peer));
+      requests.push_back(communicator.irecv(std::span(values).first(1), peer));
+      for (const Request& request : requests) request.wait();
+      requests.push_back(communicator.irecv(std::span(values).last(1), peer, 5));
+      requests.back().then([&] { ++called; });
+      communicator.barrier();
+    }
+    EXPECT_EQ(Request::wait_any(requests), 0u);
+    EXPECT_EQ(called, 1);
+    EXPECT_EQ(Request::wait_any(std::span(requests).last(1), requests.back()), 0u);
+    EXPECT_THROW(requests.back().wait(), Closed);
+    EXPECT_EQ(values[0], 1 - group.rank);
+  });
+}
+
 TEST(WaitAny, MayBeToldWhichOneIsNeeded) {
   const CapturedStderr captured;
   run_ranks(3, [&](const JobGroup& group) {

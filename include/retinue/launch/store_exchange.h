@@ -1,0 +1,81 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "retinue/base/deadline.h"
+#include "retinue/store/store.h"
+
+namespace retinue {
+
+/// Ranks that meet at a store.
+struct StoreMeeting {
+  std::shared_ptr<Store> store = nullptr;
+  std::string name = "group";  ///< The same on all ranks: of keys, which begin with "retinue/", and in errors.
+  int rank = 0;
+  int size = 1;
+  Deadline deadline = Deadline::never();  ///< For all steps.
+  std::string call = "the meeting";       ///< What waits, in reports: as "init_process_group at train.cpp:12".
+  /// One of the ranks that wait reports on standard error which have not come after so long, and again after times that
+  /// double; 0: never. Default: what RETINUE_LATE_AFTER_S says, in seconds, or else 10 s.
+  std::optional<std::chrono::nanoseconds> late_after = std::nullopt;
+};
+
+/// Gathers bytes of all ranks through a store; rank 0 makes one value of them for the others: a step costs each rank
+/// two calls, whatever their number.
+///
+/// Blocking: until all ranks have come to the step, at most to the deadline; who is missing is known up to 4 s later.
+/// Threads: one at a time.
+/// Errors: on all ranks that have come, TimeoutError, which names those that have not, and those that seem to be two
+/// processes; UsageError where ranks say that they are differently many, or give different sizes, or where two
+/// processes of one host come as one rank. The store's.
+/// After an error: it can't be used on.
+class StoreExchange {
+ public:
+  explicit StoreExchange(StoreMeeting meeting);
+
+  /// Gives `bytes` bytes at `own` to all, and writes those of all, in rank order, to `all`.
+  void all_gather(const void* own, void* all, std::size_t bytes);
+
+  /// For an error that all ranks know by now: rank 0, which may serve the store and end its process by that error,
+  /// waits until the others have called this, but for `absent` ones. Blocking: 2 s at most.
+  void leave_together(const std::vector<int>& absent = {}) noexcept;
+
+ private:
+  std::string group() const;
+  std::string key(const std::string& who) const;
+  std::string prefix(std::int64_t number) const;
+  /// How often this or another process has joined as that rank. `more`: in addition.
+  std::int64_t joined(int rank, int more, Deadline deadline);
+  void be_the_only_one();
+  /// Errors: UsageError where another rank has said that there are more ranks, or fewer; the others throw it, too.
+  void agree_on_size();
+  /// Makes it an error of all who are, or come, in the first step of the meeting of that number.
+  void tell_all(std::int64_t number, int size, const std::string& text);
+  /// Where another process seems to have joined as one of the ranks, too: "; rank 1 has come 2 times: ...".
+  std::string twice_joined();
+  std::vector<std::string> keys_of_others() const;
+  /// Values of keys that others set, while late ones are reported.
+  std::vector<std::string> await(const std::vector<std::string>& keys, Deadline deadline);
+  void report_late(std::chrono::nanoseconds waited);
+  std::vector<int> missing();
+  std::string combine(std::string own);
+  std::string take(const std::string& own);
+  /// Says who is missing, to the other ranks as well.
+  [[noreturn]] void fail_missing();
+
+  const StoreMeeting meeting_;
+  Store& store_;
+  const std::chrono::nanoseconds late_after_;
+  std::int64_t joined_ = 0;
+  std::string prefix_;  ///< Of this exchange's keys: each rank counts those that it made in the store.
+  int step_ = 0;
+  int reports_ = 0;  ///< Of all ranks, in this step.
+};
+
+}  // namespace retinue
