@@ -1,5 +1,6 @@
 #include "retinue/torch/process_group.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/StringUtil.h>
 
 #include <cstdint>
@@ -49,6 +50,10 @@ c10d::Backend& backend_of_devices(c10d::ProcessGroup& group, const std::vector<s
                               ": leave them out, or make it with backend \"cpu:shm,cuda:nccl\""));
   if (device_ids.size() != 1 || device_ids.front() < 0 || device_ids.front() > INT8_MAX)
     throw UsageError(c10::str("barrier: device_ids are ", device_ids, ": name the one GPU that this rank waits with"));
+  const int devices = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->deviceCount();
+  if (device_ids.front() >= devices)
+    throw UsageError(c10::str("barrier: device_ids are ", device_ids, ", and this process sees ", devices, " GPU",
+                              devices == 1 ? "" : "s", ", counted from 0"));
   return *group.getBackend(c10::DeviceType::CUDA);
 }
 

@@ -137,6 +137,7 @@ TEST_F(CudaGroup, RefusesTensorsAndDevicesThatItCantUse) {
   const ProcessGroup group = retinue::init_process_group({.backend = kBackends});
   EXPECT_TRUE(says(usage_error_of([&] { retinue::barrier(group, {.device_ids = {0, 1}}); }), "the one GPU"));
   EXPECT_THROW(retinue::barrier(group, {.device_ids = {-1}}), UsageError);
+  EXPECT_TRUE(says(usage_error_of([&] { retinue::barrier(group, {.device_ids = {100}}); }), "this process sees "));
   const ProcessGroup without = retinue::init_process_group({.group_name = "without"});
   EXPECT_TRUE(says(usage_error_of([&] { retinue::all_reduce(on_gpu({1}), without); }), "handles CPU tensors"));
 }

@@ -129,9 +129,10 @@ TEST_F(CudaTensor, IsLetGoWhenItsReceiversHaveLetGoOrDied) {
     EXPECT_TRUE(ready.get());
     EXPECT_FALSE(context.wait().ok());
   }
+  // Or less, where what tests before this one lent came back since.
   EXPECT_TRUE(retinue::test::wait_until([&] {
     retinue::cuda_ipc_collect();
-    return allocated() == before;
+    return allocated() <= before;
   })) << allocated() - before;
 }
 
