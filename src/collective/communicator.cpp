@@ -118,7 +118,7 @@ class Communicator::Impl {
   Impl(JobGroup group, const CommunicatorOptions& options, const CallSite& site)
       : sharing_(std::in_place, std::move(group), checked(options), site) {}
   Impl(std::unique_ptr<Engine> engine, const EngineMembers& members, const CommunicatorOptions& options)
-      : apart_(std::in_place, std::move(engine), members, checked(options)), timeout_(options.timeout) {
+      : apart_(std::in_place, std::move(engine), members, checked(options)) {
     group_.name = members.name;
     group_.rank = members.rank;
   }
@@ -143,14 +143,11 @@ class Communicator::Impl {
 
   void set_timeout(std::chrono::nanoseconds timeout) {
     if (sharing_) return sharing_->session().waiter().set_timeout(timeout);
-    apart_->set_timeout(timeout_ = timeout);
+    apart_->set_timeout(timeout);
   }
 
   void monitored_barrier(const MonitoredBarrierOptions& options, CallSite site) {
-    if (sharing_) return sharing_->monitored_barrier(options, site);
-    apart_->set_timeout(options.timeout.value_or(timeout_));
-    apart_->run(CollectiveCall::barrier(), site.inside(OuterCall::kMonitoredBarrier));
-    apart_->set_timeout(timeout_);
+    sharing_ ? sharing_->monitored_barrier(options, site) : apart_->monitored_barrier(options, site);
   }
 
   bool is_crowded() { return !sharing_ || sharing_->session().waiter().is_crowded(); }
@@ -162,7 +159,6 @@ class Communicator::Impl {
   std::optional<SharingMembers> sharing_;
   std::optional<EngineGroup> apart_;  ///< Of members that share none.
   JobGroup group_;
-  std::chrono::nanoseconds timeout_{};
 };
 
 void run_alone(const CollectiveCall& call) {

@@ -11,7 +11,6 @@
 #include "collective/late_report.h"
 #include "collective/report.h"
 #include "collective/slices.h"
-#include "retinue/base/error.h"
 
 namespace retinue {
 namespace {
@@ -48,7 +47,15 @@ EngineGroup::EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& me
   log_.open(0);
 }
 
-void EngineGroup::run(const CollectiveCall& what, CallSite site) {
+void EngineGroup::monitored_barrier(const MonitoredBarrierOptions& options, CallSite site) {
+  const std::chrono::nanoseconds before = timeout_;
+  set_timeout(options.timeout.value_or(before));
+  run(CollectiveCall::barrier(), site.inside(OuterCall::kMonitoredBarrier),
+      options.wait_all_ranks ? WhenLost::kAwaitAll : WhenLost::kEnd);
+  set_timeout(before);
+}
+
+void EngineGroup::run(const CollectiveCall& what, CallSite site, WhenLost when_lost) {
   const Call call = checked_call(what, rank_, size(), site);
   if (getpid() != owner_)
     throw UsageError(
@@ -66,15 +73,27 @@ void EngineGroup::run(const CollectiveCall& what, CallSite site) {
     late_.end(sequence_);
     return log_.end();
   } catch (const PeerLost& error) {
-    failure_ = std::make_exception_ptr(PeerLost(head() + error.what() + last_seen(error.ranks()), error.ranks()));
+    failure_ = failure_of(error, when_lost);
   } catch (const TimeoutError& error) {
-    failure_ = std::make_exception_ptr(TimeoutError(head() + error.what() + late_.missing_text(wait())));
+    const std::string missing = late_.missing_text(wait(), LateByStore::kFirstWord);
+    failure_ = std::make_exception_ptr(TimeoutError(late_.agreed_timeout(head() + error.what() + missing)));
   } catch (...) {
     failure_ = std::current_exception();
   }
   log_.fail();
   engine_->close();
   std::rethrow_exception(failure_);
+}
+
+std::exception_ptr EngineGroup::failure_of(const PeerLost& error, WhenLost when_lost) {
+  const std::string timeout = late_.timeout_of_others(sequence_);
+  if (!timeout.empty()) return std::make_exception_ptr(TimeoutError(timeout));
+  std::string text = head() + error.what() + last_seen(error.ranks());
+  if (when_lost == WhenLost::kAwaitAll) {
+    const std::chrono::nanoseconds waited = LateByStore::Clock::now() - begin_;
+    text += late_.missing_text(wait(), std::max(timeout_ - waited, LateByStore::kFirstWord), error.ranks());
+  }
+  return std::make_exception_ptr(PeerLost(text, error.ranks()));
 }
 
 std::string EngineGroup::own_call() const {

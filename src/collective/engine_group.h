@@ -15,6 +15,7 @@
 #include "collective/call_notice.h"
 #include "collective/exchange_parts.h"
 #include "collective/late_by_store.h"
+#include "retinue/base/error.h"
 #include "retinue/collective/engine.h"
 #include "retinue/collective/options.h"
 
@@ -34,9 +35,15 @@ class EngineGroup {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(size_); }
   void set_timeout(std::chrono::nanoseconds timeout) { engine_->set_timeout(timeout_ = timeout); }
-  void run(const CollectiveCall& what, CallSite site);
+  void run(const CollectiveCall& what, CallSite site) { run(what, site, WhenLost::kEnd); }
+  void monitored_barrier(const MonitoredBarrierOptions& options, CallSite site);
 
  private:
+  /// Whether a call in which a rank is lost waits for the others to come all the same, to say which don't.
+  enum class WhenLost { kEnd, kAwaitAll };
+
+  void run(const CollectiveCall& what, CallSite site, WhenLost when_lost);
+  std::exception_ptr failure_of(const PeerLost& error, WhenLost when_lost);
   void carry_out(const Call& call);
   /// As "rank 0 waits in its 4th call, barrier, at train.cpp:88".
   std::string own_call() const;

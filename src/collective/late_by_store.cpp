@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "ipc/late_desk.h"
+#include "os/process_identity.h"
 #include "retinue/base/error.h"
 #include "retinue/store/store.h"
 
@@ -18,9 +19,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::nanoseconds kFirstWord = 1s;
 /// From the look for those that are missing to the report, so that who came just now has left word by then.
-constexpr std::chrono::nanoseconds kFromSuspicionToReport = kFirstWord + 300ms;
+constexpr std::chrono::nanoseconds kFromSuspicionToReport = LateByStore::kFirstWord + 300ms;
 constexpr std::chrono::nanoseconds kPatience = 2s;  ///< With the store, in each call of it.
 constexpr std::chrono::nanoseconds kAfterTrouble = 10s;
 constexpr std::chrono::nanoseconds kNever = std::chrono::hours(24);
@@ -29,6 +29,7 @@ Deadline soon() {
   return Deadline::after(kPatience);
 }
 
+constexpr const char* kTimeout = "timeout";
 std::string key_of_process(int rank) {
   return fmt::format("process {}", rank);
 }
@@ -112,7 +113,7 @@ void LateByStore::leave_word(const Wait& wait) {
   const std::string key = key_of_wait(wait.sequence, rank_);
   const auto began = wall_clock() - (Clock::now() - wait.since);
   own_keys_.emplace_back(wait.sequence, key);
-  store_->set(key, fmt::format("{}\n{}", began.count(), wait.own()), soon());
+  store_->set(key, fmt::format("{} {}\n{}", began.count(), (began + wait.timeout).count(), wait.own()), soon());
   has_left_word_ = true;
   for (const int rank : missing(wait.sequence, others_of_own_host()))
     first_looks_[process(rank).pid] = look_at_activity(process(rank).pid);
@@ -151,14 +152,17 @@ void LateByStore::report(const Wait& wait) {
   if (!show_late_report(memory_.get(), text, first_looks_)) show_late_report(nullptr, text, first_looks_);
 }
 
-std::string LateByStore::missing_text(const Wait& wait) noexcept {
+std::string LateByStore::missing_text(const Wait& wait, std::chrono::nanoseconds patience,
+                                      const std::vector<int>& lost) noexcept {
   if (!store_) return {};
   try {
     if (!has_left_word_) leave_word(wait);
     std::vector<std::string> all;
-    for (int rank = 0; rank < size_; ++rank) all.push_back(key_of_wait(wait.sequence, rank));
+    for (int rank = 0; rank < size_; ++rank)
+      if (std::find(lost.begin(), lost.end(), rank) == lost.end() && !has_ended(rank))
+        all.push_back(key_of_wait(wait.sequence, rank));
     try {
-      store_->wait(all, Deadline::after(kFirstWord));
+      store_->wait(all, Deadline::after(patience));
     } catch (const TimeoutError&) {
       // Then some of them are late.
     }
@@ -176,6 +180,43 @@ std::string LateByStore::missing_text(const Wait& wait) noexcept {
   } catch (const std::exception& error) {
     return fmt::format("; who is missing can't be told: {}", error.what());
   }
+}
+
+std::string LateByStore::agreed_timeout(const std::string& text) noexcept {
+  if (!store_) return text;
+  try {
+    return store_->compare_set(kTimeout, "", text, soon());
+  } catch (const std::exception&) {
+    return text;
+  }
+}
+
+std::string LateByStore::timeout_of_others(std::uint64_t sequence) noexcept {
+  if (!store_) return {};
+  try {
+    if (const auto said = find(kTimeout)) return *said;
+    // Its engine may have let go of the others before it says why; and it may be a call behind.
+    if (!is_time_over(sequence) && !is_time_over(sequence - 1)) return {};
+    return store_->get(kTimeout, Deadline::after(kFirstWord + kPatience));
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+bool LateByStore::is_time_over(std::uint64_t sequence) {
+  constexpr std::chrono::nanoseconds kBetweenClocks = 500ms;
+  for (const int rank : others()) {
+    const std::optional<std::string> word = find(key_of_wait(sequence, rank));
+    const std::size_t blank = word ? word->find(' ') : std::string::npos;
+    if (blank == std::string::npos) continue;
+    if (std::chrono::nanoseconds(std::strtoll(word->c_str() + blank, nullptr, 10)) < wall_clock() + kBetweenClocks)
+      return true;
+  }
+  return false;
+}
+
+bool LateByStore::has_ended(int rank) {
+  return rank != rank_ && is_of_own_host(rank) && identity_of_process(process(rank).pid).empty();
 }
 
 void LateByStore::withdraw(std::uint64_t sequence) noexcept {

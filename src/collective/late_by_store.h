@@ -22,6 +22,9 @@ class LateByStore {
  public:
   using Clock = std::chrono::steady_clock;
 
+  /// Who waits leaves word after so long.
+  static constexpr std::chrono::nanoseconds kFirstWord = std::chrono::seconds(1);
+
   /// A wait in a call, in words that are made when they are needed.
   struct Wait {
     std::uint64_t sequence = 0;
@@ -37,9 +40,16 @@ class LateByStore {
 
   /// To be called while the wait goes on. Returns after how long to come again.
   std::chrono::nanoseconds look(const Wait& wait) noexcept;
-  /// The wait's time is over: who is missing, as "; missing: rank 1 (pid 4711 on node-b), seen after 3 calls, ...".
-  /// Blocking: up to a second, for ranks that came just now.
-  std::string missing_text(const Wait& wait) noexcept;
+  /// Who is missing, as "; missing: rank 1 (pid 4711 on node-b), seen after 3 calls, ...".
+  /// Blocking: until all who can have left word, at most `patience`, which lets those do so that came just now. `lost`:
+  /// ranks that can't.
+  std::string missing_text(const Wait& wait, std::chrono::nanoseconds patience,
+                           const std::vector<int>& lost = {}) noexcept;
+  /// The group ends by this rank's timeout: all ranks are to say the same of it. Returns what the first one said.
+  std::string agreed_timeout(const std::string& text) noexcept;
+  /// What that one said; empty where the group did not end so, as far as is known.
+  /// Blocking: some seconds where the time of one of them is over that has not said so yet.
+  std::string timeout_of_others(std::uint64_t sequence) noexcept;
   /// That call ended well.
   void end(std::uint64_t sequence) noexcept {
     if (!own_keys_.empty()) withdraw(sequence);
@@ -69,6 +79,10 @@ class LateByStore {
   const Process& process(int rank);
   /// What stands there, if anything.
   std::optional<std::string> find(const std::string& key);
+  /// Whether the time of one that left word in that call is over, by this host's clock.
+  bool is_time_over(std::uint64_t sequence);
+  /// As far as is known here.
+  bool has_ended(int rank);
   bool is_of_own_host(int rank) { return process(rank).host == process(rank_).host && !process(rank).host.empty(); }
 
   std::shared_ptr<Store> store_;  ///< Null where there is none, or it failed.

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
 #include "collective/late_text.h"
 #include "collective/rendezvous.h"
 #include "collective/report.h"
 #include "ipc/late_desk.h"
-#include "os/environment.h"
+#include "os/late_after.h"
 #include "os/process_look.h"
 #include "retinue/base/error.h"
 
@@ -19,7 +18,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::nanoseconds kDefaultLateAfter = 10s;
 /// Once more before the wait's error, which shows the stacks that are found then.
 constexpr auto kBeforeTheEnd = 5s;
 /// A bit of the word, beside a time: this has been said.
@@ -28,19 +26,6 @@ constexpr auto kAgainWhenTheDeskIsTaken = 1s;
 constexpr auto kRegistryPatience = 20ms;
 
 }  // namespace
-
-std::chrono::nanoseconds default_late_after() {
-  const auto text = find_variable("RETINUE_LATE_AFTER_S");
-  if (!text) return kDefaultLateAfter;
-  char* end = nullptr;
-  const double seconds = std::strtod(text->c_str(), &end);
-  constexpr double kMost = 1e9;
-  if (*end != 0 || !(seconds >= 0 && seconds <= kMost))
-    throw UsageError(fmt::format(
-        "RETINUE_LATE_AFTER_S is \"{}\": it must be a number of seconds, as 2.5; 0: late ranks are not reported",
-        *text));
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
-}
 
 std::chrono::nanoseconds late_after_of(const CommunicatorOptions& options) {
   return options.late_after ? *options.late_after : default_late_after();

@@ -50,9 +50,7 @@ class LateReport {
 /// process holds the registry.
 std::vector<std::string> long_waits_of(const JobGroup& group, const Board& board, int rank);
 
-/// What RETINUE_LATE_AFTER_S says, or else the default.
-std::chrono::nanoseconds default_late_after();
-/// What the options say, or else that.
+/// What the options say, or else default_late_after().
 std::chrono::nanoseconds late_after_of(const CommunicatorOptions& options);
 
 }  // namespace retinue

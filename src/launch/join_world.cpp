@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "launch/meeting_place.h"
-#include "launch/store_exchange.h"
 #include "os/environment.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/join_group.h"
 #include "retinue/launch/runtime.h"
+#include "retinue/launch/store_exchange.h"
 #include "retinue/launch/world_place.h"
 
 namespace retinue {
@@ -69,7 +69,13 @@ WorldPlace place_in_world(const WorldOptions& options, const MeetingPlace& meeti
 
 JobGroup join_by(std::shared_ptr<Store> store, const WorldOptions& options, const WorldPlace& place,
                  Deadline deadline) {
-  StoreExchange exchange(std::move(store), options.name, place.rank, place.world_size, deadline);
+  StoreExchange exchange({.store = std::move(store),
+                          .name = options.name,
+                          .rank = place.rank,
+                          .size = place.world_size,
+                          .deadline = deadline,
+                          .call = options.call,
+                          .late_after = options.late_after});
   return join_group(
       {.rank = place.rank,
        .size = place.world_size,
@@ -103,7 +109,7 @@ std::shared_ptr<Store> open_world_store(const WorldOptions& options) {
   MeetingPlace meeting = place_to_meet(options);
   const WorldPlace place = place_in_world(options, meeting);
   if (options.init_method == kOfEnvironment) meeting = meeting_place_of_environment(place);
-  return open_store(meeting, place.rank, place.world_size, Deadline::after(options.timeout));
+  return open_store(meeting, place, options);
 }
 
 JobGroup join_world(const WorldOptions& options) {

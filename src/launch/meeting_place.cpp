@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <cstdio>
 #include <map>
 #include <mutex>
 #include <string_view>
 #include <utility>
 
+#include "launch/late_wait.h"
 #include "os/environment.h"
-#include "os/kernel_files.h"
+#include "os/late_after.h"
+#include "os/process_identity.h"
 #include "retinue/base/error.h"
 #include "retinue/store/file_store.h"
 #include "retinue/store/tcp_store.h"
@@ -59,16 +62,6 @@ MeetingPlace tcp_place(std::string_view method, std::string_view address) {
   return place;
 }
 
-/// The parent of ranks that mpirun starts, by its pid and the moment of its start.
-std::string name_of_parent() {
-  const std::string stat = read_kernel_file(fmt::format("/proc/{}/stat", getppid()));
-  std::size_t at = std::min(stat.rfind(')'), stat.size());
-  for (int field = 2; field < 22 && at < stat.size(); ++field) at = std::min(stat.find(' ', at + 1), stat.size());
-  const std::size_t end = std::min(stat.find(' ', at + 1), stat.size());
-  return at < stat.size() ? fmt::format("{}-{}", getppid(), stat.substr(at + 1, end - at - 1))
-                          : std::to_string(getppid());
-}
-
 /// Whether MASTER_ADDR and MASTER_PORT are of a store that torchrun's agent serves, which speaks PyTorch's language.
 bool has_agent_store() {
   return find_variable("TORCHELASTIC_USE_AGENT_STORE") == "True";
@@ -89,7 +82,8 @@ std::string name_of_launch() {
   } else if (find_variable("SLURM_JOB_ID") && find_variable("SLURM_STEP_ID")) {
     name = fmt::format("slurm-{}.{}", text_of("SLURM_JOB_ID"), text_of("SLURM_STEP_ID"));
   } else {
-    name = "mpirun-" + name_of_parent();
+    const std::string parent = identity_of_process(getppid());
+    name = "mpirun-" + (parent.empty() ? std::to_string(getppid()) : parent);
   }
   std::replace_if(
       name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '-'; }, '_');
@@ -129,6 +123,26 @@ std::shared_ptr<Store> serve(const MeetingPlace& place, const TcpStoreOptions& o
     pid = getpid();
   }
   return store;
+}
+
+/// To the store that rank 0 serves, whenever that comes.
+std::shared_ptr<Store> connect(TcpStoreOptions tcp, const WorldPlace& place, const WorldOptions& options) {
+  const Deadline deadline = Deadline::after(options.timeout);
+  return wait_with_reports(
+      options.late_after ? *options.late_after : default_late_after(), deadline,
+      [&](Deadline look) {
+        tcp.timeout = std::max<std::chrono::nanoseconds>(look.left(), std::chrono::milliseconds(1));
+        auto store = std::make_shared<TcpStore>(tcp);
+        store->set_timeout(options.timeout);
+        return store;
+      },
+      [&](const TimeoutError& error, std::chrono::nanoseconds waited) {
+        std::fprintf(stderr, "%s\n",
+                     fmt::format("retinue: group \"{}\": rank {} of {} has waited {} in {} for rank 0's store\n  {} {}",
+                                 options.name, place.rank, place.world_size, seconds_text(waited), options.call,
+                                 error.what(), end_text(deadline))
+                         .c_str());
+      });
 }
 
 }  // namespace
@@ -180,13 +194,13 @@ MeetingPlace meeting_place_of_environment(const WorldPlace& rank) {
              : "MASTER_ADDR and MASTER_PORT"));
 }
 
-std::shared_ptr<Store> open_store(const MeetingPlace& place, int rank, int world_size, Deadline deadline) {
-  if (place.port == 0)
+std::shared_ptr<Store> open_store(const MeetingPlace& meeting, const WorldPlace& place, const WorldOptions& options) {
+  if (meeting.port == 0)
     return std::make_shared<FileStore>(
-        FileStoreOptions{.path = place.path, .world_size = world_size, .timeout = deadline.left()});
-  const TcpStoreOptions options{
-      .host = place.host, .port = place.port, .is_server = rank == 0, .timeout = deadline.left()};
-  return rank == 0 ? serve(place, options) : std::make_shared<TcpStore>(options);
+        FileStoreOptions{.path = meeting.path, .world_size = place.world_size, .timeout = options.timeout});
+  const TcpStoreOptions tcp{
+      .host = meeting.host, .port = meeting.port, .is_server = place.rank == 0, .timeout = options.timeout};
+  return tcp.is_server ? serve(meeting, tcp) : connect(tcp, place, options);
 }
 
 }  // namespace retinue

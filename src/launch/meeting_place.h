@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "retinue/base/deadline.h"
+#include "retinue/launch/join_world.h"
 #include "retinue/launch/world_place.h"
 #include "retinue/store/store.h"
 
@@ -27,7 +27,8 @@ MeetingPlace meeting_place_of(const std::string& init_method);
 /// What "env://" means for ranks that Retinue did not start. Errors: UsageError where the environment says nothing.
 MeetingPlace meeting_place_of_environment(const WorldPlace& place);
 
-/// Blocking: until rank 0's store is there. Errors: the store's.
-std::shared_ptr<Store> open_store(const MeetingPlace& place, int rank, int world_size, Deadline deadline);
+/// For the rank at `place`, in `options`' time.
+/// Blocking: until rank 0's store is there; that it isn't is reported as a late rank is. Errors: the store's.
+std::shared_ptr<Store> open_store(const MeetingPlace& meeting, const WorldPlace& place, const WorldOptions& options);
 
 }  // namespace retinue

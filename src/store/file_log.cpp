@@ -98,6 +98,10 @@ bool LogState::apply(Frame record) {
       return true;
     case Record::kDelete:
       return strings == 1 && table_.erase(record.strings[0]);
+    case Record::kRefusal:
+      if (strings != 0 || record.number < 1) return false;
+      refused_size_ = record.number;
+      return true;
   }
   return false;
 }

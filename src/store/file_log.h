@@ -23,6 +23,7 @@ enum class Record : std::uint8_t {
   kLeave,      ///< Number: the member.
   kSet,        ///< Strings: key, value.
   kDelete,     ///< String: key.
+  kRefusal,    ///< Of a process that counts another number of members. Number: that one.
 };
 
 /// Errors: UsageError if it has 4 GiB.
@@ -49,6 +50,8 @@ class LogState {
   std::int64_t joined() const { return joined_; }
   /// Members that have joined and not left.
   const std::set<std::int64_t>& present() const { return present_; }
+  /// How many members a process counted that was refused for it, while not all had joined; 0: there was none.
+  std::int64_t refused_size() const { return refused_size_; }
   const KeyTable& table() const { return table_; }
 
  private:
@@ -61,6 +64,7 @@ class LogState {
   std::string job_;
   std::int64_t joined_ = 0;
   std::set<std::int64_t> present_;
+  std::int64_t refused_size_ = 0;
   KeyTable table_;
 };
 

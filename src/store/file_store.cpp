@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <filesystem>
@@ -35,7 +36,7 @@ struct FileStore::Impl {
   Impl(const FileStoreOptions& options, Deadline deadline)
       : file(checked_path(options), std::max(options.world_size, 0), options.job, deadline) {
     file.change(deadline, [&](const LogFile::Turn& turn) {
-      check_job(turn.state(), options);
+      check_job(turn, options);
       if (options.world_size > 0) join(turn, options);
     });
   }
@@ -43,17 +44,38 @@ struct FileStore::Impl {
   LogFile file;
   pid_t owner = getpid();
   std::int64_t member = -1;
+  mutable std::atomic<bool> knows_of_refusal = false;  ///< And ends for it.
   FileDescriptor mark;  ///< Open while this member is here: by its lock others know that it is alive.
 
   std::string name() const { return "FileStore " + file.path(); }
 
-  void check_job(const LogState& state, const FileStoreOptions& options) const {
+  void check_job(const LogFile::Turn& turn, const FileStoreOptions& options) const {
+    const LogState& state = turn.state();
     if (!options.job.empty() && !state.job().empty() && options.job != state.job())
       refuse(fmt::format("is of the job '{}', and this is the job '{}'", state.job(), options.job));
-    if (options.world_size > 0 && state.world_size() != options.world_size)
-      refuse(fmt::format("is of a job of {} members, and this one has {}",
-                         state.world_size() == 0 ? "any number" : std::to_string(state.world_size()),
-                         options.world_size));
+    if (options.world_size <= 0 || state.world_size() == options.world_size) return;
+    // Those that wait for the rest of their job may be this process's.
+    if (state.joined() < state.world_size() && has_living_members(turn))
+      turn.append(Record::kRefusal, options.world_size, {});
+    refuse(fmt::format("is of a job of {} members, and this one has {}",
+                       state.world_size() == 0 ? "any number" : std::to_string(state.world_size()),
+                       options.world_size));
+  }
+
+  static bool has_living_members(const LogFile::Turn& turn) {
+    const auto& present = turn.state().present();
+    return std::any_of(present.begin(), present.end(),
+                       [&](std::int64_t other) { return is_mark_held(turn.fd(), static_cast<std::uint32_t>(other)); });
+  }
+
+  /// Of a job whose members count differently not all will come.
+  void check_nobody_was_refused(const LogState& state) const {
+    if (member < 0 || state.refused_size() == 0 || state.joined() == state.world_size()) return;
+    knows_of_refusal = true;
+    throw UsageError(
+        fmt::format("{}: a process came that counts {} members, and {} are of this job: all must give the same world "
+                    "size",
+                    name(), state.refused_size(), state.world_size()));
   }
 
   void join(const LogFile::Turn& turn, const FileStoreOptions& options) {
@@ -78,7 +100,8 @@ struct FileStore::Impl {
   void leave() {
     file.change(Deadline::after(kLeaveTime), [&](const LogFile::Turn& turn) {
       const LogState& state = turn.state();
-      const bool is_last = state.joined() == state.world_size() && state.present().size() == 1;
+      const bool no_more_come = state.joined() == state.world_size() || knows_of_refusal;
+      const bool is_last = no_more_come && state.present().size() == 1;
       // One step in either case: who is killed before it has not left, and who is killed after it has.
       is_last ? turn.remove() : turn.append(Record::kLeave, member, {});
     });
@@ -109,6 +132,7 @@ struct FileStore::Impl {
       const Deadline turn_end = deadline.passed() ? Deadline::after(kLeaveTime) : deadline;
       look(turn_end, [&](const LogState& state) {
         missing = state.table().missing(keys);
+        if (!missing.empty()) check_nobody_was_refused(state);
         if (missing.empty()) body(state.table());
       });
       if (missing.empty()) return;

@@ -26,8 +26,9 @@ std::chrono::milliseconds left(Deadline deadline) {
   return std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline.left(kLongest)), std::chrono::milliseconds(1));
 }
 
+/// `deadline`: of a call that waits. Some of c10d's stores tell its end from other errors by their text alone.
 template <class Call>
-auto translated(Call call) {
+auto translated(Call call, Deadline deadline = Deadline::never()) {
   try {
     return call();
   } catch (const c10::DistNetworkError& error) {
@@ -35,7 +36,9 @@ auto translated(Call call) {
   } catch (const c10::DistStoreError& error) {
     throw TimeoutError(c10::str("the c10d store: ", error.what_without_backtrace()));
   } catch (const c10::Error& error) {
-    throw Error(c10::str("the c10d store: ", error.what_without_backtrace()));
+    const std::string text = c10::str("the c10d store: ", error.what_without_backtrace());
+    if (deadline.passed()) throw TimeoutError(text);
+    throw Error(text);
   }
 }
 
@@ -86,16 +89,18 @@ void C10dStore::do_set(std::string_view key, std::string_view value, Deadline /*
 
 std::vector<std::string> C10dStore::do_multi_get(const std::vector<std::string>& keys, Deadline deadline) {
   if (keys.empty()) return {};
-  return translated([&] {
-    store_->wait(keys, left(deadline));
-    std::vector<std::string> values;
-    if (store_->hasExtendedApi()) {
-      for (const auto& value : store_->multiGet(keys)) values.push_back(text_of(value));
-    } else {
-      for (const std::string& key : keys) values.push_back(text_of(store_->get(key)));
-    }
-    return values;
-  });
+  return translated(
+      [&] {
+        store_->wait(keys, left(deadline));
+        std::vector<std::string> values;
+        if (store_->hasExtendedApi()) {
+          for (const auto& value : store_->multiGet(keys)) values.push_back(text_of(value));
+        } else {
+          for (const std::string& key : keys) values.push_back(text_of(store_->get(key)));
+        }
+        return values;
+      },
+      deadline);
 }
 
 std::int64_t C10dStore::do_add(std::string_view key, std::int64_t delta, Deadline /*deadline*/) {
@@ -109,7 +114,7 @@ std::string C10dStore::do_compare_set(std::string_view key, std::string_view exp
 }
 
 void C10dStore::do_wait(const std::vector<std::string>& keys, Deadline deadline) {
-  if (!keys.empty()) translated([&] { store_->wait(keys, left(deadline)); });
+  if (!keys.empty()) translated([&] { store_->wait(keys, left(deadline)); }, deadline);
 }
 
 bool C10dStore::do_check(const std::vector<std::string>& keys, Deadline /*deadline*/) {

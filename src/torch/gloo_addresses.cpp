@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -18,6 +18,7 @@
 #include "retinue/base/error.h"
 #include "retinue/collective/engine.h"
 #include "retinue/launch/join_group.h"
+#include "retinue/launch/store_exchange.h"
 #include "retinue/store/prefix_store.h"
 #include "retinue/store/tcp_store.h"
 #include "retinue/torch/c10d_store.h"
@@ -126,32 +127,22 @@ std::vector<std::string> addresses_of(const std::string& group, const std::vecto
   return addresses;
 }
 
-/// Before an error that all are to have: who serves the store may end its process for it.
-void wait_for_readers(Store& store, int rank, int size) {
-  constexpr std::chrono::seconds kGrace(2);
-  std::vector<std::string> have_read;
-  for (int other = 0; other < size; ++other) have_read.push_back(c10::str(other, " has read"));
-  try {
-    store.set(have_read[static_cast<std::size_t>(rank)], "", Deadline::after(kGrace));
-    store.wait(have_read, kGrace);
-  } catch (const Error&) {
-    // One died, or has its error already.
-  }
-}
-
 }  // namespace
 
-std::vector<std::string> exchange_addresses(Store& store, const Store& meeting, const std::string& group, int rank,
-                                            int size, Deadline deadline) {
-  store.set(std::to_string(rank), own_introduction(meeting).text(), deadline);
-  std::vector<std::string> keys;
-  for (int other = 0; other < size; ++other) keys.push_back(std::to_string(other));
+std::vector<std::string> exchange_addresses(StoreExchange& exchange, const Store& meeting, const std::string& group,
+                                            int size) {
+  constexpr std::size_t kTextBytes = 512;
+  std::string own = own_introduction(meeting).text();
+  own.resize(kTextBytes);
+  std::string all(kTextBytes * static_cast<std::size_t>(size), '\0');
+  exchange.all_gather(own.data(), all.data(), kTextBytes);
   std::vector<Introduction> ranks;
-  for (const std::string& text : store.multi_get(keys, deadline)) ranks.push_back(Introduction::of(text));
+  for (std::size_t at = 0; at < all.size(); at += kTextBytes)
+    ranks.push_back(Introduction::of(std::string(all.data() + at, strnlen(all.data() + at, kTextBytes))));
   try {
     return addresses_of(group, ranks);
   } catch (const UsageError&) {
-    wait_for_readers(store, rank, size);
+    exchange.leave_together();
     throw;
   }
 }

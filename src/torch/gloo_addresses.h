@@ -1,22 +1,21 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "retinue/base/deadline.h"
+#include "retinue/launch/store_exchange.h"
 #include "retinue/store/store.h"
 
 namespace retinue {
 
 /// Where the ranks of a group reach each other by TCP, in rank order: numeric addresses, which the ranks tell each
-/// other in `store`. Empty where GLOO_SOCKET_IFNAME says it.
+/// other. Empty where GLOO_SOCKET_IFNAME says it.
 ///
 /// It is that of the interface GLOO_SOCKET_IFNAME, else the address from which a rank reaches the server of its
 /// `meeting` store, if there is one, else that of the default route. Blocking: until all ranks are there. Errors: the
 /// same on all ranks: UsageError for an address that others can't reach, one that a rank could not find out, and for
-/// ranks of other versions of Retinue. Else the store's.
-std::vector<std::string> exchange_addresses(Store& store, const Store& meeting, const std::string& group, int rank,
-                                            int size, Deadline deadline);
+/// ranks of other versions of Retinue. Else the exchange's.
+std::vector<std::string> exchange_addresses(StoreExchange& exchange, const Store& meeting, const std::string& group,
+                                            int size);
 
 }  // namespace retinue

@@ -18,10 +18,6 @@
 namespace retinue {
 namespace {
 
-/// For what is asked of the store when the time is over already.
-constexpr std::chrono::seconds kLastWords(2);
-constexpr const char* kAllPassed = "all passed";
-
 std::chrono::milliseconds left(Deadline deadline) {
   return std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline.left(std::chrono::hours(24 * 365))),
                   std::chrono::milliseconds(1));
@@ -60,13 +56,20 @@ std::shared_ptr<OperationQueue> make_queue(const std::shared_ptr<GlooLink>& link
 
 }  // namespace
 
-GlooBackend::Opened GlooBackend::open(const GlooMeeting& meeting, Deadline deadline) {
+GlooBackend::Opened GlooBackend::open(const GlooMeeting& meeting, std::optional<std::chrono::nanoseconds> late_after,
+                                      Deadline deadline) {
   // As often as this rank came there for a group of that name, as did the others.
   const std::string base = c10::str("retinue/", meeting.name, "/gloo");
   const auto number = meeting.store->add(c10::str(base, " of ", meeting.rank), 1, deadline);
   const auto store = std::make_shared<PrefixStore>(c10::str(base, ' ', number), meeting.store);
-  std::vector<std::string> addresses =
-      exchange_addresses(*store, *meeting.store, meeting.name, meeting.rank, meeting.size, deadline);
+  StoreExchange exchange({.store = std::make_shared<PrefixStore>("gloo", meeting.store),
+                          .name = meeting.name,
+                          .rank = meeting.rank,
+                          .size = meeting.size,
+                          .deadline = deadline,
+                          .call = c10::str(name_of(OuterCall::kOpening), " at ", meeting.site.text()),
+                          .late_after = late_after});
+  std::vector<std::string> addresses = exchange_addresses(exchange, *meeting.store, meeting.name, meeting.size);
   const std::string own = addresses[static_cast<std::size_t>(meeting.rank)];
   GlooPeers peers(meeting.name, meeting.rank, std::move(addresses));
   auto gloo = peers.checked(c10::str(name_of(OuterCall::kOpening), " at ", meeting.site.text()), [&] {
@@ -83,7 +86,7 @@ GlooBackend::Opened GlooBackend::open(const GlooMeeting& meeting, Deadline deadl
 }
 
 GlooBackend::GlooBackend(const GlooMeeting& meeting, const TensorBackend::Waits& waits, Deadline deadline)
-    : GlooBackend(meeting, waits, open(meeting, deadline)) {}
+    : GlooBackend(meeting, waits, open(meeting, waits.late_after, deadline)) {}
 
 GlooBackend::GlooBackend(GlooMeeting meeting, const TensorBackend::Waits& waits, const Opened& opened)
     : TensorBackend(meeting.rank, meeting.size, waits, make_queue(opened.link, opened.store, meeting, waits)),
@@ -126,6 +129,8 @@ std::string GlooBackend::name_of_part(const std::string& name, int first_rank) c
 
 std::vector<GlooBackend::WorkPtr> GlooBackend::start(std::span<const TensorP2POp> messages, const CallMode& mode) {
   check_open();
+  // Which closed the connections.
+  if (const std::exception_ptr error = first_error()) std::rethrow_exception(error);
   return messages_->start(messages, timeout_of(mode));
 }
 
@@ -133,50 +138,6 @@ int GlooBackend::run(const TensorP2POp& message, const CallMode& mode) {
   const WorkPtr work = start({&message, 1}, mode).front();
   work->wait();
   return work->sourceRank();
-}
-
-/// At the store, which sees who came; whether all did is what the first says who knows.
-void GlooBackend::monitored_barrier(const MonitoredBarrierOptions& options, const CallSite& site) {
-  const auto pass = [&] {
-    const std::chrono::milliseconds limit =
-        options.timeout ? std::chrono::ceil<std::chrono::milliseconds>(*options.timeout) : timeout();
-    const Deadline deadline = Deadline::after(limit);
-    const auto key_of = [](int number, const std::string& what) { return c10::str("monitored ", number, '/', what); };
-    const int number = ++monitored_barriers_;
-    // When this rank came to the one before, all had left the one before that.
-    if (number > 2) store_->delete_key(key_of(number - 2, std::to_string(rank_)), deadline);
-    store_->set(key_of(number, std::to_string(rank_)), "", deadline);
-    std::vector<std::string> keys;
-    for (int rank = 0; rank < size_; ++rank) keys.push_back(key_of(number, std::to_string(rank)));
-    std::string verdict = kAllPassed;
-    try {
-      store_->wait(keys, deadline);
-    } catch (const TimeoutError&) {
-      std::vector<int> missing;
-      for (int rank = 0; rank < size_; ++rank)
-        if (!store_->check({keys[static_cast<std::size_t>(rank)]}, Deadline::after(kLastWords)))
-          missing.push_back(rank);
-      if (!missing.empty())
-        verdict = c10::str("group \"", meeting_.name, "\": rank ", rank_, " waits in monitored_barrier at ",
-                           site.text(), ", and its timeout of ", limit.count(),
-                           " ms passed; missing: ", missing.size() == 1 ? "rank " : "ranks ", c10::Join(", ", missing));
-    }
-    verdict = store_->compare_set(key_of(number, "verdict"), "", verdict, Deadline::after(kLastWords));
-    if (verdict != kAllPassed) throw TimeoutError(verdict);
-  };
-  use_communicator([&](Communicator& /*ranks*/) {
-    try {
-      pass();
-    } catch (const Closed& error) {
-      link_->fail(std::make_exception_ptr(PeerLost(
-          c10::str("group \"", meeting_.name, "\": rank ", rank_, " waits in monitored_barrier at ", site.text(),
-                   ", and the store where its ranks met, which mostly rank 0 served, is gone: ", error.what()),
-          {})));
-    } catch (const TimeoutError&) {
-      link_->fail(std::current_exception());
-    }
-    link_->check();
-  });
 }
 
 }  // namespace retinue

@@ -47,7 +47,6 @@ class GlooBackend final : public TensorBackend {
 
   std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, const CallMode& mode) override;
   int run(const TensorP2POp& message, const CallMode& mode) override;
-  void monitored_barrier(const MonitoredBarrierOptions& options, const CallSite& site) override;
   const std::string getBackendName() const override { return "gloo"; }
   void shutdown() override;
 
@@ -56,7 +55,7 @@ class GlooBackend final : public TensorBackend {
     std::shared_ptr<Store> store;  ///< Of this group alone.
     std::shared_ptr<GlooLink> link;
   };
-  static Opened open(const GlooMeeting& meeting, Deadline deadline);
+  static Opened open(const GlooMeeting& meeting, std::optional<std::chrono::nanoseconds> late_after, Deadline deadline);
 
   GlooBackend(GlooMeeting meeting, const Waits& waits, const Opened& opened);
   std::exception_ptr first_message_error() const override { return link_->first_message_error(); }
@@ -70,8 +69,7 @@ class GlooBackend final : public TensorBackend {
   const std::shared_ptr<GlooLink> link_;
   const std::shared_ptr<GlooMessages> messages_;
   const pid_t owner_ = getpid();
-  int splits_ = 0;              ///< So far, as
-  int monitored_barriers_ = 0;  ///< these: the same on all ranks.
+  int splits_ = 0;  ///< So far, the same on all ranks.
 };
 
 }  // namespace retinue

@@ -30,7 +30,6 @@ WithoutSigpipe::~WithoutSigpipe() {
 }
 
 void GlooLink::check_open() const {
-  if (failure_) std::rethrow_exception(failure_);
   if (!gloo_)
     throw Closed(c10::str("group \"", peers_.group(),
                           "\": its connections were closed, by destroy_process_group() or after an error"));
@@ -45,11 +44,6 @@ void GlooLink::close() {
 void GlooLink::leak() {
   const std::lock_guard lock(mutex_);
   static_cast<void>(gloo_.release());
-}
-
-void GlooLink::fail(const std::exception_ptr& error) {
-  const std::lock_guard lock(mutex_);
-  if (!failure_) failure_ = error;
 }
 
 void GlooLink::note_message_error(const std::exception_ptr& error) {

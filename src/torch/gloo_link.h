@@ -49,7 +49,6 @@ class GlooLink {
   WorkPtr begin(c10d::Backend& gloo, Start start) {
     const WithoutSigpipe without;
     const std::lock_guard lock(mutex_);
-    if (failure_) std::rethrow_exception(failure_);
     return start(gloo);
   }
 
@@ -58,15 +57,6 @@ class GlooLink {
   /// Keeps the connections to the process's end: in a fork, since they are its parent's, and where to end them would
   /// wait for one of gloo's threads.
   void leak();
-
-  /// All later calls throw this.
-  void fail(const std::exception_ptr& error);
-
-  /// Errors: what fail() was told.
-  void check() const {
-    const std::lock_guard lock(mutex_);
-    if (failure_) std::rethrow_exception(failure_);
-  }
 
   void note_message_error(const std::exception_ptr& error);
   std::exception_ptr first_message_error() const;
@@ -77,7 +67,6 @@ class GlooLink {
   mutable std::mutex mutex_;  ///< Guards what follows.
   c10::intrusive_ptr<c10d::Backend> gloo_;
   std::exception_ptr first_message_error_;
-  std::exception_ptr failure_;
 
   const GlooPeers peers_;
 };

@@ -102,6 +102,11 @@ void say_slower(const std::string& group, const std::string& reason) {
                group.c_str(), reason.c_str());
 }
 
+/// As reports name the call that opens a group.
+std::string opening_at(const CallSite& site) {
+  return c10::str(name_of(OuterCall::kOpening), " at ", site.text());
+}
+
 /// For ranks that share memory and are to use gloo all the same: the first of them serves it on this host.
 std::shared_ptr<Store> store_among(const JobGroup& members, std::chrono::milliseconds timeout, const CallSite& site) {
   Communicator ranks(members, {.timeout = timeout}, site);
@@ -134,7 +139,10 @@ ProcessGroup meet(const WorldOptions& world, Connection connection, const Tensor
   if (world.world_size == 1) return make_group(c10::make_intrusive<ShmBackend>(waits.timeout), group_name);
   if (connection == Connection::kBest) {
     try {
-      return make_group(c10::make_intrusive<ShmBackend>(join_world(world), waits, site), group_name);
+      WorldOptions reported = world;
+      reported.late_after = waits.late_after;
+      reported.call = opening_at(site);
+      return make_group(c10::make_intrusive<ShmBackend>(join_world(reported), waits, site), group_name);
     } catch (const NotOneHost& error) {
       if (world.rank == 0) say_slower(world.name, error.reason());
     }
@@ -178,7 +186,9 @@ ProcessGroup init_at(ProcessGroupOptions options, const CallSite& site) {
                      .world_size = options.world_size,
                      .rank = options.rank,
                      .timeout = options.timeout,
-                     .name = options.group_name.empty() ? "world" : options.group_name};
+                     .name = options.group_name.empty() ? "world" : options.group_name,
+                     .late_after = options.late_after,
+                     .call = opening_at(site)};
   const WorldPlace place = place_in_world(world);
   const Runtime* const runtime = Runtime::current_or_null();
   if (is_own_world(runtime, place)) return init_members(runtime->rank_context().world(), options, site);

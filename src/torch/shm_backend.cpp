@@ -36,10 +36,6 @@ ShmBackend* ShmBackend::of(const c10d::ProcessGroup& group) {
   return dynamic_cast<ShmBackend*>(group.getDefaultBackend().get());
 }
 
-void ShmBackend::monitored_barrier(const MonitoredBarrierOptions& options, const CallSite& site) {
-  use_communicator([&](Communicator& ranks) { ranks.monitored_barrier(options, site); });
-}
-
 std::exception_ptr ShmBackend::first_message_error() const {
   return messages_ ? messages_->first_error() : nullptr;
 }

@@ -28,7 +28,6 @@ class ShmBackend final : public TensorBackend {
 
   std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, const CallMode& mode) override;
   int run(const TensorP2POp& message, const CallMode& mode) override;
-  void monitored_barrier(const MonitoredBarrierOptions& options, const CallSite& site) override;
   const std::string getBackendName() const override { return "shm"; }
 
  private:

@@ -90,8 +90,12 @@ void TensorBackend::setTimeout(std::chrono::milliseconds timeout) {
   timeout_.store(timeout, std::memory_order_relaxed);
 }
 
+std::exception_ptr TensorBackend::first_error() const {
+  return queue_ ? queue_->first_error() : nullptr;
+}
+
 c10d::ErrorType TensorBackend::getError() {
-  std::exception_ptr error = queue_ ? queue_->first_error() : nullptr;
+  std::exception_ptr error = first_error();
   if (!error) error = first_message_error();
   if (!error) return c10d::ErrorType::SUCCESS;
   try {
@@ -124,6 +128,10 @@ bool TensorBackend::use_communicator(const std::function<void(Communicator&)>& b
   call.body = body;
   queue_->run(call);
   return true;
+}
+
+void TensorBackend::monitored_barrier(const MonitoredBarrierOptions& options, const CallSite& site) {
+  use_communicator([&](Communicator& ranks) { ranks.monitored_barrier(options, site); });
 }
 
 TensorBackend::WorkPtr TensorBackend::submit(Request request, const CallMode& mode) {

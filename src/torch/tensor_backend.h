@@ -80,7 +80,7 @@ class TensorBackend : public c10d::Backend {
   /// Blocking: runs `body` on the communicator of collectives, after those that were begun before. False, and nothing
   /// done, in a world of one. Errors: the body's.
   bool use_communicator(const std::function<void(Communicator&)>& body);
-  virtual void monitored_barrier(const MonitoredBarrierOptions& options, const CallSite& site) = 0;
+  void monitored_barrier(const MonitoredBarrierOptions& options, const CallSite& site);
 
   // c10d's face: always a work.
   WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override;
@@ -127,6 +127,8 @@ class TensorBackend : public c10d::Backend {
   std::chrono::milliseconds timeout_of(const CallMode& mode) const;
   /// Errors: Closed after shutdown().
   void check_open() const;
+  /// Of collectives, the error that ended the group; null while it goes on.
+  std::exception_ptr first_error() const;
   /// In a fork, which has none of the queue's threads.
   void leak_queue() { static_cast<void>(new std::shared_ptr<OperationQueue>(std::move(queue_))); }
 

@@ -10,6 +10,7 @@
 #include "collective/late_report.h"
 #include "collective/late_scene.h"
 #include "ipc/job_clock.h"
+#include "os/late_after.h"
 #include "support/ranks.h"
 
 namespace retinue::test {

@@ -4,17 +4,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "launch/strangers.h"
+#include "launch/world_scene.h"
 #include "retinue/base/error.h"
-#include "retinue/collective/communicator.h"
 #include "retinue/store/tcp_store.h"
 #include "support/says.h"
 #include "support/usage_error.h"
@@ -23,55 +21,6 @@ namespace retinue::test {
 namespace {
 
 using namespace std::chrono_literals;
-using Variables = std::map<std::string, std::string>;
-
-/// Of a process that no launcher started, but for `more`.
-void set_environment(const Variables& more) {
-  for (const char* name : {"RANK",
-                           "WORLD_SIZE",
-                           "LOCAL_RANK",
-                           "MASTER_ADDR",
-                           "MASTER_PORT",
-                           "OMPI_COMM_WORLD_RANK",
-                           "OMPI_COMM_WORLD_SIZE",
-                           "PMI_RANK",
-                           "PMI_SIZE",
-                           "SLURM_PROCID",
-                           "SLURM_STEP_NUM_TASKS",
-                           "PMIX_NAMESPACE",
-                           "SLURM_JOB_ID",
-                           "SLURM_STEP_ID",
-                           "TORCHELASTIC_USE_AGENT_STORE",
-                           "TORCHELASTIC_RUN_ID",
-                           "TORCHELASTIC_RESTART_COUNT",
-                           "OMPI_COMM_WORLD_LOCAL_SIZE",
-                           "MPI_LOCALNRANKS",
-                           "LOCAL_WORLD_SIZE",
-                           "SLURM_STEP_NUM_NODES"})
-    unsetenv(name);
-  setenv("RETINUE_TOKEN", "of the test", 1);
-  for (const auto& [name, value] : more) setenv(name.c_str(), value.c_str(), 1);
-}
-
-/// A port that was free a moment ago.
-int free_port() {
-  setenv("RETINUE_TOKEN", "of the test", 1);
-  return TcpStore({.port = 0, .is_server = true}).port();
-}
-
-/// A name that no file has.
-std::string free_path(const std::string& name) {
-  return std::filesystem::temp_directory_path() / fmt::format("retinue-test-{}-{}", name, getpid());
-}
-
-void expect_works(const JobGroup& group, int rank, int size) {
-  Communicator communicator(group);
-  EXPECT_EQ(communicator.rank(), rank);
-  ASSERT_EQ(communicator.size(), size);
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  communicator.all_gather(std::span<const int>(&rank, 1), std::span(ranks));
-  for (int i = 0; i < size; ++i) EXPECT_EQ(ranks[static_cast<std::size_t>(i)], i);
-}
 
 TEST(JoinWorld, OverTcp) {
   const std::string method = fmt::format("tcp://localhost:{}", free_port());
@@ -185,72 +134,6 @@ TEST(JoinWorld, ByAStoreOfTheProgramsOwn) {
     } else {
       store->set(fmt::format("{} is done", rank), "");
     }
-  });
-}
-
-TEST(JoinWorld, NamesTheRanksThatDoNotCome) {
-  const int port = free_port();
-  const std::string method = fmt::format("tcp://127.0.0.1:{}", port);
-  const Table table(2);
-  run_strangers(2, [&](int i) {
-    set_environment({});
-    const int rank = i * 2;
-    char unused = 0;
-    char both[2];
-    try {
-      join_world({.init_method = method, .world_size = 4, .rank = rank, .timeout = 4s});
-      ADD_FAILURE() << "ranks 1 and 3 are nowhere";
-    } catch (const TimeoutError& error) {
-      EXPECT_TRUE(says(error.what(), fmt::format("ranks 1, 3 of 4 did not come to TcpStore at 127.0.0.1:{}", port)))
-          << error.what();
-    }
-    table.all_gather(i, &unused, both, 1);  // Rank 0 serves to its end.
-  });
-}
-
-/// At once: their timeout is half an hour.
-TEST(JoinWorld, RefusesRanksThatCountDifferently) {
-  for (int odd = 0; odd < 3; ++odd) {
-    const std::string method = fmt::format("tcp://127.0.0.1:{}", free_port());
-    const Table table(3);
-    run_strangers(3, [&](int rank) {
-      set_environment({});
-      char unused = 0;
-      char all[3];
-      try {
-        join_world({.init_method = method, .world_size = rank == odd ? 4 : 3, .rank = rank});
-        ADD_FAILURE() << "they met";
-      } catch (const UsageError& error) {
-        for (const std::string& words : {fmt::format("4 ranks, as rank {}", odd), std::string("3 ranks, as rank "),
-                                         std::string("all must give the same world size (WORLD_SIZE)")})
-          EXPECT_TRUE(says(error.what(), words)) << error.what();
-      }
-      table.all_gather(rank, &unused, all, 1);  // Rank 0 serves to its end.
-    });
-  }
-}
-
-TEST(JoinWorld, SaysThatTwoProcessesAreOneRank) {
-  const std::string method = fmt::format("tcp://127.0.0.1:{}", free_port());
-  const Table table(3);
-  run_strangers(3, [&](int i) {
-    set_environment({});
-    const int rank = i == 2 ? 1 : i;
-    char unused = 0;
-    char all[3];
-    try {
-      join_world({.init_method = method, .world_size = 3, .rank = rank, .timeout = 3s});
-      ADD_FAILURE() << "rank 2 is nowhere";
-    } catch (const TimeoutError& error) {
-      const std::string text = error.what();
-      EXPECT_TRUE(says(text, "did not come to TcpStore at ")) << text;
-      // Of the two, the one that came second finds nobody at all.
-      EXPECT_TRUE(rank == 1 || says(text,
-                                    "; rank 1 has come 2 times where rank 0 has come 1: do two processes give "
-                                    "that rank (RANK)?"))
-          << text;
-    }
-    table.all_gather(i, &unused, all, 1);  // Rank 0 serves to its end.
   });
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "retinue/base/error.h"
@@ -217,7 +218,7 @@ TEST(GlooGroups, NameAllThatMissAMonitoredBarrier) {
       monitored_barrier(group, {.timeout = 2s});
       ADD_FAILURE() << "all came";
     } catch (const TimeoutError& error) {
-      EXPECT_TRUE(says(error.what(), "waits in monitored_barrier at ")) << error.what();
+      EXPECT_TRUE(says(error.what(), "barrier in monitored_barrier at ")) << error.what();
       EXPECT_TRUE(says(error.what(), "missing: rank 2")) << error.what();
     }
     if (members.rank != 2) barrier(control);
@@ -225,6 +226,62 @@ TEST(GlooGroups, NameAllThatMissAMonitoredBarrier) {
     EXPECT_THROW(isend(number(1), (members.rank + 1) % 3, group), TimeoutError);
     barrier(control);
   });
+}
+
+/// While the first of them finds out who is missing, and has let go of the others.
+TEST(GlooGroups, WhoComesWhenTheTimeIsJustOverReadsWhatTheOthersDo) {
+  run_ranks(3, [](const JobGroup& members) {
+    const ProcessGroup group = by_gloo(members);
+    const ProcessGroup control = by_gloo(members, "control");
+    barrier(control);
+    if (members.rank == 2) std::this_thread::sleep_for(2600ms);
+    try {
+      monitored_barrier(group, {.timeout = 2s});
+      ADD_FAILURE() << "all came";
+    } catch (const TimeoutError& error) {
+      EXPECT_TRUE(says(error.what(), "missing: rank 2")) << error.what();
+    }
+    barrier(control);
+  });
+}
+
+TEST(GlooGroups, AMonitoredBarrierEndsAtOnceWithoutADeadRank) {
+  run_ranks(3,
+            [](const JobGroup& members) {
+              const ProcessGroup group = by_gloo(members);
+              barrier(group);
+              if (members.rank == 1) raise(SIGKILL);
+              try {
+                monitored_barrier(group, {.timeout = 10min});
+                ADD_FAILURE() << "all came";
+              } catch (const PeerLost& error) {
+                EXPECT_TRUE(says(error.what(), "barrier in monitored_barrier at ")) << error.what();
+              }
+            },
+            {.killed = {1}});
+}
+
+TEST(GlooGroups, AMonitoredBarrierOfAllAwaitsThoseThatAreLate) {
+  run_ranks(4,
+            [](const JobGroup& members) {
+              const ProcessGroup group = by_gloo(members);
+              const ProcessGroup control = new_group({0, 2, 3}, group);
+              barrier(group);
+              if (members.rank == 1) raise(SIGKILL);
+              if (members.rank == 3) {
+                barrier(control);
+                return;
+              }
+              try {
+                monitored_barrier(group, {.timeout = 3s, .wait_all_ranks = true});
+                ADD_FAILURE() << "all came";
+              } catch (const PeerLost& error) {
+                EXPECT_TRUE(says(error.what(), "; missing: rank 1 (pid ")) << error.what();
+                EXPECT_TRUE(says(error.what(), "; rank 3 (pid ")) << error.what();
+              }
+              barrier(control);
+            },
+            {.killed = {1}});
 }
 
 TEST(GlooGroups, MayBeLeftAsSoonAsTheyAreMade) {

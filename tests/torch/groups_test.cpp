@@ -183,6 +183,27 @@ TEST(ShmGroups, MonitoredBarrierNamesWhoDidNotCome) {
   });
 }
 
+TEST_P(Groups, AMonitoredBarrierMeetsBarriersAlone) {
+  run_ranks(3, [](const JobGroup& members) {
+    const ProcessGroup world = init_process_group(members, {.backend = GetParam()});
+    if (members.rank == 0)
+      monitored_barrier(world, {.timeout = 10min});
+    else
+      barrier(world);
+    at::Tensor one = torch::ones({3});
+    try {
+      if (members.rank == 0)
+        monitored_barrier(world, {.timeout = 10min});
+      else
+        all_reduce(one, world);
+      ADD_FAILURE() << "the calls went together";
+    } catch (const CollectiveMismatch& error) {
+      EXPECT_TRUE(says(error.what(), "barrier in monitored_barrier at ")) << error.what();
+      EXPECT_TRUE(says(error.what(), "all_reduce(fp32, 3, sum) at ")) << error.what();
+    }
+  });
+}
+
 TEST_P(Groups, MismatchesSayWhatTheProgramCalled) {
   const auto check = [](const std::function<void(const ProcessGroup&)>& call, const char* words) {
     run_ranks(2, [&](const JobGroup& members) {

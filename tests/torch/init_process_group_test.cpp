@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -14,7 +15,10 @@
 #include "retinue/torch/c10d_store.h"
 #include "retinue/torch/groups.h"
 #include "retinue/torch/process_group.h"
+#include "support/captured_stderr.h"
+#include "support/says.h"
 #include "support/usage_error.h"
+#include "support/wait_until.h"
 
 namespace retinue {
 namespace {
@@ -47,6 +51,40 @@ TEST(InitProcessGroup, MeetsOverTcp) {
     const ProcessGroup part = new_group({0, 2}, group);
     if (part) expect_works(part, rank / 2, 2);
   });
+}
+
+TEST(InitProcessGroup, ReportsRanksThatHaveNotCome) {
+  for (const std::string backend : {"shm", "gloo"}) {
+    const test::CapturedStderr captured;
+    setenv("RETINUE_TOKEN", "of the test", 1);
+    const std::string method = fmt::format("tcp://127.0.0.1:{}", TcpStore({.port = 0, .is_server = true}).port());
+    run_strangers(3, [&](int rank) {
+      captured.begin();
+      const auto is_told = [&] {
+        return test::says(captured.text(), " s in the opening of the group at ") &&
+               test::says(captured.text(), "init_process_group_test.cpp:") &&
+               test::says(captured.text(), "  rank 2 has not come there; this wait ends in ");
+      };
+      EXPECT_TRUE(rank != 2 || test::wait_until(is_told)) << captured.text();
+      const ProcessGroup group = init_process_group(
+          {.backend = backend, .init_method = method, .late_after = 300ms, .world_size = 3, .rank = rank});
+      expect_works(group, rank, 3);
+      barrier(group);
+    });
+  }
+}
+
+TEST(InitProcessGroup, RefusesRanksThatCountDifferently) {
+  for (const std::string backend : {"shm", "gloo"}) {
+    setenv("RETINUE_TOKEN", "of the test", 1);
+    const std::string method = fmt::format("tcp://127.0.0.1:{}", TcpStore({.port = 0, .is_server = true}).port());
+    run_strangers(2, [&](int rank) {
+      const std::string text = usage_error_of([&] {
+        init_process_group({.backend = backend, .init_method = method, .world_size = 2 + rank, .rank = rank});
+      });
+      EXPECT_TRUE(test::says(text, "all must give the same world size")) << text;
+    });
+  }
 }
 
 TEST(InitProcessGroup, MeetsAtTheAgentOfTorchrun) {
@@ -107,6 +145,8 @@ TEST(C10dStore, IsAStore) {
   EXPECT_TRUE(store.delete_key("b"));
   EXPECT_THROW(store.wait({"c"}, 20ms), TimeoutError);
   EXPECT_THROW(store.get("c", Deadline::after(20ms)), TimeoutError);
+  C10dStore in_a_file(c10::make_intrusive<c10d::FileStore>(testing::TempDir() + "c10d_store", 2));
+  EXPECT_THROW(in_a_file.wait({"c"}, 20ms), TimeoutError);
   EXPECT_THROW(C10dStore(nullptr), UsageError);
 }
 

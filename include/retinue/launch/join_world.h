@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "retinue/ipc/job_group.h"
@@ -26,6 +27,9 @@ struct WorldOptions {
   std::chrono::nanoseconds timeout =
       std::chrono::minutes(30);  ///< For all ranks to come; who is missing is known up to 4 s later.
   std::string name = "world";    ///< The same on all ranks.
+  /// Ranks that have not come after so long are reported; see StoreMeeting.
+  std::optional<std::chrono::nanoseconds> late_after = std::nullopt;
+  std::string call = "join_world";  ///< What waits, in that report: as "join_world at train.cpp:12".
 };
 
 /// What join_world() takes as this process's place: what the options say, or else the job or the environment.

@@ -33,47 +33,59 @@ struct StoreMeeting {
 /// Threads: one at a time.
 /// Errors: on all ranks that have come, TimeoutError, which names those that have not, and those that seem to be two
 /// processes; UsageError where ranks say that they are differently many, or give different sizes, or where two
-/// processes of one host come as one rank. The store's.
+/// processes of one host are there as one rank. The store's. UsageError on its own rank for a meeting without a store,
+/// or of a rank that isn't in [0, size).
 /// After an error: it can't be used on.
 class StoreExchange {
  public:
   explicit StoreExchange(StoreMeeting meeting);
+  ~StoreExchange();
+  StoreExchange(const StoreExchange&) = delete;
+  StoreExchange& operator=(const StoreExchange&) = delete;
 
   /// Gives `bytes` bytes at `own` to all, and writes those of all, in rank order, to `all`.
   void all_gather(const void* own, void* all, std::size_t bytes);
 
   /// For an error that all ranks know by now: rank 0, which may serve the store and end its process by that error,
-  /// waits until the others have called this, but for `absent` ones. Blocking: 2 s at most.
-  void leave_together(const std::vector<int>& absent = {}) noexcept;
+  /// waits until the others have called this, too. Blocking: 2 s at most.
+  void leave_together() noexcept;
 
  private:
   std::string group() const;
   std::string key(const std::string& who) const;
   std::string prefix(std::int64_t number) const;
+  /// Of the process that is in a meeting as this rank.
+  std::string key_of_process() const;
   /// How often this or another process has joined as that rank. `more`: in addition.
   std::int64_t joined(int rank, int more, Deadline deadline);
+  /// Errors: UsageError where another process of this host is in a meeting as this rank; all in that have it, too.
   void be_the_only_one();
+  void leave() noexcept;
   /// Errors: UsageError where another rank has said that there are more ranks, or fewer; the others throw it, too.
   void agree_on_size();
   /// Makes it an error of all who are, or come, in the first step of the meeting of that number.
   void tell_all(std::int64_t number, int size, const std::string& text);
-  /// Where another process seems to have joined as one of the ranks, too: "; rank 1 has come 2 times: ...".
+  /// Of ranks as which another process seems to have joined, too: "; rank 1 has come 2 times: ...".
   std::string twice_joined();
   std::vector<std::string> keys_of_others() const;
   /// Values of keys that others set, while late ones are reported.
   std::vector<std::string> await(const std::vector<std::string>& keys, Deadline deadline);
+  /// By one of those that wait.
   void report_late(std::chrono::nanoseconds waited);
   std::vector<int> missing();
+  bool have_all_come(const std::vector<int>& late);
   std::string combine(std::string own);
   std::string take(const std::string& own);
   /// Says who is missing, to the other ranks as well.
   [[noreturn]] void fail_missing();
+  /// Of rank 0: waits for `others` alone.
+  void leave_together(const std::vector<int>& others) noexcept;
 
   const StoreMeeting meeting_;
   Store& store_;
   const std::chrono::nanoseconds late_after_;
-  std::int64_t joined_ = 0;
-  std::string prefix_;  ///< Of this exchange's keys: each rank counts those that it made in the store.
+  const std::int64_t joined_;
+  const std::string prefix_;  ///< Of this exchange's keys: each rank counts those that it made in the store.
   int step_ = 0;
   int reports_ = 0;  ///< Of all ranks, in this step.
 };

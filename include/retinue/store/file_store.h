@@ -11,7 +11,8 @@ struct FileStoreOptions {
   /// On a file system that all members see, and that has locks. Its folder exists.
   std::string path = {};
   /// How many stores of this path the job makes in all; the last of them that is destroyed removes the file, and a file
-  /// that an earlier job left is refused. 0 or less: unknown, the file stays, and what is in it counts.
+  /// that an earlier job left is refused. Who gives another number than those that wait for the rest is refused, too,
+  /// and their waits end with UsageError. 0 or less: unknown, the file stays, and what is in it counts.
   int world_size = 0;
   /// If it is not empty, the file of a job of another name is refused.
   std::string job = {};

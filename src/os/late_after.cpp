@@ -1,0 +1,30 @@
+#include "os/late_after.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "os/environment.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+constexpr std::chrono::nanoseconds kDefaultLateAfter = std::chrono::seconds(10);
+
+}  // namespace
+
+std::chrono::nanoseconds default_late_after() {
+  const auto text = find_variable("RETINUE_LATE_AFTER_S");
+  if (!text) return kDefaultLateAfter;
+  char* end = nullptr;
+  const double seconds = std::strtod(text->c_str(), &end);
+  constexpr double kMost = 1e9;
+  if (*end != 0 || !(seconds >= 0 && seconds <= kMost))
+    throw UsageError(fmt::format(
+        "RETINUE_LATE_AFTER_S is \"{}\": it must be a number of seconds, as 2.5; 0: late ranks are not reported",
+        *text));
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace retinue

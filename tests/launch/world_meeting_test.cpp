@@ -1,0 +1,154 @@
+// Ranks of a world that don't all come, or not as they should.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "launch/strangers.h"
+#include "launch/world_scene.h"
+#include "retinue/base/error.h"
+#include "retinue/launch/join_world.h"
+#include "retinue/store/tcp_store.h"
+#include "support/captured_stderr.h"
+#include "support/says.h"
+#include "support/usage_error.h"
+#include "support/wait_until.h"
+
+namespace retinue::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(WorldMeeting, NamesTheRanksThatDoNotCome) {
+  const int port = free_port();
+  const std::string method = fmt::format("tcp://127.0.0.1:{}", port);
+  const Table table(2);
+  run_strangers(2, [&](int i) {
+    set_environment({});
+    const int rank = i * 2;
+    char unused = 0;
+    char both[2];
+    try {
+      join_world({.init_method = method, .world_size = 4, .rank = rank, .timeout = 4s});
+      ADD_FAILURE() << "ranks 1 and 3 are nowhere";
+    } catch (const TimeoutError& error) {
+      EXPECT_TRUE(says(error.what(), fmt::format("ranks 1, 3 of 4 did not come to TcpStore at 127.0.0.1:{}", port)))
+          << error.what();
+    }
+    table.all_gather(i, &unused, both, 1);  // Rank 0 serves to its end.
+  });
+}
+
+/// At once: their timeout is half an hour.
+TEST(WorldMeeting, RefusesRanksThatCountDifferently) {
+  for (int odd = 0; odd < 3; ++odd) {
+    const std::string method = fmt::format("tcp://127.0.0.1:{}", free_port());
+    const Table table(3);
+    run_strangers(3, [&](int rank) {
+      set_environment({});
+      char unused = 0;
+      char all[3];
+      try {
+        join_world({.init_method = method, .world_size = rank == odd ? 4 : 3, .rank = rank});
+        ADD_FAILURE() << "they met";
+      } catch (const UsageError& error) {
+        for (const std::string& words : {fmt::format("4 ranks, as rank {}", odd), std::string("3 ranks, as rank "),
+                                         std::string("all must give the same world size (WORLD_SIZE)")})
+          EXPECT_TRUE(says(error.what(), words)) << error.what();
+      }
+      table.all_gather(rank, &unused, all, 1);  // Rank 0 serves to its end.
+    });
+  }
+}
+
+/// At once, as above; the file is free for the next try.
+TEST(WorldMeeting, RefusesRanksThatCountDifferentlyInAFile) {
+  const std::string path = free_path("differently");
+  const Table table(2);
+  run_strangers(2, [&](int rank) {
+    set_environment({});
+    char unused = 0;
+    char all[2];
+    EXPECT_TRUE(rank == 0 || wait_until([&] { return std::filesystem::exists(path); }));
+    const std::string text = usage_error_of(
+        [&] { join_world({.init_method = "file://" + path, .world_size = rank == 0 ? 3 : 2, .rank = rank}); });
+    EXPECT_TRUE(says(text, path)) << text;
+    EXPECT_TRUE(says(text, rank == 0 ? "a process came that counts 2 members, and 3 are of this job"
+                                     : "is of a job of 3 members, and this one has 2"))
+        << text;
+    table.all_gather(rank, &unused, all, 1);
+  });
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+/// At once, as above.
+TEST(WorldMeeting, RefusesTwoProcessesOfOneRank) {
+  const std::string method = fmt::format("tcp://127.0.0.1:{}", free_port());
+  const Table table(3);
+  run_strangers(3, [&](int i) {
+    set_environment({});
+    const int rank = i == 2 ? 1 : i;
+    char unused = 0;
+    char all[3];
+    const std::string text =
+        usage_error_of([&] { join_world({.init_method = method, .world_size = 3, .rank = rank}); });
+    EXPECT_TRUE(says(text, " has come as rank 1, and so has process ")) << text;
+    EXPECT_TRUE(says(text, ": two processes give that rank (RANK)")) << text;
+    table.all_gather(i, &unused, all, 1);  // Rank 0 serves to its end.
+  });
+}
+
+/// One that gave up and lives on is none of them.
+TEST(WorldMeeting, TakesAnotherProcessForOneThatGaveUp) {
+  const int port = free_port();
+  const TcpStore server({.port = port, .is_server = true});
+  const Table table(3);
+  run_strangers(3, [&](int i) {
+    set_environment({});
+    char unused = 0;
+    char all[3];
+    const auto join = [&](int rank, Store::Time timeout) {
+      return join_world({.store = std::make_shared<TcpStore>(TcpStoreOptions{.port = port}),
+                         .world_size = 2,
+                         .rank = rank,
+                         .timeout = timeout});
+    };
+    if (i == 2) {
+      EXPECT_THROW(join(1, 1s), TimeoutError);
+    }
+    table.all_gather(i, &unused, all, 1);
+    if (i == 0) {
+      EXPECT_THROW(join(0, 1s), TimeoutError);  // The first time that rank 0 comes.
+    }
+    table.all_gather(i, &unused, all, 1);
+    if (i < 2) expect_works(join(i, 60s), i, 2);
+    table.all_gather(i, &unused, all, 1);
+  });
+}
+
+TEST(WorldMeeting, ReportsRanksThatHaveNotCome) {
+  const CapturedStderr captured;
+  const std::string method = fmt::format("tcp://127.0.0.1:{}", free_port());
+  const Table table(4);
+  run_strangers(4, [&](int rank) {
+    captured.begin();
+    set_environment({});
+    char unused = 0;
+    char all[4];
+    const auto is_told = [&](const std::string& words) {
+      EXPECT_TRUE(wait_until([&] { return says(captured.text(), words); })) << captured.text();
+    };
+    // Rank 0 comes when it is missed, and after it rank 3.
+    if (rank == 0) is_told(" has waited 0.3 s in train at a.cpp:7 for rank 0's store\n  no store at 127.0.0.1:");
+    if (rank == 3) is_told("  rank 3 has not come there; this wait ends in ");
+    const JobGroup group = join_world(
+        {.init_method = method, .world_size = 4, .rank = rank, .late_after = 300ms, .call = "train at a.cpp:7"});
+    expect_works(group, rank, 4);
+    table.all_gather(rank, &unused, all, 1);
+  });
+}
+
+}  // namespace
+}  // namespace retinue::test
