@@ -12,6 +12,7 @@
 
 #include "collective/wait_record.h"
 #include "ipc/job_clock.h"
+#include "ipc/process_table.h"
 #include "os/process_look.h"
 #include "os/standard_error.h"
 #include "retinue/base/error.h"
@@ -190,7 +191,12 @@ Deadlock find_deadlock(const std::vector<SeenGroup>& groups, const Board& own_bo
   for (const std::size_t index : order) {
     const Node& node = nodes[index];
     deadlock.has_messages |= node.wait.is_for_message;
-    const std::string where = is_of_one_group ? "" : fmt::format(" (group \"{}\")", groups[node.group].name);
+    // Ranks are each group's own.
+    const std::string where =
+        is_of_one_group
+            ? ""
+            : fmt::format(" (pid {}, group \"{}\")",
+                          process_slot(memory, node.slot).pid.load(std::memory_order_relaxed), groups[node.group].name);
     const std::string whom =
         node.wait.is_for_message
             ? ""

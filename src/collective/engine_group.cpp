@@ -88,12 +88,17 @@ void EngineGroup::run(const CollectiveCall& what, CallSite site, WhenLost when_l
 std::exception_ptr EngineGroup::failure_of(const PeerLost& error, WhenLost when_lost) {
   const std::string timeout = late_.timeout_of_others(sequence_);
   if (!timeout.empty()) return std::make_exception_ptr(TimeoutError(timeout));
-  std::string text = head() + error.what() + last_seen(error.ranks());
+  // Of several at one address an engine may not know which.
+  const std::vector<int> lost = error.ranks().empty() ? late_.ended_ranks() : error.ranks();
+  std::string text = head();
+  if (error.ranks().empty())
+    for (const int rank : lost) text += late_.name_of(rank) + " has ended; ";
+  text += error.what() + last_seen(lost);
   if (when_lost == WhenLost::kAwaitAll) {
     const std::chrono::nanoseconds waited = LateByStore::Clock::now() - begin_;
-    text += late_.missing_text(wait(), std::max(timeout_ - waited, LateByStore::kFirstWord), error.ranks());
+    text += late_.missing_text(wait(), std::max(timeout_ - waited, LateByStore::kFirstWord), lost);
   }
-  return std::make_exception_ptr(PeerLost(text, error.ranks()));
+  return std::make_exception_ptr(PeerLost(text, lost));
 }
 
 std::string EngineGroup::own_call() const {

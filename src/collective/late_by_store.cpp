@@ -1,6 +1,7 @@
 #include "collective/late_by_store.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <string_view>
 
 #include "ipc/late_desk.h"
+#include "os/process_calls.h"
 #include "os/process_identity.h"
 #include "retinue/base/error.h"
 #include "retinue/store/store.h"
@@ -21,6 +23,9 @@ using namespace std::chrono_literals;
 
 /// From the look for those that are missing to the report, so that who came just now has left word by then.
 constexpr std::chrono::nanoseconds kFromSuspicionToReport = LateByStore::kFirstWord + 300ms;
+constexpr std::chrono::nanoseconds kBetweenLooks = 1s;
+/// The kernel closes what a process has open before it is seen to have ended.
+constexpr auto kMoment = 200ms;
 constexpr std::chrono::nanoseconds kPatience = 2s;  ///< With the store, in each call of it.
 constexpr std::chrono::nanoseconds kAfterTrouble = 10s;
 constexpr std::chrono::nanoseconds kNever = std::chrono::hours(24);
@@ -76,10 +81,12 @@ LateByStore::LateByStore(const EngineMembers& members, std::chrono::nanoseconds 
   }
 }
 
-std::chrono::nanoseconds LateByStore::look(const Wait& wait) noexcept {
+std::chrono::nanoseconds LateByStore::look(const Wait& wait) {
   if (!store_) return kNever;
   try {
-    return look_now(wait);
+    return std::min(look_now(wait), kBetweenLooks);
+  } catch (const PeerLost&) {
+    throw;
   } catch (const Closed&) {
     store_ = nullptr;
     return kNever;
@@ -93,6 +100,7 @@ std::chrono::nanoseconds LateByStore::look_now(const Wait& wait) {
   const auto first_word = std::min(kFirstWord, wait.timeout / 2);
   if (waited < first_word) return first_word - waited;
   if (!has_left_word_) leave_word(wait);
+  check_that_others_live(wait);
   if (late_after_ <= 0ns) return kNever;
   const auto suspect_after = std::max(next_report_ - kFromSuspicionToReport, 0ns);
   if (waited < suspect_after) return suspect_after - waited;
@@ -117,6 +125,33 @@ void LateByStore::leave_word(const Wait& wait) {
   has_left_word_ = true;
   for (const int rank : missing(wait.sequence, others_of_own_host()))
     first_looks_[process(rank).pid] = look_at_activity(process(rank).pid);
+}
+
+void LateByStore::check_that_others_live(const Wait& wait) {
+  std::vector<int> ended = others_of_own_host();
+  std::erase_if(ended, [this](int rank) { return !has_ended(rank); });
+  const std::vector<int> lost = missing(wait.sequence, ended);
+  if (!lost.empty()) throw PeerLost(fmt::format("{} has ended", name_of(lost.front())), lost);
+}
+
+std::vector<int> LateByStore::ended_ranks() noexcept {
+  if (!store_) return {};
+  try {
+    const std::vector<int> here = others_of_own_host();
+    std::vector<FileDescriptor> processes;
+    std::vector<pollfd> ends;
+    for (const int rank : here) {
+      if (has_ended(rank)) continue;
+      processes.push_back(open_pidfd(process(rank).pid));
+      ends.push_back({.fd = processes.back().get(), .events = POLLIN, .revents = 0});
+    }
+    if (ends.size() == here.size()) poll(ends.data(), ends.size(), static_cast<int>(kMoment / 1ms));
+    std::vector<int> ended = here;
+    std::erase_if(ended, [this](int rank) { return !has_ended(rank); });
+    return ended;
+  } catch (const std::exception&) {
+    return {};
+  }
 }
 
 void LateByStore::tell_activities(const Wait& wait, const std::vector<int>& late) {

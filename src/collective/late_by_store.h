@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -39,7 +41,13 @@ class LateByStore {
   LateByStore(const EngineMembers& members, std::chrono::nanoseconds late_after);
 
   /// To be called while the wait goes on. Returns after how long to come again.
-  std::chrono::nanoseconds look(const Wait& wait) noexcept;
+  /// Errors: PeerLost where a rank of this host is missing whose process has ended. Its children may hold its
+  /// connections open.
+  std::chrono::nanoseconds look(const Wait& wait);
+  /// Ranks of this host whose processes have ended. Blocking: a moment, for one that is about to.
+  std::vector<int> ended_ranks() noexcept;
+  /// As "rank 1 (pid 4711 on node-b)".
+  std::string name_of(int rank) { return fmt::format("rank {} ({})", rank, process(rank).where); }
   /// Who is missing, as "; missing: rank 1 (pid 4711 on node-b), seen after 3 calls, ...".
   /// Blocking: until all who can have left word, at most `patience`, which lets those do so that came just now. `lost`:
   /// ranks that can't.
@@ -65,6 +73,7 @@ class LateByStore {
 
   std::chrono::nanoseconds look_now(const Wait& wait);
   void leave_word(const Wait& wait);
+  void check_that_others_live(const Wait& wait);
   /// For the others: what those of `late` do that are of this host.
   void tell_activities(const Wait& wait, const std::vector<int>& late);
   void report(const Wait& wait);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <map>
@@ -119,30 +120,45 @@ std::shared_ptr<Store> serve(const MeetingPlace& place, const TcpStoreOptions& o
   const std::lock_guard lock(mutex);
   auto& [pid, store] = (*served)[place.name()];
   if (!store || pid != getpid()) {  // A fork has its parent's list, but no server.
-    store = std::make_shared<TcpStore>(options);
+    try {
+      store = std::make_shared<TcpStore>(options);
+    } catch (const SystemError& error) {
+      if (error.errno_value() != EADDRINUSE) throw;
+      throw SystemError(fmt::format("rank 0 serves the ranks' meeting at {}, where another process listens: one that "
+                                    "comes as rank 0, too (RANK), another job's, or what a rank 0 of an earlier one "
+                                    "forked and left",
+                                    place.name()),
+                        EADDRINUSE);
+    }
     pid = getpid();
   }
   return store;
 }
 
-/// To the store that rank 0 serves, whenever that comes.
-std::shared_ptr<Store> connect(TcpStoreOptions tcp, const WorldPlace& place, const WorldOptions& options) {
+/// What `open` opens in the time that it is given. Errors: the last one's, with who waits for what.
+template <class Open>
+std::shared_ptr<Store> wait_to_open(const WorldPlace& place, const WorldOptions& options, const char* what, Open open) {
   const Deadline deadline = Deadline::after(options.timeout);
-  return wait_with_reports(
-      options.late_after ? *options.late_after : default_late_after(), deadline,
-      [&](Deadline look) {
-        tcp.timeout = std::max<std::chrono::nanoseconds>(look.left(), std::chrono::milliseconds(1));
-        auto store = std::make_shared<TcpStore>(tcp);
-        store->set_timeout(options.timeout);
-        return store;
-      },
-      [&](const TimeoutError& error, std::chrono::nanoseconds waited) {
-        std::fprintf(stderr, "%s\n",
-                     fmt::format("retinue: group \"{}\": rank {} of {} has waited {} in {} for rank 0's store\n  {} {}",
-                                 options.name, place.rank, place.world_size, seconds_text(waited), options.call,
-                                 error.what(), end_text(deadline))
-                         .c_str());
-      });
+  const auto head = [&](std::chrono::nanoseconds waited) {
+    return fmt::format("group \"{}\": rank {} of {} has waited {} in {} for {}", options.name, place.rank,
+                       place.world_size, seconds_text(waited), options.call, what);
+  };
+  const auto begin = Deadline::Clock::now();
+  try {
+    const std::shared_ptr<Store> store = wait_with_reports(
+        options.late_after ? *options.late_after : default_late_after(), deadline,
+        [&](Deadline look) {
+          return open(std::max<std::chrono::nanoseconds>(look.left(), std::chrono::milliseconds(1)));
+        },
+        [&](const TimeoutError& error, std::chrono::nanoseconds waited) {
+          std::fprintf(stderr, "%s\n",
+                       fmt::format("retinue: {}\n  {}; {}", head(waited), error.what(), end_text(deadline)).c_str());
+        });
+    store->set_timeout(options.timeout);
+    return store;
+  } catch (const TimeoutError& error) {
+    throw TimeoutError(fmt::format("{}: {}", head(Deadline::Clock::now() - begin), error.what()));
+  }
 }
 
 }  // namespace
@@ -196,11 +212,17 @@ MeetingPlace meeting_place_of_environment(const WorldPlace& rank) {
 
 std::shared_ptr<Store> open_store(const MeetingPlace& meeting, const WorldPlace& place, const WorldOptions& options) {
   if (meeting.port == 0)
-    return std::make_shared<FileStore>(
-        FileStoreOptions{.path = meeting.path, .world_size = place.world_size, .timeout = options.timeout});
-  const TcpStoreOptions tcp{
+    return wait_to_open(place, options, "the group that met there before to leave", [&](Store::Time timeout) {
+      return std::make_shared<FileStore>(FileStoreOptions{
+          .path = meeting.path, .world_size = place.world_size, .is_meeting = true, .timeout = timeout});
+    });
+  TcpStoreOptions tcp{
       .host = meeting.host, .port = meeting.port, .is_server = place.rank == 0, .timeout = options.timeout};
-  return tcp.is_server ? serve(meeting, tcp) : connect(tcp, place, options);
+  if (tcp.is_server) return serve(meeting, tcp);
+  return wait_to_open(place, options, "rank 0's store", [&](Store::Time timeout) {
+    tcp.timeout = timeout;
+    return std::make_shared<TcpStore>(tcp);
+  });
 }
 
 }  // namespace retinue

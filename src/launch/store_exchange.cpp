@@ -4,13 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 #include <utility>
 
-#include "launch/late_wait.h"
+#include "launch/store_exchange_parts.h"
 #include "os/late_after.h"
 #include "os/process_identity.h"
 #include "retinue/base/error.h"
@@ -23,29 +21,9 @@ using namespace std::chrono_literals;
 
 /// How much longer the others wait, so that rank 0 is the one that says who is missing.
 constexpr auto kGrace = 2s;
-/// For what is asked when the time is over already.
-constexpr auto kLastWords = 2s;
-constexpr std::size_t kNamedRanks = 16;
-
-/// What a value begins with: data, or why there are none. Rank 0's are of all.
-constexpr char kAll = 'v';
-constexpr char kMissing = 'm';
-constexpr char kMisfit = 'u';
 
 Deadline later(Deadline deadline, std::chrono::nanoseconds by) {
   return deadline.is_never() ? deadline : Deadline::after(deadline.left() + by);
-}
-
-Deadline soon() {
-  return Deadline::after(kLastWords);
-}
-
-std::string list_of(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  const std::size_t named = std::min(ranks.size(), kNamedRanks);
-  for (std::size_t i = 0; i < named; ++i) text += fmt::format("{}{}", i > 0 ? ", " : "", ranks[i]);
-  if (named < ranks.size()) text += fmt::format(" and {} more", ranks.size() - named);
-  return text;
 }
 
 StoreMeeting checked(StoreMeeting meeting) {
@@ -54,31 +32,6 @@ StoreMeeting checked(StoreMeeting meeting) {
     throw UsageError(fmt::format("group \"{}\": rank {} of {}", meeting.name, meeting.rank, meeting.size));
   return meeting;
 }
-
-/// A process that is in a meeting, as it says at the store.
-struct Comer {
-  std::string identity = {};
-  std::int64_t number = 0;  ///< Of the meeting.
-  std::string host = {};
-
-  std::string text() const { return fmt::format("{}\n{}\n{}", identity, number, host); }
-  static Comer of(const std::string& text) {
-    Comer comer;
-    std::istringstream lines(text);
-    std::string number;
-    std::getline(lines, comer.identity);
-    std::getline(lines, number);
-    std::getline(lines, comer.host);
-    comer.number = std::atoll(number.c_str());
-    return comer;
-  }
-
-  /// Whether that is another process of this one's host, and lives.
-  bool is_another_than(const Comer& own) const {
-    return host == own.host && identity != own.identity && identity_of_process(pid()) == identity;
-  }
-  pid_t pid() const { return std::atoi(identity.c_str()); }
-};
 
 }  // namespace
 
@@ -113,8 +66,8 @@ std::string StoreExchange::key(const std::string& who) const {
   return fmt::format("{}/{}/{}", prefix_, step_, who);
 }
 
-std::string StoreExchange::key_of_process() const {
-  return fmt::format("retinue/{}/process of {}", meeting_.name, meeting_.rank);
+std::string StoreExchange::key_of_process(int rank) const {
+  return fmt::format("retinue/{}/process of {}", meeting_.name, rank);
 }
 
 std::int64_t StoreExchange::joined(int rank, int more, Deadline deadline) {
@@ -125,18 +78,23 @@ void StoreExchange::be_the_only_one() {
   const Comer own{.identity = identity_of_process(getpid()), .number = joined_, .host = host_of_this_process()};
   std::string expected;
   for (;;) {
-    const std::string there = store_.compare_set(key_of_process(), expected, own.text(), meeting_.deadline);
+    const std::string there =
+        store_.compare_set(key_of_process(meeting_.rank), expected, own.text(), meeting_.deadline);
     if (there == own.text()) return;
     if (there == expected) {  // It was removed meanwhile.
       expected.clear();
       continue;
     }
-    if (const Comer other = Comer::of(there); other.is_another_than(own)) {
+    if (const Comer other = Comer::of(there); other.is_here() && other.identity != own.identity && other.lives()) {
       const std::string text = fmt::format(
           "{} at {}: process {} has come as rank {}, and so has process {}: two processes give that rank (RANK)",
           group(), store_.name(), other.pid(), meeting_.rank, getpid());
       tell_all(other.number, meeting_.size, text);
-      joined(meeting_.rank, -1, meeting_.deadline);
+      try {
+        joined(meeting_.rank, -1, meeting_.deadline);
+      } catch (const Closed&) {
+        // As in tell_all().
+      }
       throw UsageError(text);
     }
     expected = there;
@@ -145,7 +103,7 @@ void StoreExchange::be_the_only_one() {
 
 void StoreExchange::leave() noexcept {
   try {
-    store_.delete_key(key_of_process(), soon());
+    store_.delete_key(key_of_process(meeting_.rank), soon());
   } catch (const std::exception&) {
     // The store is gone. Where it isn't, others find that this process has ended.
   }
@@ -171,83 +129,19 @@ void StoreExchange::agree_on_size() {
 void StoreExchange::tell_all(std::int64_t number, int size, const std::string& text) {
   // Rank 0 waits for as many as it counts, the others for what it makes of that.
   const std::string first_step = prefix(number) + "/0/";
-  store_.compare_set(first_step + "all", "", kMisfit + text, meeting_.deadline);
-  for (int rank = 1; rank < size; ++rank)
-    store_.compare_set(first_step + std::to_string(rank), "", kMisfit + text, meeting_.deadline);
-}
-
-std::string StoreExchange::twice_joined() {
-  std::string text;
-  for (int rank = 0; rank < meeting_.size; ++rank) {
-    const std::int64_t times = joined(rank, 0, soon());
-    if (times > joined_)
-      text +=
-          fmt::format("; rank {} has come {} times where rank {} has come {}: do two processes give that rank (RANK)?",
-                      rank, times, meeting_.rank, joined_);
+  try {
+    store_.compare_set(first_step + "all", "", kMisfit + text, meeting_.deadline);
+    for (int rank = 1; rank < size; ++rank)
+      store_.compare_set(first_step + std::to_string(rank), "", kMisfit + text, meeting_.deadline);
+  } catch (const Closed&) {
+    // Rank 0, who was told, has ended for it.
   }
-  return text;
 }
 
 std::vector<std::string> StoreExchange::keys_of_others() const {
   std::vector<std::string> keys;
   for (int rank = 1; rank < meeting_.size; ++rank) keys.push_back(key(std::to_string(rank)));
   return keys;
-}
-
-std::vector<std::string> StoreExchange::await(const std::vector<std::string>& keys, Deadline deadline) {
-  return wait_with_reports(
-      late_after_, deadline, [&](Deadline look) { return store_.multi_get(keys, look); },
-      [&](const TimeoutError& /*error*/, std::chrono::nanoseconds waited) { report_late(waited); });
-}
-
-void StoreExchange::report_late(std::chrono::nanoseconds waited) {
-  std::string text = fmt::format("retinue: {}: rank {} of {} has waited {} in {}, at {}", group(), meeting_.rank,
-                                 meeting_.size, seconds_text(waited), meeting_.call, store_.name());
-  try {
-    if (store_.add(key(fmt::format("report {}", reports_++)), 1, soon()) != 1) return;
-    const std::vector<int> late = missing();
-    if (late.empty()) return;
-    text += fmt::format("\n  {} {} not {}", list_of(late), late.size() == 1 ? "has" : "have",
-                        have_all_come(late) ? "gone on, though all had come" : "come there");
-    if (step_ == 0) text += twice_joined();
-  } catch (const TimeoutError&) {
-    text += ", which does not answer: is the process that serves it stopped?";
-  }
-  std::fprintf(stderr, "%s; %s\n", text.c_str(), end_text(meeting_.deadline).c_str());
-}
-
-/// Those that have given nothing to this step. Rank 0 does so when all others have: of it only this is known, or, in
-/// the first step, whether it has come.
-std::vector<int> StoreExchange::missing() {
-  std::vector<int> missing;
-  for (int rank = 1; rank < meeting_.size; ++rank)
-    if (rank != meeting_.rank && !store_.check({key(std::to_string(rank))}, soon())) missing.push_back(rank);
-  if (meeting_.rank == 0) return missing;
-  const bool has_rank_0_come = step_ > 0 || joined(0, 0, soon()) >= joined_;
-  if (!has_rank_0_come || missing.empty()) missing.insert(missing.begin(), 0);
-  return missing;
-}
-
-bool StoreExchange::have_all_come(const std::vector<int>& late) {
-  return step_ > 0 || (late.size() == 1 && late.front() == 0 && joined(0, 0, soon()) >= joined_);
-}
-
-void StoreExchange::fail_missing() {
-  const std::vector<int> late = missing();
-  std::string text =
-      late.empty() ? fmt::format("{}: the time was over before all {} ranks had met at {}", group(), meeting_.size,
-                                 store_.name())
-                   : fmt::format("{}: {} of {} did not come to {} in time{}", group(), list_of(late), meeting_.size,
-                                 store_.name(), have_all_come(late) ? ", though all had come before" : "");
-  if (step_ == 0) text += twice_joined();
-  if (meeting_.rank == 0) {
-    store_.set(key("all"), kMissing + text, soon());
-    std::vector<int> there;
-    for (int rank = 1; rank < meeting_.size; ++rank)
-      if (std::find(late.begin(), late.end(), rank) == late.end()) there.push_back(rank);
-    leave_together(there);
-  }
-  throw TimeoutError(text);
 }
 
 void StoreExchange::leave_together() noexcept {
@@ -294,7 +188,7 @@ std::string StoreExchange::combine(std::string own) {
   const std::string given = store_.compare_set(key("all"), "", verdict, meeting_.deadline);
   if (given.starts_with(kAll)) return all;
   leave_together(there);
-  throw UsageError(given.substr(1));
+  throw_verdict(given);
 }
 
 std::string StoreExchange::take(const std::string& own) {
@@ -305,12 +199,16 @@ std::string StoreExchange::take(const std::string& own) {
   } catch (const TimeoutError&) {
     fail_missing();
   }
-  const char kind = all.empty() ? kMisfit : all[0];
-  all.erase(0, 1);
-  if (kind == kAll) return all;
+  if (all.starts_with(kAll)) return all.substr(1);
   leave_together();
-  if (kind == kMissing) throw TimeoutError(all);
-  throw UsageError(all);
+  throw_verdict(all);
+}
+
+void StoreExchange::throw_verdict(const std::string& verdict) {
+  const std::string text = verdict.empty() ? "" : verdict.substr(1);
+  if (verdict.starts_with(kMissing)) throw TimeoutError(text);
+  if (verdict.starts_with(kLost)) throw PeerLost(text.substr(text.find(' ') + 1), {std::atoi(text.c_str())});
+  throw UsageError(text);
 }
 
 void StoreExchange::all_gather(const void* own, void* all, std::size_t bytes) {

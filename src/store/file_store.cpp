@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <exception>
 #include <filesystem>
@@ -33,21 +32,55 @@ std::string checked_path(const FileStoreOptions& options) {
 }  // namespace
 
 struct FileStore::Impl {
-  Impl(const FileStoreOptions& options, Deadline deadline)
-      : file(checked_path(options), std::max(options.world_size, 0), options.job, deadline) {
-    file.change(deadline, [&](const LogFile::Turn& turn) {
-      check_job(turn, options);
-      if (options.world_size > 0) join(turn, options);
-    });
+  Impl(const FileStoreOptions& options, Deadline deadline) : is_meeting(options.is_meeting) {
+    const std::string path = checked_path(options);
+    for (bool is_open = false; !is_open;) {
+      file.emplace(path, std::max(options.world_size, 0), options.job, deadline);
+      is_open = open(options, deadline);
+    }
   }
 
-  LogFile file;
+  std::optional<LogFile> file;
+  bool is_meeting;
   pid_t owner = getpid();
   std::int64_t member = -1;
-  mutable std::atomic<bool> knows_of_refusal = false;  ///< And ends for it.
   FileDescriptor mark;  ///< Open while this member is here: by its lock others know that it is alive.
 
-  std::string name() const { return "FileStore " + file.path(); }
+  std::string name() const { return "FileStore " + file->path(); }
+
+  /// False: the file was that of a job that has ended meanwhile.
+  bool open(const FileStoreOptions& options, Deadline deadline) {
+    std::optional<FileWatch> watch;
+    for (;;) {
+      bool is_ending = false;
+      try {
+        file->change(deadline, [&](const LogFile::Turn& turn) {
+          is_ending = is_meeting && are_leaving(turn);
+          if (is_ending) return;
+          check_job(turn, options);
+          if (options.world_size > 0) join(turn, options);
+        });
+      } catch (const Closed&) {
+        if (watch) return false;
+        throw;
+      }
+      if (!is_ending) return true;
+      if (deadline.passed())
+        throw TimeoutError(fmt::format("{}: the members of the job that met there before have not all left", name()));
+      if (watch)
+        watch->wait(Deadline::after(deadline.left(kLookUp)));
+      else
+        watch.emplace(file->path());
+    }
+  }
+
+  /// All have come, some have left, and the others live.
+  static bool are_leaving(const LogFile::Turn& turn) {
+    const LogState& state = turn.state();
+    return state.world_size() > 0 && state.joined() == state.world_size() &&
+           static_cast<std::int64_t>(state.present().size()) < state.world_size() &&
+           living_members(turn) == state.present().size();
+  }
 
   void check_job(const LogFile::Turn& turn, const FileStoreOptions& options) const {
     const LogState& state = turn.state();
@@ -55,23 +88,24 @@ struct FileStore::Impl {
       refuse(fmt::format("is of the job '{}', and this is the job '{}'", state.job(), options.job));
     if (options.world_size <= 0 || state.world_size() == options.world_size) return;
     // Those that wait for the rest of their job may be this process's.
-    if (state.joined() < state.world_size() && has_living_members(turn))
+    if (state.joined() < state.world_size() && living_members(turn) > 0)
       turn.append(Record::kRefusal, options.world_size, {});
     refuse(fmt::format("is of a job of {} members, and this one has {}",
                        state.world_size() == 0 ? "any number" : std::to_string(state.world_size()),
                        options.world_size));
   }
 
-  static bool has_living_members(const LogFile::Turn& turn) {
+  /// This one is among them.
+  static std::size_t living_members(const LogFile::Turn& turn) {
     const auto& present = turn.state().present();
-    return std::any_of(present.begin(), present.end(),
-                       [&](std::int64_t other) { return is_mark_held(turn.fd(), static_cast<std::uint32_t>(other)); });
+    return static_cast<std::size_t>(std::count_if(present.begin(), present.end(), [&](std::int64_t other) {
+      return is_mark_held(turn.fd(), static_cast<std::uint32_t>(other));
+    }));
   }
 
   /// Of a job whose members count differently not all will come.
   void check_nobody_was_refused(const LogState& state) const {
     if (member < 0 || state.refused_size() == 0 || state.joined() == state.world_size()) return;
-    knows_of_refusal = true;
     throw UsageError(
         fmt::format("{}: a process came that counts {} members, and {} are of this job: all must give the same world "
                     "size",
@@ -83,9 +117,9 @@ struct FileStore::Impl {
       refuse(fmt::format("is of a job whose {} members have all come already", options.world_size));
     for (const std::int64_t other : turn.state().present())
       if (!is_mark_held(turn.fd(), static_cast<std::uint32_t>(other)))
-        refuse(fmt::format("was left by a job of which member {} died", other));
+        refuse(fmt::format("was left by a job of which member {}, in the order in which they came, died", other));
     member = turn.state().joined();
-    std::optional<FileDescriptor> opened = open_shared_file(file.path());
+    std::optional<FileDescriptor> opened = open_shared_file(file->path());
     if (!opened) throw Closed(fmt::format("{}: somebody deleted the file", name()));
     mark = *std::move(opened);
     hold_mark(mark.get(), static_cast<std::uint32_t>(member));
@@ -94,14 +128,14 @@ struct FileStore::Impl {
 
   [[noreturn]] void refuse(const std::string& why) const {
     throw UsageError(fmt::format(
-        "the store's file {} {}: if no such job is running, delete it; else choose another path", file.path(), why));
+        "the store's file {} {}: if no such job is running, delete it; else choose another path", file->path(), why));
   }
 
   void leave() {
-    file.change(Deadline::after(kLeaveTime), [&](const LogFile::Turn& turn) {
+    file->change(Deadline::after(kLeaveTime), [&](const LogFile::Turn& turn) {
       const LogState& state = turn.state();
-      const bool no_more_come = state.joined() == state.world_size() || knows_of_refusal;
-      const bool is_last = no_more_come && state.present().size() == 1;
+      const bool is_only_one = state.present().size() == 1 || (is_meeting && living_members(turn) == 1);
+      const bool is_last = is_only_one && (is_meeting || state.joined() == state.world_size());
       // One step in either case: who is killed before it has not left, and who is killed after it has.
       is_last ? turn.remove() : turn.append(Record::kLeave, member, {});
     });
@@ -115,11 +149,11 @@ struct FileStore::Impl {
 
   void look(Deadline deadline, const std::function<void(const LogState&)>& body) {
     check_owner();
-    file.look(deadline, body);
+    file->look(deadline, body);
   }
   void change(Deadline deadline, const std::function<void(const LogFile::Turn&)>& body) {
     check_owner();
-    file.change(deadline, body);
+    file->change(deadline, body);
   }
 
   /// `body` with a table that has the keys.
@@ -140,7 +174,7 @@ struct FileStore::Impl {
       if (watch)
         watch->wait(Deadline::after(deadline.left(kLookUp)));
       else
-        watch.emplace(file.path());  // And then one more look, for what was set before.
+        watch.emplace(file->path());  // And then one more look, for what was set before.
     }
   }
 };
@@ -159,7 +193,7 @@ FileStore::~FileStore() {
 }
 
 const std::string& FileStore::path() const noexcept {
-  return impl_->file.path();
+  return impl_->file->path();
 }
 std::string FileStore::name() const {
   return impl_->name();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <vector>
 
 namespace retinue {
@@ -50,7 +51,9 @@ void GlooEngine::await(c10d::Work& work) {
   Clock::duration between_searches = kFirstSearch;
   Clock::time_point next_search = Clock::now() + between_searches;
   while (true) {
+    is_stuck_ = true;
     const Clock::time_point next_look = Clock::now() + std::min<std::chrono::nanoseconds>(look_(), kLongestLook);
+    is_stuck_ = false;
     const auto time = std::chrono::ceil<std::chrono::milliseconds>(std::min(next_search, next_look) - Clock::now());
     if (is_done_within(work, std::max(time, std::chrono::milliseconds(1)))) break;
     if (Clock::now() < next_search) continue;
@@ -100,13 +103,16 @@ void GlooEngine::all_gather(ConstBytes input, Bytes output) {
 
 void GlooEngine::all_to_all(ConstBytes input, std::span<const std::size_t> input_parts, Bytes output,
                             std::span<const std::size_t> output_parts) {
-  at::Tensor from = tensor_of(input);
-  at::Tensor to = tensor_of(output);
+  // Memory of its own, where it costs little: it may be read and written by gloo after an error of this rank's.
+  const bool is_small = std::max(input.size(), output.size()) <= kGatheredAtOnce;
+  at::Tensor from = is_small ? tensor_of(input).clone() : tensor_of(input);
+  at::Tensor to = is_small ? at::empty({static_cast<std::int64_t>(output.size())}, at::kByte) : tensor_of(output);
   std::vector<std::int64_t> given = counts_of(input_parts);
   std::vector<std::int64_t> taken = counts_of(output_parts);
   c10d::AllToAllOptions options;
   options.timeout = timeout_;
   run([&](c10d::Backend& gloo) { return gloo.alltoall_base(to, from, taken, given, options); });
+  if (is_small && !output.empty()) std::memcpy(output.data(), to.const_data_ptr(), output.size());
 }
 
 void GlooEngine::broadcast(Bytes data, int root) {

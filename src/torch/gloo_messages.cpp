@@ -101,7 +101,7 @@ void GlooMessages::close() {
 }
 
 std::vector<GlooMessages::WorkPtr> GlooMessages::start(std::span<const TensorP2POp> messages,
-                                                       std::chrono::milliseconds timeout) {
+                                                       std::chrono::milliseconds timeout, const CallSite& site) {
   check_owner();
   std::vector<TensorP2POp> named;
   std::vector<TensorBuffer> buffers;
@@ -124,17 +124,18 @@ std::vector<GlooMessages::WorkPtr> GlooMessages::start(std::span<const TensorP2P
       number = begin_receive(named[i].peer, named[i].tag);
     }
     works.push_back(
-        c10::make_intrusive<GlooMessage>(shared_from_this(), named[i], std::move(buffers[i]), number, timeout));
+        c10::make_intrusive<GlooMessage>(shared_from_this(), named[i], std::move(buffers[i]), number, timeout, site));
   }
   return works;
 }
 
 GlooMessage::GlooMessage(std::shared_ptr<GlooMessages> group, const TensorP2POp& message, TensorBuffer buffer,
-                         std::int64_t number, std::chrono::milliseconds timeout)
+                         std::int64_t number, std::chrono::milliseconds timeout, const CallSite& site)
     : Work(group->rank_, message.kind == P2POp::Kind::kSend ? c10d::OpType::SEND : c10d::OpType::RECV),
       group_(std::move(group)),
       message_(message),
       timeout_(timeout),
+      site_(site),
       buffer_(std::move(buffer)),
       source_(message.peer) {
   if (sends())
@@ -145,6 +146,11 @@ GlooMessage::GlooMessage(std::shared_ptr<GlooMessages> group, const TensorP2POp&
                        message_.peer, tag_of_announcement(message_.tag));
     if (message_.peer != kAnySource) data_ = begin_data(buffer_, message_.peer, number);
   });
+}
+
+std::string GlooMessage::name() const {
+  const std::string peer = message_.peer == kAnySource ? std::string("any rank") : c10::str("rank ", message_.peer);
+  return c10::str(sends() ? "send to " : "recv from ", peer, " (tag ", message_.tag, ") at ", site_.text());
 }
 
 GlooMessage::~GlooMessage() {

@@ -36,7 +36,8 @@ class GlooMessages : public std::enable_shared_from_this<GlooMessages> {
   void close();
 
   /// Begins all of them, or, with a UsageError, none. Gives a work for each.
-  std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, std::chrono::milliseconds timeout);
+  std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, std::chrono::milliseconds timeout,
+                             const CallSite& site);
 
  private:
   friend class GlooMessage;
@@ -67,7 +68,7 @@ class GlooMessage final : public c10d::Work {
  public:
   /// Begins it.
   GlooMessage(std::shared_ptr<GlooMessages> group, const TensorP2POp& message, TensorBuffer buffer, std::int64_t number,
-              std::chrono::milliseconds timeout);
+              std::chrono::milliseconds timeout, const CallSite& site);
   ~GlooMessage() override;
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
@@ -87,7 +88,8 @@ class GlooMessage final : public c10d::Work {
   };
 
   bool sends() const { return message_.kind == P2POp::Kind::kSend; }
-  const char* name() const { return sends() ? "send" : "recv"; }
+  /// As "recv from rank 1 (tag 0) at train.cpp:12".
+  std::string name() const;
   WorkPtr begin(const at::Tensor& bytes, int peer, int tag) const;
   WorkPtr begin_data(const TensorBuffer& buffer, int peer, std::int64_t number) const;
   void finish(std::chrono::milliseconds timeout);
@@ -97,6 +99,7 @@ class GlooMessage final : public c10d::Work {
   const std::shared_ptr<GlooMessages> group_;
   const TensorP2POp message_;
   const std::chrono::milliseconds timeout_;
+  const CallSite site_;
   const TensorBuffer buffer_;
   Announcement announcement_;  ///< Where gloo reads or writes it.
 

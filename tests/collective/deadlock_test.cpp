@@ -119,8 +119,8 @@ TEST(Deadlock, OfTwoGroupsInOppositeOrder) {
     Communicator& first = group.rank == 0 ? a : b;
     Communicator& second = group.rank == 0 ? b : a;
     const std::string text = text_of_deadlock([&] { first.barrier(); });
-    expect_all(text, {"rank 0 waits in its 1st call, barrier, at ", " (group \"a\"), for rank 1",
-                      "rank 1 waits in its 1st call, barrier, at ", " (group \"b\"), for rank 0", "in one order"});
+    expect_all(text, {"rank 0 waits in its 1st call, barrier, at ", ", group \"a\"), for rank 1",
+                      "rank 1 waits in its 1st call, barrier, at ", ", group \"b\"), for rank 0", "in one order"});
     text_of_deadlock([&] { second.barrier(); });
   });
 }
@@ -146,7 +146,7 @@ TEST(Deadlock, OfThreeGroupsOfTwo) {
     }
     Communicator& own = groups[numbers[0] == group.rank ? 0 : 1];
     expect_all(text_of_deadlock([&] { own.barrier(); }),
-               {"(group \"pair 0\")", "(group \"pair 1\")", "(group \"pair 2\")"});
+               {" (pid ", ", group \"pair 0\")", ", group \"pair 1\")", ", group \"pair 2\")"});
   });
 }
 
@@ -156,7 +156,7 @@ TEST(Deadlock, OfGroupsThatAreMadeInOppositeOrder) {
     const std::string text = text_of_deadlock(
         [&] { const Communicator first(named(group, group.rank == 0 ? "a" : "b"), {.timeout = kTimeout}); });
     expect_all(text, {"rank 0 waits in the opening of the group at ", "rank 1 waits in the opening of the group at ",
-                      "deadlock_test.cpp:", " (group \"a\"), for rank 1", " (group \"b\"), for rank 0"});
+                      "deadlock_test.cpp:", ", group \"a\"), for rank 1", ", group \"b\"), for rank 0"});
   });
 }
 

@@ -1,10 +1,14 @@
 // Ranks of a world that don't all come, or not as they should.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "launch/strangers.h"
 #include "launch/world_scene.h"
@@ -148,6 +152,67 @@ TEST(WorldMeeting, ReportsRanksThatHaveNotCome) {
     expect_works(group, rank, 4);
     table.all_gather(rank, &unused, all, 1);
   });
+}
+
+/// Its waits are those of a rank that came, and that others may look at.
+void die_in_the_meeting(WorldOptions options, int port) {
+  const pid_t pid = fork();
+  TcpStore store({.port = port});
+  if (pid == 0) {
+    options.store = std::make_shared<TcpStore>(TcpStoreOptions{.port = port});
+    join_world(options);
+    _exit(1);
+  }
+  store.wait({"retinue/world/1/size", fmt::format("retinue/world/process of {}", options.rank)});
+  kill(pid, SIGKILL);
+  EXPECT_EQ(waitpid(pid, nullptr, 0), pid);
+}
+
+/// At once, as above; who comes later reads it, too.
+TEST(WorldMeeting, EndsForAllWhereARankDies) {
+  for (const int dead : {0, 1}) {
+    const int port = free_port();
+    const TcpStore server({.port = port, .is_server = true});
+    run_strangers(3, [&](int rank) {
+      set_environment({});
+      const auto store = std::make_shared<TcpStore>(TcpStoreOptions{.port = port});
+      const WorldOptions options{.store = store, .world_size = 3, .rank = rank};
+      if (rank == dead) return die_in_the_meeting(options, port);
+      if (rank == 2) {
+        // It comes when the other one has said what it found.
+        store->wait({"retinue/world/1/0/all"});
+      }
+      try {
+        join_world(options);
+        ADD_FAILURE() << "they met";
+      } catch (const PeerLost& error) {
+        EXPECT_EQ(error.ranks(), std::vector<int>{dead});
+        EXPECT_TRUE(says(error.what(), ") has come there, and died")) << error.what();
+      }
+    });
+  }
+}
+
+/// Where all have come, the next try is another one, and nobody must remove the file of the last.
+TEST(WorldMeeting, CanBeTriedAgainAtAFile) {
+  const std::string path = free_path("again");
+  const Table table(2);
+  run_strangers(2, [&](int rank) {
+    set_environment({});
+    char unused = 0;
+    char all[2];
+    const auto join = [&](Store::Time timeout) {
+      return join_world({.init_method = "file://" + path, .world_size = 2, .rank = rank, .timeout = timeout});
+    };
+    if (rank == 0) {
+      EXPECT_THROW(join(100ms), TimeoutError);
+      EXPECT_THROW(join(100ms), TimeoutError);
+      EXPECT_FALSE(std::filesystem::exists(path));
+    }
+    table.all_gather(rank, &unused, all, 1);
+    expect_works(join(60s), rank, 2);
+  });
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 }  // namespace

@@ -92,6 +92,41 @@ TEST_F(FileStoreTest, TheLastMemberRemovesTheFile) {
   EXPECT_FALSE(next.check({"key"}));
 }
 
+TEST_F(FileStoreTest, OfAMeetingIsGoneWithTheLastThatLives) {
+  FileStoreOptions options = of_world(3);
+  options.is_meeting = true;
+  { const FileStore alone(options); }
+  EXPECT_FALSE(exists());
+  {
+    const FileStore first(options);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      const FileStore second(options);
+      kill(getpid(), SIGKILL);
+    }
+    ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+    EXPECT_NE(usage_error_of([&] { FileStore third(options); }).find(", died"), std::string::npos);
+  }
+  EXPECT_FALSE(exists());
+}
+
+TEST_F(FileStoreTest, OfAMeetingWaitsForTheEndOfTheOneBefore) {
+  FileStoreOptions options = of_world(2);
+  options.is_meeting = true;
+  auto first = std::make_unique<FileStore>(options);
+  auto second = std::make_unique<FileStore>(options);
+  EXPECT_NE(usage_error_of([&] { FileStore third(options); }).find("have all come already"), std::string::npos);
+  first.reset();
+  options.timeout = 20ms;
+  EXPECT_THROW(FileStore third(options), TimeoutError);
+  options.timeout = 60s;
+  std::thread leaver([&] { second.reset(); });
+  const FileStore next(options);
+  leaver.join();
+  EXPECT_EQ(next.path(), path_);
+  EXPECT_TRUE(exists());
+}
+
 TEST_F(FileStoreTest, StaysWhereTheNumberOfMembersIsUnknown) {
   FileStore({.path = path_, .world_size = -1}).set("key", "value");
   EXPECT_TRUE(exists());
@@ -107,7 +142,8 @@ TEST_F(FileStoreTest, RefusesTheFileOfAnEarlierJob) {
   std::filesystem::remove(path_);
   leave_file(3, 1);
   why = usage_error_of([&] { FileStore(of_world(3)); });
-  EXPECT_NE(why.find("was left by a job of which member 0 died"), std::string::npos) << why;
+  EXPECT_NE(why.find("was left by a job of which member 0, in the order in which they came, died"), std::string::npos)
+      << why;
   why = usage_error_of([&] { FileStore(of_world(2)); });
   EXPECT_NE(why.find("is of a job of 3 members, and this one has 2"), std::string::npos) << why;
 }

@@ -1,6 +1,7 @@
 // Messages between ranks that share no memory, which gloo carries in two parts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -256,6 +257,34 @@ TEST(GlooGroups, AMonitoredBarrierEndsAtOnceWithoutADeadRank) {
                 ADD_FAILURE() << "all came";
               } catch (const PeerLost& error) {
                 EXPECT_TRUE(says(error.what(), "barrier in monitored_barrier at ")) << error.what();
+                EXPECT_TRUE(says(error.what(), "rank 1 (pid ")) << error.what();
+                EXPECT_EQ(error.ranks(), std::vector<int>{1});
+              }
+            },
+            {.killed = {1}});
+}
+
+/// Its child holds the connections open.
+TEST(GlooGroups, ADeadRankIsMissedAlsoWhereItsChildLives) {
+  run_ranks(3,
+            [](const JobGroup& members) {
+              const ProcessGroup group = by_gloo(members);
+              barrier(group);
+              if (members.rank == 1) {
+                if (fork() == 0) {
+                  prctl(PR_SET_PDEATHSIG, 0);
+                  std::this_thread::sleep_for(4s);
+                  _exit(0);
+                }
+                raise(SIGKILL);
+              }
+              try {
+                barrier(group, {.timeout = 10min});
+                ADD_FAILURE() << "all came";
+              } catch (const PeerLost& error) {
+                EXPECT_TRUE(says(error.what(), "rank 1 (pid ")) << error.what();
+                EXPECT_TRUE(says(error.what(), ") has ended")) << error.what();
+                EXPECT_EQ(error.ranks(), std::vector<int>{1});
               }
             },
             {.killed = {1}});

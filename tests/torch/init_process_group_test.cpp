@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -71,6 +72,22 @@ TEST(InitProcessGroup, ReportsRanksThatHaveNotCome) {
       expect_works(group, rank, 3);
       barrier(group);
     });
+  }
+}
+
+/// The files of groups over gloo are there as long as the groups.
+TEST(InitProcessGroup, MeetsAtOneFileAgainAndAgain) {
+  const std::string path = testing::TempDir() + "again";
+  for (const std::string backend : {"shm", "gloo"}) {
+    run_strangers(3, [&](int rank) {
+      for (int i = 0; i < 5; ++i) {
+        ProcessGroup group =
+            init_process_group({.backend = backend, .init_method = "file://" + path, .world_size = 3, .rank = rank});
+        expect_works(group, rank, 3);
+        destroy_process_group(group);
+      }
+    });
+    EXPECT_FALSE(std::filesystem::exists(path));
   }
 }
 

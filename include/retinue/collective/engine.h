@@ -34,7 +34,8 @@ class Engine {
   virtual void broadcast(Bytes data, int root) = 0;
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
   /// `look` is to be called by who waits in a call, after the time that its last call returned; at first after one of
-  /// nothing. It may take some seconds, and doesn't throw. Where an engine can't do so, late ranks are not reported.
+  /// nothing. It may take some seconds, and throws PeerLost, to be passed on, where it finds that the wait is in vain.
+  /// Where an engine can't do so, late ranks are not reported.
   using Look = std::function<std::chrono::nanoseconds()>;
   virtual void look_while_waiting(const Look& /*look*/) {}
   /// Called once, after an error: lets go of the other ranks, whose waits for this one are to end. No more calls

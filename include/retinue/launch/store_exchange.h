@@ -32,10 +32,9 @@ struct StoreMeeting {
 /// Blocking: until all ranks have come to the step, at most to the deadline; who is missing is known up to 4 s later.
 /// Threads: one at a time.
 /// Errors: on all ranks that have come, TimeoutError, which names those that have not, and those that seem to be two
-/// processes; UsageError where ranks say that they are differently many, or give different sizes, or where two
-/// processes of one host are there as one rank. The store's. UsageError on its own rank for a meeting without a store,
-/// or of a rank that isn't in [0, size).
-/// After an error: it can't be used on.
+/// processes; PeerLost where one of this host has died; UsageError where ranks say that they are differently many, or
+/// give different sizes, or where two processes of one host are there as one rank. The store's. UsageError on its own
+/// rank for a meeting without a store, or of a rank that isn't in [0, size). After an error: it can't be used on.
 class StoreExchange {
  public:
   explicit StoreExchange(StoreMeeting meeting);
@@ -51,11 +50,13 @@ class StoreExchange {
   void leave_together() noexcept;
 
  private:
+  struct Comer;
+
   std::string group() const;
   std::string key(const std::string& who) const;
   std::string prefix(std::int64_t number) const;
-  /// Of the process that is in a meeting as this rank.
-  std::string key_of_process() const;
+  /// Of the process that is in a meeting as that rank.
+  std::string key_of_process(int rank) const;
   /// How often this or another process has joined as that rank. `more`: in addition.
   std::int64_t joined(int rank, int more, Deadline deadline);
   /// Errors: UsageError where another process of this host is in a meeting as this rank; all in that have it, too.
@@ -70,12 +71,18 @@ class StoreExchange {
   std::vector<std::string> keys_of_others() const;
   /// Values of keys that others set, while late ones are reported.
   std::vector<std::string> await(const std::vector<std::string>& keys, Deadline deadline);
-  /// By one of those that wait.
-  void report_late(std::chrono::nanoseconds waited);
+  bool store_answers();
+  std::optional<Comer> comer(int rank);
+  void look_for_the_dead();
+  /// By one of those that wait, or, where the store doesn't answer, by each.
+  void report_late(std::chrono::nanoseconds waited, bool store_answers);
   std::vector<int> missing();
+  std::vector<int> those_there();
   bool have_all_come(const std::vector<int>& late);
   std::string combine(std::string own);
   std::string take(const std::string& own);
+  /// What stands there in place of all ranks' data.
+  [[noreturn]] static void throw_verdict(const std::string& verdict);
   /// Says who is missing, to the other ranks as well.
   [[noreturn]] void fail_missing();
   /// Of rank 0: waits for `others` alone.

@@ -14,6 +14,10 @@ struct FileStoreOptions {
   /// that an earlier job left is refused. Who gives another number than those that wait for the rest is refused, too,
   /// and their waits end with UsageError. 0 or less: unknown, the file stays, and what is in it counts.
   int world_size = 0;
+  /// The members stay until all have come, as who meets does. Then a member that leaves as the last one that lives
+  /// removes the file, whether or not all had come, and who comes while a whole job's members leave waits for their
+  /// end.
+  bool is_meeting = false;
   /// If it is not empty, the file of a job of another name is refused.
   std::string job = {};
   /// For opening, and for calls without a deadline.

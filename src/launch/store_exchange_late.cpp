@@ -1,0 +1,173 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "launch/late_wait.h"
+#include "launch/store_exchange_parts.h"
+#include "os/process_look.h"
+#include "retinue/base/error.h"
+#include "retinue/launch/store_exchange.h"
+
+/// What a StoreExchange makes of ranks that don't come, stand still or die.
+namespace retinue {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// After which who waits looks whether the others live, at first; then after times that double, up to the second.
+constexpr std::chrono::nanoseconds kFirstLook = 250ms;
+constexpr std::chrono::nanoseconds kLongestLook = 5s;
+constexpr std::size_t kNamedRanks = 16;
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  const std::size_t named = std::min(ranks.size(), kNamedRanks);
+  for (std::size_t i = 0; i < named; ++i) text += fmt::format("{}{}", i > 0 ? ", " : "", ranks[i]);
+  if (named < ranks.size()) text += fmt::format(" and {} more", ranks.size() - named);
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> StoreExchange::await(const std::vector<std::string>& keys, Deadline deadline) {
+  using Clock = Deadline::Clock;
+  const Clock::time_point begin = Clock::now();
+  const auto waited = [begin] { return Clock::now() - begin; };
+  std::chrono::nanoseconds next_look = kFirstLook;
+  std::chrono::nanoseconds next_report = late_after_;
+  for (;;) {
+    const bool may_report = late_after_ > 0s;
+    const auto next = may_report ? std::min(next_look, next_report) : next_look;
+    const Deadline pause = Deadline::after(next - waited());
+    if (pause.when() >= deadline.when()) return store_.multi_get(keys, deadline);
+    try {
+      return store_.multi_get(keys, pause);
+    } catch (const TimeoutError&) {
+      // Then it is time to look.
+    }
+    const bool answers = store_answers();
+    if (answers && waited() >= next_look) look_for_the_dead();
+    if (waited() >= next_look) next_look = waited() + std::min<std::chrono::nanoseconds>(waited(), kLongestLook);
+    if (may_report && waited() >= next_report) {
+      report_late(waited(), answers);
+      next_report = waited() * 2 + late_after_;
+    }
+  }
+}
+
+bool StoreExchange::store_answers() {
+  try {
+    joined(meeting_.rank, 0, soon());
+    return true;
+  } catch (const TimeoutError&) {
+    return false;
+  }
+}
+
+/// The process that is in this meeting as that rank, if one says so.
+std::optional<StoreExchange::Comer> StoreExchange::comer(int rank) {
+  const std::string key = key_of_process(rank);
+  if (!store_.check({key}, soon())) return std::nullopt;
+  const Comer comer = Comer::of(store_.get(key, soon()));
+  return comer.number == joined_ ? std::optional(comer) : std::nullopt;
+}
+
+/// Rank 0 looks at all others, and they at it.
+void StoreExchange::look_for_the_dead() {
+  const int first = meeting_.rank == 0 ? 1 : 0;
+  const int end = meeting_.rank == 0 ? meeting_.size : 1;
+  for (int rank = first; rank < end; ++rank) {
+    const std::optional<Comer> there = comer(rank);
+    if (!there || !there->is_here() || there->lives()) continue;
+    const std::string text =
+        fmt::format("{} at {}: rank {} (pid {}) has come there, and died", group(), store_.name(), rank, there->pid());
+    store_.compare_set(key("all"), "", fmt::format("{}{} {}", kLost, rank, text), soon());
+    if (meeting_.rank == 0) {
+      std::vector<int> others = those_there();
+      std::erase(others, rank);
+      leave_together(others);
+    }
+    throw PeerLost(text, {rank});
+  }
+}
+
+void StoreExchange::report_late(std::chrono::nanoseconds waited, bool store_answers) {
+  std::string text = fmt::format("retinue: {}: rank {} of {} has waited {} in {}, at {}", group(), meeting_.rank,
+                                 meeting_.size, seconds_text(waited), meeting_.call, store_.name());
+  if (!store_answers) {
+    text += ", which does not answer: is the process that serves it, which mostly is rank 0's, stopped?";
+  } else {
+    if (store_.add(key(fmt::format("report {}", reports_++)), 1, soon()) != 1) return;
+    const std::vector<int> late = missing();
+    if (late.empty()) return;
+    text += fmt::format("\n  {} {} not {}", list_of(late), late.size() == 1 ? "has" : "have",
+                        have_all_come(late) ? "gone on, though all had come" : "come there");
+    if (step_ == 0) text += twice_joined();
+    for (std::size_t i = 0; i < std::min(late.size(), kNamedRanks); ++i)
+      if (const std::optional<Comer> there = comer(late[i]))
+        text += fmt::format("\n  rank {} is process {}{}", late[i], there->pid(),
+                            there->is_here() ? standstill_clause(there->pid()) : " of another host");
+  }
+  std::fprintf(stderr, "%s; %s\n", text.c_str(), end_text(meeting_.deadline).c_str());
+}
+
+/// Those that have given nothing to this step. Rank 0 does so when all others have: of it only this is known, or, in
+/// the first step, whether it has come.
+std::vector<int> StoreExchange::missing() {
+  std::vector<int> missing;
+  for (int rank = 1; rank < meeting_.size; ++rank)
+    if (rank != meeting_.rank && !store_.check({key(std::to_string(rank))}, soon())) missing.push_back(rank);
+  if (meeting_.rank == 0) return missing;
+  const bool has_rank_0_come = step_ > 0 || joined(0, 0, soon()) >= joined_;
+  if (!has_rank_0_come || missing.empty()) missing.insert(missing.begin(), 0);
+  return missing;
+}
+
+bool StoreExchange::have_all_come(const std::vector<int>& late) {
+  return step_ > 0 || (late.size() == 1 && late.front() == 0 && joined(0, 0, soon()) >= joined_);
+}
+
+/// Those that have given to this step.
+std::vector<int> StoreExchange::those_there() {
+  const std::vector<int> late = missing();
+  std::vector<int> there;
+  for (int rank = 1; rank < meeting_.size; ++rank)
+    if (std::find(late.begin(), late.end(), rank) == late.end()) there.push_back(rank);
+  return there;
+}
+
+void StoreExchange::fail_missing() {
+  if (!store_answers())
+    throw TimeoutError(
+        fmt::format("{}: the time of rank {} of {} is over in {}, at {}, which does not answer: is the "
+                    "process that serves it, which mostly is rank 0's, stopped?",
+                    group(), meeting_.rank, meeting_.size, meeting_.call, store_.name()));
+  const std::vector<int> late = missing();
+  std::string text =
+      late.empty() ? fmt::format("{}: the time was over before all {} ranks had met at {}", group(), meeting_.size,
+                                 store_.name())
+                   : fmt::format("{}: {} of {} did not come to {} in time{}", group(), list_of(late), meeting_.size,
+                                 store_.name(), have_all_come(late) ? ", though all had come before" : "");
+  if (step_ == 0) text += twice_joined();
+  if (meeting_.rank == 0) {
+    store_.set(key("all"), kMissing + text, soon());
+    leave_together(those_there());
+  }
+  throw TimeoutError(text);
+}
+
+std::string StoreExchange::twice_joined() {
+  std::string text;
+  for (int rank = 0; rank < meeting_.size; ++rank) {
+    const std::int64_t times = joined(rank, 0, soon());
+    if (times > joined_)
+      text +=
+          fmt::format("; rank {} has come {} times where rank {} has come {}: do two processes give that rank (RANK)?",
+                      rank, times, meeting_.rank, joined_);
+  }
+  return text;
+}
+
+}  // namespace retinue
