@@ -61,7 +61,7 @@ struct FileStore::Impl {
           if (options.world_size > 0) join(turn, options);
         });
       } catch (const Closed&) {
-        if (watch) return false;
+        if (is_meeting) return false;
         throw;
       }
       if (!is_ending) return true;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "retinue/torch/c10d_store.h"
 #include "retinue/torch/groups.h"
 #include "retinue/torch/process_group.h"
+#include "store/places.h"
 #include "support/captured_stderr.h"
 #include "support/says.h"
 #include "support/usage_error.h"
@@ -77,7 +79,7 @@ TEST(InitProcessGroup, ReportsRanksThatHaveNotCome) {
 
 /// The files of groups over gloo are there as long as the groups.
 TEST(InitProcessGroup, MeetsAtOneFileAgainAndAgain) {
-  const std::string path = testing::TempDir() + "again";
+  const std::string path = fmt::format("{}again-{}", testing::TempDir(), getpid());
   for (const std::string backend : {"shm", "gloo"}) {
     run_strangers(3, [&](int rank) {
       for (int i = 0; i < 5; ++i) {
@@ -162,7 +164,8 @@ TEST(C10dStore, IsAStore) {
   EXPECT_TRUE(store.delete_key("b"));
   EXPECT_THROW(store.wait({"c"}, 20ms), TimeoutError);
   EXPECT_THROW(store.get("c", Deadline::after(20ms)), TimeoutError);
-  C10dStore in_a_file(c10::make_intrusive<c10d::FileStore>(testing::TempDir() + "c10d_store", 2));
+  const test::TemporaryFolder folder;
+  C10dStore in_a_file(c10::make_intrusive<c10d::FileStore>(folder.file("c10d"), 2));
   EXPECT_THROW(in_a_file.wait({"c"}, 20ms), TimeoutError);
   EXPECT_THROW(C10dStore(nullptr), UsageError);
 }
