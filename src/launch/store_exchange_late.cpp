@@ -47,12 +47,17 @@ std::vector<std::string> StoreExchange::await(const std::vector<std::string>& ke
     } catch (const TimeoutError&) {
       // Then it is time to look.
     }
-    const bool answers = store_answers();
-    if (answers && waited() >= next_look) look_for_the_dead();
-    if (waited() >= next_look) next_look = waited() + std::min<std::chrono::nanoseconds>(waited(), kLongestLook);
-    if (may_report && waited() >= next_report) {
-      report_late(waited(), answers);
-      next_report = waited() * 2 + late_after_;
+    const std::chrono::nanoseconds now = waited();
+    const bool looks = now >= next_look;
+    const bool reports = may_report && now >= next_report;
+    if (looks) next_look = now + std::min(now, kLongestLook);
+    if (reports) next_report = now * 2 + late_after_;
+    try {
+      const bool answers = store_answers();
+      if (looks && answers) look_for_the_dead();
+      if (reports) report_late(now, answers);
+    } catch (const TimeoutError&) {
+      // The store began to stand still in the middle of it: the next time.
     }
   }
 }

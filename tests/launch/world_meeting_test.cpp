@@ -8,12 +8,15 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "launch/strangers.h"
 #include "launch/world_scene.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/join_world.h"
+#include "retinue/launch/store_exchange.h"
+#include "retinue/store/hash_store.h"
 #include "retinue/store/tcp_store.h"
 #include "support/captured_stderr.h"
 #include "support/says.h"
@@ -213,6 +216,56 @@ TEST(WorldMeeting, CanBeTriedAgainAtAFile) {
     expect_works(join(60s), rank, 2);
   });
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(WorldMeeting, SaysThatItsStoreDoesNotAnswer) {
+  const int port = free_port();
+  run_strangers(1, [&](int /*rank*/) {
+    set_environment({});
+    const pid_t pid = fork();
+    if (pid == 0) {
+      const TcpStore store({.port = port, .is_server = true});
+      pause();
+    }
+    const auto store = std::make_shared<TcpStore>(TcpStoreOptions{.port = port});
+    // It stops when the rank waits.
+    std::thread stopper([&] {
+      TcpStore looks({.port = port});
+      looks.wait({"retinue/world/1/0/1"});
+      kill(pid, SIGSTOP);
+    });
+    try {
+      join_world({.store = store, .world_size = 2, .rank = 1, .timeout = 2s, .late_after = 500ms});
+      ADD_FAILURE() << "they met";
+    } catch (const TimeoutError& error) {
+      EXPECT_TRUE(says(error.what(), "which does not answer: is the process that serves it")) << error.what();
+    }
+    stopper.join();
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  });
+}
+
+TEST(StoreExchange, GathersWhatAllGive) {
+  const auto store = std::make_shared<HashStore>();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      StoreExchange exchange({.store = store, .name = "threads", .rank = rank, .size = 3});
+      for (int step = 0; step < 5; ++step) {
+        const int own = 10 * step + rank;
+        int all[3] = {};
+        exchange.all_gather(&own, all, sizeof own);
+        for (int other = 0; other < 3; ++other) EXPECT_EQ(all[other], 10 * step + other);
+      }
+      char text[2] = {};
+      char both[6] = {};
+      const std::string why = usage_error_of([&] { exchange.all_gather(text, both, rank == 2 ? 1 : 2); });
+      EXPECT_TRUE(says(why, "rank 2 gives 1 bytes where rank 0 gives 2")) << why;
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_TRUE(says(usage_error_of([] { StoreExchange({}); }), "no store to meet at"));
+  EXPECT_TRUE(says(usage_error_of([&] { StoreExchange({.store = store, .rank = 2, .size = 2}); }), "rank 2 of 2"));
 }
 
 }  // namespace

@@ -49,8 +49,8 @@ std::shared_ptr<Store> open_world_store(const WorldOptions& options);
 /// Threads: called by the main thread. Rank 0 serves "tcp://" and MASTER_ADDR by a thread to the end of its process.
 /// Errors: UsageError for options and variables that make no sense, and, on all ranks, for what join_group() refuses;
 /// NotOneHost as that has it; TimeoutError, which names the ranks that didn't come; PeerLost where one died that had;
-/// Closed when rank 0, which served the others, ended meanwhile. Cost: eight steps of some messages each: 64 ranks take
-/// some hundredths of a second after the last has come.
+/// Closed when rank 0, which served the others, ended meanwhile.
+/// Cost: nine steps of some messages each: 64 ranks take some hundredths of a second after the last has come.
 JobGroup join_world(const WorldOptions& options = {});
 
 }  // namespace retinue

@@ -29,12 +29,14 @@ struct StoreMeeting {
 /// Gathers bytes of all ranks through a store; rank 0 makes one value of them for the others: a step costs each rank
 /// two calls, whatever their number.
 ///
-/// Blocking: until all ranks have come to the step, at most to the deadline; who is missing is known up to 4 s later.
+/// Blocking: until all ranks have come to the step, at most to the deadline; who is missing is known up to 4 s later,
+/// and that the store doesn't answer up to 7 s.
 /// Threads: one at a time.
 /// Errors: on all ranks that have come, TimeoutError, which names those that have not, and those that seem to be two
 /// processes; PeerLost where one of this host has died; UsageError where ranks say that they are differently many, or
 /// give different sizes, or where two processes of one host are there as one rank. The store's. UsageError on its own
-/// rank for a meeting without a store, or of a rank that isn't in [0, size). After an error: it can't be used on.
+/// rank for a meeting without a store, or of a rank that isn't in [0, size).
+/// After an error: it can't be used on.
 class StoreExchange {
  public:
   explicit StoreExchange(StoreMeeting meeting);
