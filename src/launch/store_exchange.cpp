@@ -39,9 +39,8 @@ StoreExchange::StoreExchange(StoreMeeting meeting)
     : meeting_(checked(std::move(meeting))),
       store_(*meeting_.store),
       late_after_(meeting_.late_after ? *meeting_.late_after : default_late_after()),
-      joined_(joined(meeting_.rank, 1, meeting_.deadline)),
+      joined_(join()),
       prefix_(prefix(joined_)) {
-  be_the_only_one();
   try {
     agree_on_size();
   } catch (...) {
@@ -74,8 +73,20 @@ std::int64_t StoreExchange::joined(int rank, int more, Deadline deadline) {
   return store_.add(fmt::format("retinue/{}/joined by {}", meeting_.name, rank), more, deadline);
 }
 
-void StoreExchange::be_the_only_one() {
-  const Comer own{.identity = identity_of_process(getpid()), .number = joined_, .host = host_of_this_process()};
+std::int64_t StoreExchange::join() {
+  Comer own{.identity = identity_of_process(getpid()), .host = host_of_this_process()};
+  be_the_only_one(own);
+  try {
+    own.number = joined(meeting_.rank, 1, meeting_.deadline);
+    store_.set(key_of_process(meeting_.rank), own.text(), meeting_.deadline);
+    return own.number;
+  } catch (...) {
+    leave();
+    throw;
+  }
+}
+
+void StoreExchange::be_the_only_one(const Comer& own) {
   std::string expected;
   for (;;) {
     const std::string there =
@@ -85,19 +96,17 @@ void StoreExchange::be_the_only_one() {
       expected.clear();
       continue;
     }
-    if (const Comer other = Comer::of(there); other.is_here() && other.identity != own.identity && other.lives()) {
-      const std::string text = fmt::format(
-          "{} at {}: process {} has come as rank {}, and so has process {}: two processes give that rank (RANK)",
-          group(), store_.name(), other.pid(), meeting_.rank, getpid());
-      tell_all(other.number, meeting_.size, text);
-      try {
-        joined(meeting_.rank, -1, meeting_.deadline);
-      } catch (const Closed&) {
-        // As in tell_all().
-      }
-      throw UsageError(text);
+    const Comer other = Comer::of(there);
+    if (!other.is_here() || other.identity == own.identity || !other.lives()) {
+      expected = there;
+      continue;
     }
-    expected = there;
+    if (other.number == 0) continue;  // It is about to say which meeting it is in.
+    const std::string text = fmt::format(
+        "{} at {}: process {} has come as rank {}, and so has process {}: two processes give that rank (RANK)", group(),
+        store_.name(), other.pid(), meeting_.rank, getpid());
+    tell_all(other.number, meeting_.size, text);
+    throw UsageError(text);
   }
 }
 

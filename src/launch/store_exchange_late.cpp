@@ -76,7 +76,8 @@ std::optional<StoreExchange::Comer> StoreExchange::comer(int rank) {
   const std::string key = key_of_process(rank);
   if (!store_.check({key}, soon())) return std::nullopt;
   const Comer comer = Comer::of(store_.get(key, soon()));
-  return comer.number == joined_ ? std::optional(comer) : std::nullopt;
+  // Who says no number yet, or died before it did, comes to this one.
+  return comer.number == joined_ || comer.number == 0 ? std::optional(comer) : std::nullopt;
 }
 
 /// Rank 0 looks at all others, and they at it.

@@ -31,7 +31,7 @@ inline Deadline soon() {
 /// A process that is in a meeting, as it says at the store.
 struct StoreExchange::Comer {
   std::string identity = {};
-  std::int64_t number = 0;  ///< Of the meeting.
+  std::int64_t number = 0;  ///< Of the meeting; 0: not known yet.
   std::string host = {};
 
   std::string text() const { return fmt::format("{}\n{}\n{}", identity, number, host); }

@@ -62,7 +62,9 @@ class StoreExchange {
   /// How often this or another process has joined as that rank. `more`: in addition.
   std::int64_t joined(int rank, int more, Deadline deadline);
   /// Errors: UsageError where another process of this host is in a meeting as this rank; all in that have it, too.
-  void be_the_only_one();
+  void be_the_only_one(const Comer& own);
+  /// Returns how often this rank has joined by now: the meeting's number.
+  std::int64_t join();
   void leave() noexcept;
   /// Errors: UsageError where another rank has said that there are more ranks, or fewer; the others throw it, too.
   void agree_on_size();
