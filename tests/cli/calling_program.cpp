@@ -54,13 +54,22 @@ void make_calls(const retinue::RankContext& context) {
 
 void mismatch(const retinue::RankContext& context) {
   retinue::Communicator world(context.world());
+  retinue::JobGroup again = context.world();
+  again.name += "/control";
+  retinue::Communicator control(again);
   float value = 1;
   world.barrier();
   try {
-    if (context.rank() == 1)
+    // Rank 1 comes when the others have begun theirs: who comes to a broken group makes no call.
+    if (context.rank() == 1) {
+      control.barrier();
       world.broadcast(&value, sizeof value, 0);
-    else
-      world.all_reduce(&value, 1, retinue::Dtype::kFloat32, retinue::ReduceOp::kSum);
+    } else {
+      const retinue::Request begun = world.start(
+          retinue::CollectiveCall::all_reduce(&value, 1, retinue::Dtype::kFloat32, retinue::ReduceOp::kSum));
+      control.barrier();
+      begun.wait();
+    }
   } catch (const retinue::CollectiveMismatch&) {
     wait_for_a_look();
   }
