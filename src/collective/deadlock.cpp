@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "base/ranks_text.h"
 #include "collective/wait_record.h"
 #include "ipc/job_clock.h"
 #include "ipc/process_table.h"
@@ -144,15 +145,6 @@ class WaitGraph {
   std::map<std::uint32_t, std::vector<std::size_t>> by_slot_;  ///< A process has several, if several threads wait.
 };
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  constexpr std::size_t kNamed = 8;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i)
-    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
-  if (ranks.size() > kNamed) text += fmt::format(" and {} more", ranks.size() - kNamed);
-  return text;
-}
-
 /// The members of a cycle in its order, from the first of them on, so that all members tell it in the same words.
 /// Where a wait needs only one of several there is more to it than one cycle: then all of them.
 std::vector<std::size_t> in_order(const std::vector<Node>& nodes, const std::set<std::size_t>& knot) {
@@ -197,10 +189,7 @@ Deadlock find_deadlock(const std::vector<SeenGroup>& groups, const Board& own_bo
             ? ""
             : fmt::format(" (pid {}, group \"{}\")",
                           process_slot(memory, node.slot).pid.load(std::memory_order_relaxed), groups[node.group].name);
-    const std::string whom =
-        node.wait.is_for_message
-            ? ""
-            : fmt::format(", for rank{} {}", node.wait.late.size() == 1 ? "" : "s", ranks_text(node.wait.late));
+    const std::string whom = node.wait.is_for_message ? "" : ", for " + ranks_text(node.wait.late);
     deadlock.texts.push_back(fmt::format("{}{}{}", node.wait.text, where, whom));
     deadlock.waits.push_back(node.reading);
   }

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/ranks_text.h"
+
 namespace retinue {
 namespace {
 
@@ -53,16 +55,6 @@ std::vector<T> gathered(Communicator& group, const T* own, std::size_t count, co
   std::vector<T> all(count * static_cast<std::size_t>(group.size()));
   group.all_gather(own, all.data(), count * sizeof(T), site);
   return all;
-}
-
-/// As "rank 3" or "ranks 0, 1 and 2".
-std::string ranks_text(const std::vector<int>& ranks) {
-  constexpr std::size_t kNamed = 16;
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kNamed); ++i)
-    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
-  if (ranks.size() > kNamed) text += fmt::format(" and {} more", ranks.size() - kNamed);
-  return text;
 }
 
 /// The ranks that have what the first of most have, and the first ones that have something else.

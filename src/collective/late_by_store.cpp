@@ -128,10 +128,14 @@ void LateByStore::leave_word(const Wait& wait) {
 }
 
 void LateByStore::check_that_others_live(const Wait& wait) {
+  const std::vector<int> lost = missing(wait.sequence, ended_now());
+  if (!lost.empty()) throw PeerLost(fmt::format("{} has ended", name_of(lost.front())), lost);
+}
+
+std::vector<int> LateByStore::ended_now() {
   std::vector<int> ended = others_of_own_host();
   std::erase_if(ended, [this](int rank) { return !has_ended(rank); });
-  const std::vector<int> lost = missing(wait.sequence, ended);
-  if (!lost.empty()) throw PeerLost(fmt::format("{} has ended", name_of(lost.front())), lost);
+  return ended;
 }
 
 std::vector<int> LateByStore::ended_ranks() noexcept {
@@ -146,9 +150,7 @@ std::vector<int> LateByStore::ended_ranks() noexcept {
       ends.push_back({.fd = processes.back().get(), .events = POLLIN, .revents = 0});
     }
     if (ends.size() == here.size()) poll(ends.data(), ends.size(), static_cast<int>(kMoment / 1ms));
-    std::vector<int> ended = here;
-    std::erase_if(ended, [this](int rank) { return !has_ended(rank); });
-    return ended;
+    return ended_now();
   } catch (const std::exception&) {
     return {};
   }

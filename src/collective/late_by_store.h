@@ -92,6 +92,8 @@ class LateByStore {
   bool is_time_over(std::uint64_t sequence);
   /// As far as is known here.
   bool has_ended(int rank);
+  /// Ranks of this host that have, at this moment.
+  std::vector<int> ended_now();
   bool is_of_own_host(int rank) { return process(rank).host == process(rank_).host && !process(rank).host.empty(); }
 
   std::shared_ptr<Store> store_;  ///< Null where there is none, or it failed.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/ranks_text.h"
 #include "ipc/late_desk.h"
 #include "os/standard_error.h"
 
@@ -38,20 +39,12 @@ std::string duration_text(std::chrono::nanoseconds time) {
   return fmt::format("{:.0f} min", seconds / 60);
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < std::min(ranks.size(), kNamedMissing); ++i)
-    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
-  if (ranks.size() > kNamedMissing) text += fmt::format(" and {} more", ranks.size() - kNamedMissing);
-  return text;
-}
-
 std::string late_head(std::string_view group, std::string_view what) {
   return fmt::format("retinue: group \"{}\": {}\n", group, what);
 }
 
 std::string late_head(std::string_view group, const std::vector<int>& late) {
-  return late_head(group, fmt::format("{} {} late", ranks_text(late), late.size() == 1 ? "is" : "are"));
+  return late_head(group, fmt::format("{} {} late", ranks_text(late, kNamedMissing), late.size() == 1 ? "is" : "are"));
 }
 
 std::string late_end(std::chrono::nanoseconds again, std::chrono::nanoseconds left) {

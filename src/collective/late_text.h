@@ -21,8 +21,6 @@ constexpr int kNamedWaiting = 16;
 
 /// As "10.5 s" or "3 min".
 std::string duration_text(std::chrono::nanoseconds time);
-/// As "rank 1" or "ranks 0, 2 and 3".
-std::string ranks_text(const std::vector<int>& ranks);
 
 /// A report's first line, and its last: `again` is the time to the next one, `left` that to the wait's error.
 std::string late_head(std::string_view group, std::string_view what);

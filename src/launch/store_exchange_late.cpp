@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/ranks_text.h"
 #include "launch/late_wait.h"
 #include "launch/store_exchange_parts.h"
 #include "os/process_look.h"
@@ -18,46 +19,36 @@ using namespace std::chrono_literals;
 
 /// After which who waits looks whether the others live, at first; then after times that double, up to the second.
 constexpr std::chrono::nanoseconds kFirstLook = 250ms;
-constexpr std::chrono::nanoseconds kLongestLook = 5s;
-constexpr std::size_t kNamedRanks = 16;
+constexpr std::chrono::nanoseconds kLongestPause = 5s;
 
-std::string list_of(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  const std::size_t named = std::min(ranks.size(), kNamedRanks);
-  for (std::size_t i = 0; i < named; ++i) text += fmt::format("{}{}", i > 0 ? ", " : "", ranks[i]);
-  if (named < ranks.size()) text += fmt::format(" and {} more", ranks.size() - named);
-  return text;
+/// For what can as well be done the next time, where the store begins to stand still in the middle of it.
+template <class Work>
+void unless_store_stands_still(Work work) {
+  try {
+    work();
+  } catch (const TimeoutError&) {
+    // The next time, then.
+  }
 }
 
 }  // namespace
 
 std::vector<std::string> StoreExchange::await(const std::vector<std::string>& keys, Deadline deadline) {
-  using Clock = Deadline::Clock;
-  const Clock::time_point begin = Clock::now();
-  const auto waited = [begin] { return Clock::now() - begin; };
-  std::chrono::nanoseconds next_look = kFirstLook;
-  std::chrono::nanoseconds next_report = late_after_;
-  for (;;) {
-    const bool may_report = late_after_ > 0s;
-    const auto next = may_report ? std::min(next_look, next_report) : next_look;
-    const Deadline pause = Deadline::after(next - waited());
-    if (pause.when() >= deadline.when()) return store_.multi_get(keys, deadline);
+  return wait_with_reports(
+      late_after_, deadline, [&](Deadline until) { return await_the_living(keys, until); },
+      [this](const TimeoutError&, std::chrono::nanoseconds waited) {
+        unless_store_stands_still([&] { report_late(waited, store_answers()); });
+      });
+}
+
+std::vector<std::string> StoreExchange::await_the_living(const std::vector<std::string>& keys, Deadline deadline) {
+  for (auto pause = kFirstLook;; pause = std::min(pause * 2, kLongestPause)) {
+    const Deadline look = Deadline::after(pause);
+    if (look.when() >= deadline.when()) return store_.multi_get(keys, deadline);
     try {
-      return store_.multi_get(keys, pause);
+      return store_.multi_get(keys, look);
     } catch (const TimeoutError&) {
-      // Then it is time to look.
-    }
-    const std::chrono::nanoseconds now = waited();
-    const bool looks = now >= next_look;
-    const bool reports = may_report && now >= next_report;
-    if (looks) next_look = now + std::min(now, kLongestLook);
-    if (reports) next_report = now * 2 + late_after_;
-    try {
-      const bool answers = store_answers();
-      if (looks && answers) look_for_the_dead();
-      if (reports) report_late(now, answers);
-    } catch (const TimeoutError&) {
-      // The store began to stand still in the middle of it: the next time.
+      unless_store_stands_still([this] { look_for_the_dead(); });
     }
   }
 }
@@ -108,7 +99,7 @@ void StoreExchange::report_late(std::chrono::nanoseconds waited, bool store_answ
     if (store_.add(key(fmt::format("report {}", reports_++)), 1, soon()) != 1) return;
     const std::vector<int> late = missing();
     if (late.empty()) return;
-    text += fmt::format("\n  {} {} not {}", list_of(late), late.size() == 1 ? "has" : "have",
+    text += fmt::format("\n  {} {} not {}", ranks_text(late), late.size() == 1 ? "has" : "have",
                         have_all_come(late) ? "gone on, though all had come" : "come there");
     if (step_ == 0) text += twice_joined();
     for (std::size_t i = 0; i < std::min(late.size(), kNamedRanks); ++i)
@@ -154,7 +145,7 @@ void StoreExchange::fail_missing() {
   std::string text =
       late.empty() ? fmt::format("{}: the time was over before all {} ranks had met at {}", group(), meeting_.size,
                                  store_.name())
-                   : fmt::format("{}: {} of {} did not come to {} in time{}", group(), list_of(late), meeting_.size,
+                   : fmt::format("{}: {} of {} did not come to {} in time{}", group(), ranks_text(late), meeting_.size,
                                  store_.name(), have_all_come(late) ? ", though all had come before" : "");
   if (step_ == 0) text += twice_joined();
   if (meeting_.rank == 0) {

@@ -107,7 +107,7 @@ int weight(const RankOutcome& outcome) {
 }
 
 /// "0, 2-7": ranks in increasing order, runs of at least three as a range.
-std::string ranks_text(const std::vector<int>& ranks) {
+std::string ranges_text(const std::vector<int>& ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t last = i;
@@ -148,7 +148,7 @@ std::string plural(std::string_view ending) {
 }
 
 std::string group_text(const Group& group) {
-  if (group.ranks.size() > 1) return fmt::format("ranks {}: {}", ranks_text(group.ranks), plural(group.ending));
+  if (group.ranks.size() > 1) return fmt::format("ranks {}: {}", ranges_text(group.ranks), plural(group.ending));
   const std::string pid = group.pid == 0 ? "" : fmt::format(" (pid {})", group.pid);
   return fmt::format("rank {}{}: {}", group.ranks.front(), pid, group.ending);
 }

@@ -58,10 +58,6 @@ std::shared_ptr<OperationQueue> make_queue(const std::shared_ptr<GlooLink>& link
 
 GlooBackend::Opened GlooBackend::open(const GlooMeeting& meeting, std::optional<std::chrono::nanoseconds> late_after,
                                       Deadline deadline) {
-  // As often as this rank came there for a group of that name, as did the others.
-  const std::string base = c10::str("retinue/", meeting.name, "/gloo");
-  const auto number = meeting.store->add(c10::str(base, " of ", meeting.rank), 1, deadline);
-  const auto store = std::make_shared<PrefixStore>(c10::str(base, ' ', number), meeting.store);
   StoreExchange exchange({.store = std::make_shared<PrefixStore>("gloo", meeting.store),
                           .name = meeting.name,
                           .rank = meeting.rank,
@@ -69,6 +65,8 @@ GlooBackend::Opened GlooBackend::open(const GlooMeeting& meeting, std::optional<
                           .deadline = deadline,
                           .call = c10::str(name_of(OuterCall::kOpening), " at ", meeting.site.text()),
                           .late_after = late_after});
+  const auto store =
+      std::make_shared<PrefixStore>(c10::str("retinue/", meeting.name, "/gloo ", exchange.number()), meeting.store);
   std::vector<std::string> addresses = exchange_addresses(exchange, *meeting.store, meeting.name, meeting.size);
   const std::string own = addresses[static_cast<std::size_t>(meeting.rank)];
   GlooPeers peers(meeting.name, meeting.rank, std::move(addresses));

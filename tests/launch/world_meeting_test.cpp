@@ -41,7 +41,7 @@ TEST(WorldMeeting, NamesTheRanksThatDoNotCome) {
       join_world({.init_method = method, .world_size = 4, .rank = rank, .timeout = 4s});
       ADD_FAILURE() << "ranks 1 and 3 are nowhere";
     } catch (const TimeoutError& error) {
-      EXPECT_TRUE(says(error.what(), fmt::format("ranks 1, 3 of 4 did not come to TcpStore at 127.0.0.1:{}", port)))
+      EXPECT_TRUE(says(error.what(), fmt::format("ranks 1 and 3 of 4 did not come to TcpStore at 127.0.0.1:{}", port)))
           << error.what();
     }
     table.all_gather(i, &unused, both, 1);  // Rank 0 serves to its end.
@@ -266,6 +266,23 @@ TEST(StoreExchange, GathersWhatAllGive) {
   for (std::thread& rank : ranks) rank.join();
   EXPECT_TRUE(says(usage_error_of([] { StoreExchange({}); }), "no store to meet at"));
   EXPECT_TRUE(says(usage_error_of([&] { StoreExchange({.store = store, .rank = 2, .size = 2}); }), "rank 2 of 2"));
+}
+
+TEST(StoreExchange, CountsTheMeetingsOfAName) {
+  const auto store = std::make_shared<HashStore>();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      for (std::int64_t time = 1; time <= 3; ++time) {
+        StoreExchange exchange({.store = store, .name = "again", .rank = rank, .size = 2});
+        EXPECT_EQ(exchange.number(), time);
+        std::int64_t all[2] = {};
+        exchange.all_gather(&time, all, sizeof time);
+        EXPECT_EQ(all[0], all[1]);
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(StoreExchange({.store = store, .name = "another"}).number(), 1);
 }
 
 }  // namespace

@@ -44,6 +44,9 @@ class StoreExchange {
   StoreExchange(const StoreExchange&) = delete;
   StoreExchange& operator=(const StoreExchange&) = delete;
 
+  /// How often ranks have met there by that name, this time included: the same on all, for keys of their own.
+  std::int64_t number() const { return joined_; }
+
   /// Gives `bytes` bytes at `own` to all, and writes those of all, in rank order, to `all`.
   void all_gather(const void* own, void* all, std::size_t bytes);
 
@@ -75,6 +78,8 @@ class StoreExchange {
   std::vector<std::string> keys_of_others() const;
   /// Values of keys that others set, while late ones are reported.
   std::vector<std::string> await(const std::vector<std::string>& keys, Deadline deadline);
+  /// The same without reports. Errors: PeerLost where one that should set them, of this host, has died.
+  std::vector<std::string> await_the_living(const std::vector<std::string>& keys, Deadline deadline);
   bool store_answers();
   std::optional<Comer> comer(int rank);
   void look_for_the_dead();
