@@ -105,9 +105,12 @@ class SharingMembers {
 
 namespace {
 
+void check_timeout(std::chrono::nanoseconds timeout) {
+  if (timeout <= std::chrono::nanoseconds(0)) throw UsageError("Communicator: the timeout must be longer than nothing");
+}
+
 const CommunicatorOptions& checked(const CommunicatorOptions& options) {
-  if (options.timeout <= std::chrono::nanoseconds(0))
-    throw UsageError("Communicator: the timeout must be longer than nothing");
+  check_timeout(options.timeout);
   return options;
 }
 
@@ -202,6 +205,7 @@ const JobGroup& Communicator::group() const noexcept {
   return impl_->group();
 }
 void Communicator::set_timeout(std::chrono::nanoseconds timeout) {
+  check_timeout(timeout);
   checked(impl_).set_timeout(timeout);
 }
 

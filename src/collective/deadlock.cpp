@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/ranks_text.h"
+#include "collective/report.h"
 #include "collective/wait_record.h"
 #include "ipc/job_clock.h"
 #include "ipc/process_table.h"
@@ -160,6 +161,19 @@ std::vector<std::size_t> in_order(const std::vector<Node>& nodes, const std::set
   return {knot.begin(), knot.end()};
 }
 
+/// As `group "world"`, or `group "world", the 2nd of that name` where the job has several.
+std::string group_text(const std::vector<SeenGroup>& groups, std::size_t index) {
+  const auto older_by = [&](auto is_older) {
+    return static_cast<std::uint64_t>(std::ranges::count_if(groups, [&](const SeenGroup& other) {
+      return other.name == groups[index].name && is_older(other.generation);
+    }));
+  };
+  std::string text = fmt::format("group \"{}\"", groups[index].name);
+  if (older_by([](std::uint64_t) { return true; }) == 1) return text;
+  const std::uint64_t older = older_by([&](std::uint64_t other) { return other < groups[index].generation; });
+  return fmt::format("{}, the {} of that name", text, ordinal(older + 1));
+}
+
 }  // namespace
 
 Deadlock find_deadlock(const std::vector<SeenGroup>& groups, const Board& own_board, int own_rank,
@@ -180,6 +194,7 @@ Deadlock find_deadlock(const std::vector<SeenGroup>& groups, const Board& own_bo
   Deadlock deadlock;
   deadlock.groups = groups;
   deadlock.is_certain = true;
+  deadlock.is_of_one_group = is_of_one_group;
   for (const std::size_t index : order) {
     const Node& node = nodes[index];
     deadlock.has_messages |= node.wait.is_for_message;
@@ -187,8 +202,8 @@ Deadlock find_deadlock(const std::vector<SeenGroup>& groups, const Board& own_bo
     const std::string where =
         is_of_one_group
             ? ""
-            : fmt::format(" (pid {}, group \"{}\")",
-                          process_slot(memory, node.slot).pid.load(std::memory_order_relaxed), groups[node.group].name);
+            : fmt::format(" (pid {}, {})", process_slot(memory, node.slot).pid.load(std::memory_order_relaxed),
+                          group_text(groups, node.group));
     const std::string whom = node.wait.is_for_message ? "" : ", for " + ranks_text(node.wait.late);
     deadlock.texts.push_back(fmt::format("{}{}{}", node.wait.text, where, whom));
     deadlock.waits.push_back(node.reading);
@@ -235,8 +250,12 @@ bool DeadlockWatch::look() {
 void DeadlockWatch::act(const Deadlock& deadlock) {
   std::string text = "deadlock, none of these waits can end: ";
   for (std::size_t i = 0; i < deadlock.texts.size(); ++i) text += (i > 0 ? "; " : "") + deadlock.texts[i];
-  text += deadlock.has_messages ? ". Begin one of them by isend or irecv, or use sendrecv"
-                                : ". All ranks must come to their groups' calls in one order";
+  if (!deadlock.has_messages)
+    text += ". All ranks must come to their groups' calls in one order";
+  else if (deadlock.is_of_one_group)
+    text += ". Begin one of them by isend or irecv, or use sendrecv";
+  else
+    text += ". All ranks must come to their groups' calls in one order, or begin what others wait for before they wait";
   if (!deadlock.is_certain) {
     const WaitReading& first = deadlock.waits.front();
     const bool is_first = first.rank == group_.rank && &deadlock.groups[first.group].board.header() == &board_.header();

@@ -34,6 +34,7 @@ struct Deadlock {
   std::vector<std::string> texts;  ///< Of the cycle's waits, in its order.
   bool is_certain = false;         ///< False: a wait ends by itself, or another thread of a process may end it.
   bool has_messages = false;
+  bool is_of_one_group = true;
 };
 
 /// Looks for one that the member's own wait is part of, in what the groups' members tell of their waits at this moment.

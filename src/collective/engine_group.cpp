@@ -43,8 +43,13 @@ EngineGroup::EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& me
       late_(members, late_after_of(options)),
       timeout_(options.timeout) {
   engine_->set_timeout(timeout_);
-  engine_->look_while_waiting([this] { return late_.look(wait()); });
+  engine_->look_while_waiting([this] { return late_.look(wait()); },
+                              [this](int rank) { return late_.has_left(rank, wait()); });
   log_.open(0);
+}
+
+EngineGroup::~EngineGroup() {
+  if (getpid() == owner_ && !failure_) late_.leave(sequence_);
 }
 
 void EngineGroup::monitored_barrier(const MonitoredBarrierOptions& options, CallSite site) {
@@ -88,12 +93,14 @@ void EngineGroup::run(const CollectiveCall& what, CallSite site, WhenLost when_l
 std::exception_ptr EngineGroup::failure_of(const PeerLost& error, WhenLost when_lost) {
   const std::string timeout = late_.timeout_of_others(sequence_);
   if (!timeout.empty()) return std::make_exception_ptr(TimeoutError(timeout));
-  // Of several at one address an engine may not know which.
-  const std::vector<int> lost = error.ranks().empty() ? late_.ended_ranks() : error.ranks();
+  // Of several at one address an engine may not know which, and who closed a connection may have done so for another.
+  const std::optional<PeerLost> said = late_.loss_of_others();
+  const PeerLost& loss = said ? *said : error;
+  const std::vector<int> lost = loss.ranks().empty() ? late_.ended_ranks(wait()) : loss.ranks();
   std::string text = head();
-  if (error.ranks().empty())
+  if (loss.ranks().empty())
     for (const int rank : lost) text += late_.name_of(rank) + " has ended; ";
-  text += error.what() + last_seen(lost);
+  text += loss.what() + last_seen(lost);
   if (when_lost == WhenLost::kAwaitAll) {
     const std::chrono::nanoseconds waited = LateByStore::Clock::now() - begin_;
     text += late_.missing_text(wait(), std::max(timeout_ - waited, LateByStore::kFirstWord), lost);

@@ -29,6 +29,7 @@ class EngineGroup {
  public:
   /// Errors: UsageError without an engine, or for a rank that isn't in [0, size).
   EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& members, const CommunicatorOptions& options);
+  ~EngineGroup();
   EngineGroup(const EngineGroup&) = delete;
   EngineGroup& operator=(const EngineGroup&) = delete;
 

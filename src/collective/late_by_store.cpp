@@ -1,20 +1,19 @@
 #include "collective/late_by_store.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
+#include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "ipc/late_desk.h"
-#include "os/process_calls.h"
-#include "os/process_identity.h"
 #include "retinue/base/error.h"
 #include "retinue/store/store.h"
+#include "store/find_value.h"
 
 namespace retinue {
 namespace {
@@ -24,9 +23,8 @@ using namespace std::chrono_literals;
 /// From the look for those that are missing to the report, so that who came just now has left word by then.
 constexpr std::chrono::nanoseconds kFromSuspicionToReport = LateByStore::kFirstWord + 300ms;
 constexpr std::chrono::nanoseconds kBetweenLooks = 1s;
-/// The kernel closes what a process has open before it is seen to have ended.
-constexpr auto kMoment = 200ms;
-constexpr std::chrono::nanoseconds kPatience = 2s;  ///< With the store, in each call of it.
+constexpr std::chrono::nanoseconds kFromLookToLook = 500ms;  ///< What may come between, besides.
+constexpr auto kPatience = RanksByStore::kPatience;
 constexpr std::chrono::nanoseconds kAfterTrouble = 10s;
 constexpr std::chrono::nanoseconds kNever = std::chrono::hours(24);
 
@@ -35,19 +33,15 @@ Deadline soon() {
 }
 
 constexpr const char* kTimeout = "timeout";
-std::string key_of_process(int rank) {
-  return fmt::format("process {}", rank);
-}
+constexpr const char* kLoss = "loss";  ///< Of the ranks in the first line.
 std::string key_of_wait(std::uint64_t sequence, int rank) {
   return fmt::format("{} waits {}", sequence, rank);
 }
+std::string key_of_taking(int rank) {
+  return fmt::format("loss taken {}", rank);
+}
 std::string key_of_activity(std::uint64_t sequence, int rank) {
   return fmt::format("{} activity {}", sequence, rank);
-}
-
-std::string name_of_host() {
-  std::array<char, 65> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
 std::chrono::nanoseconds wall_clock() {
@@ -74,8 +68,7 @@ LateByStore::LateByStore(const EngineMembers& members, std::chrono::nanoseconds 
   next_report_ = late_after_;
   if (!store_) return;
   try {
-    store_->set(key_of_process(rank_),
-                fmt::format("{}\n{}\npid {} on {}", members.host, getpid(), getpid(), name_of_host()), soon());
+    ranks_.emplace(*store_, members);
   } catch (const std::exception&) {
     store_ = nullptr;
   }
@@ -100,12 +93,13 @@ std::chrono::nanoseconds LateByStore::look_now(const Wait& wait) {
   const auto first_word = std::min(kFirstWord, wait.timeout / 2);
   if (waited < first_word) return first_word - waited;
   if (!has_left_word_) leave_word(wait);
+  take_loss_of_others();
   check_that_others_live(wait);
   if (late_after_ <= 0ns) return kNever;
   const auto suspect_after = std::max(next_report_ - kFromSuspicionToReport, 0ns);
   if (waited < suspect_after) return suspect_after - waited;
   if (suspected_after_ == 0ns) {
-    suspects_ = missing(wait.sequence, others());
+    suspects_ = missing(wait.sequence, ranks_->others());
     tell_activities(wait, suspects_);
     suspected_after_ = waited;
   }
@@ -118,48 +112,89 @@ std::chrono::nanoseconds LateByStore::look_now(const Wait& wait) {
 }
 
 void LateByStore::leave_word(const Wait& wait) {
-  const std::string key = key_of_wait(wait.sequence, rank_);
-  const auto began = wall_clock() - (Clock::now() - wait.since);
-  own_keys_.emplace_back(wait.sequence, key);
-  store_->set(key, fmt::format("{} {}\n{}", began.count(), (began + wait.timeout).count(), wait.own()), soon());
+  began_ = wall_clock() - (Clock::now() - wait.since);
+  own_text_ = wait.own();
+  own_keys_.emplace_back(wait.sequence, key_of_wait(wait.sequence, rank_));
+  set_word(wait.sequence, began_ + wait.timeout);
   has_left_word_ = true;
-  for (const int rank : missing(wait.sequence, others_of_own_host()))
-    first_looks_[process(rank).pid] = look_at_activity(process(rank).pid);
+  for (const int rank : missing(wait.sequence, ranks_->others_of_own_host()))
+    first_looks_[ranks_->pid(rank)] = look_at_activity(ranks_->pid(rank));
+}
+
+void LateByStore::set_word(std::uint64_t sequence, std::chrono::nanoseconds end) {
+  store_->set(key_of_wait(sequence, rank_), fmt::format("{} {}\n{}", began_.count(), end.count(), own_text_), soon());
 }
 
 void LateByStore::check_that_others_live(const Wait& wait) {
-  const std::vector<int> lost = missing(wait.sequence, ended_now());
-  if (!lost.empty()) throw PeerLost(fmt::format("{} has ended", name_of(lost.front())), lost);
-}
-
-std::vector<int> LateByStore::ended_now() {
-  std::vector<int> ended = others_of_own_host();
-  std::erase_if(ended, [this](int rank) { return !has_ended(rank); });
-  return ended;
-}
-
-std::vector<int> LateByStore::ended_ranks() noexcept {
-  if (!store_) return {};
+  const std::vector<int> lost = missing(wait.sequence, ranks_->ended(wait.sequence));
+  if (lost.empty()) return;
+  std::string ranks;
+  for (const int rank : lost) ranks += fmt::format("{} ", rank);
+  const std::string own = fmt::format("{}\n{} has ended", ranks, name_of(lost.front()));
+  const std::string loss = store_->compare_set(kLoss, "", own, soon());
+  store_->set(key_of_taking(rank_), "", soon());
+  // Who ends by it may be the one that serves the store: the others take it at their next look.
+  std::vector<std::string> others_taking;
+  for (const int rank : ranks_->others())
+    if (!ranks_->has_ended(rank) && ranks_->has_left_after(rank, 0) != true)
+      others_taking.push_back(key_of_taking(rank));
   try {
-    const std::vector<int> here = others_of_own_host();
-    std::vector<FileDescriptor> processes;
-    std::vector<pollfd> ends;
-    for (const int rank : here) {
-      if (has_ended(rank)) continue;
-      processes.push_back(open_pidfd(process(rank).pid));
-      ends.push_back({.fd = processes.back().get(), .events = POLLIN, .revents = 0});
-    }
-    if (ends.size() == here.size()) poll(ends.data(), ends.size(), static_cast<int>(kMoment / 1ms));
-    return ended_now();
+    if (!others_taking.empty()) store_->wait(others_taking, Deadline::after(kBetweenLooks + kFromLookToLook));
+  } catch (const TimeoutError&) {
+    // One of them is in no call, or stands still.
+  }
+  throw_loss(loss);
+}
+
+void LateByStore::throw_loss(std::string loss) {
+  std::istringstream ranks(take_line(loss));
+  throw PeerLost(loss, {std::istream_iterator<int>(ranks), {}});
+}
+
+std::optional<PeerLost> LateByStore::loss_of_others() noexcept {
+  try {
+    if (store_) take_loss_of_others();
+  } catch (const PeerLost& error) {
+    return error;
+  } catch (const std::exception&) {
+    // Nobody can be asked.
+  }
+  return std::nullopt;
+}
+
+void LateByStore::take_loss_of_others() {
+  const std::optional<std::string> loss = find(kLoss);
+  if (!loss) return;
+  store_->set(key_of_taking(rank_), "", soon());
+  throw_loss(*loss);
+}
+
+std::vector<int> LateByStore::ended_ranks(const Wait& wait) noexcept {
+  try {
+    return store_ ? ranks_->ended_soon(wait.sequence) : std::vector<int>();
   } catch (const std::exception&) {
     return {};
   }
 }
 
+bool LateByStore::has_left(int rank, const Wait& wait) noexcept {
+  // Where nobody can be asked, who left may be the rank that served the store.
+  const std::optional<bool> has_left = store_ ? ranks_->has_left_after(rank, wait.sequence) : std::nullopt;
+  return has_left.value_or(wait.have_all_come);
+}
+
+void LateByStore::leave(std::uint64_t calls) noexcept {
+  try {
+    if (store_) ranks_->leave(calls);
+  } catch (const std::exception&) {
+    // Then nobody can say of it that it left.
+  }
+}
+
 void LateByStore::tell_activities(const Wait& wait, const std::vector<int>& late) {
   for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
-    if (!is_of_own_host(late[i])) continue;
-    const pid_t pid = process(late[i]).pid;
+    if (!ranks_->is_of_own_host(late[i])) continue;
+    const pid_t pid = ranks_->pid(late[i]);
     const std::string key = key_of_activity(wait.sequence, late[i]);
     own_keys_.emplace_back(wait.sequence, key);
     store_->set(key, describe_activity(pid, first_looks_[pid], look_at_activity(pid)), soon());
@@ -177,9 +212,9 @@ void LateByStore::report(const Wait& wait) {
   for (const std::string& line : words_of_waiting(wait, late)) text += line;
   const std::string_view state = wait.have_all_come ? "is through, or stopped in it" : "is missing";
   for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
-    text += fmt::format("  rank {} ({}) {}, seen {}\n", late[i], process(late[i]).where, state, wait.history(late[i]));
-    if (is_of_own_host(late[i]))
-      text += activity_line(process(late[i]).pid);
+    text += fmt::format("  rank {} ({}) {}, seen {}\n", late[i], ranks_->where(late[i]), state, wait.history(late[i]));
+    if (ranks_->is_of_own_host(late[i]))
+      text += activity_line(ranks_->pid(late[i]));
     else if (const auto does = find(key_of_activity(wait.sequence, late[i])))
       text += fmt::format("    it {}\n", *does);
   }
@@ -196,20 +231,20 @@ std::string LateByStore::missing_text(const Wait& wait, std::chrono::nanoseconds
     if (!has_left_word_) leave_word(wait);
     std::vector<std::string> all;
     for (int rank = 0; rank < size_; ++rank)
-      if (std::find(lost.begin(), lost.end(), rank) == lost.end() && !has_ended(rank))
+      if (std::find(lost.begin(), lost.end(), rank) == lost.end() && !ranks_->has_ended(rank))
         all.push_back(key_of_wait(wait.sequence, rank));
     try {
       store_->wait(all, Deadline::after(patience));
     } catch (const TimeoutError&) {
       // Then some of them are late.
     }
-    const std::vector<int> late = missing(wait.sequence, others());
+    const std::vector<int> late = missing(wait.sequence, ranks_->others());
     if (late.empty()) return "; no rank is missing in this call: their bytes are";
     tell_activities(wait, late);
     std::string text = wait.have_all_come ? "; all came to this call; without a word are now: " : "; missing: ";
     for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
       const auto does = find(key_of_activity(wait.sequence, late[i]));
-      text += fmt::format("{}rank {} ({}), seen {}{}", i == 0 ? "" : "; ", late[i], process(late[i]).where,
+      text += fmt::format("{}rank {} ({}), seen {}{}", i == 0 ? "" : "; ", late[i], ranks_->where(late[i]),
                           wait.history(late[i]), does ? ", which " + *does : "");
     }
     if (late.size() > kNamedMissing) text += fmt::format("; and {} more", late.size() - kNamedMissing);
@@ -242,7 +277,7 @@ std::string LateByStore::timeout_of_others(std::uint64_t sequence) noexcept {
 
 bool LateByStore::is_time_over(std::uint64_t sequence) {
   constexpr std::chrono::nanoseconds kBetweenClocks = 500ms;
-  for (const int rank : others()) {
+  for (const int rank : ranks_->others()) {
     const std::optional<std::string> word = find(key_of_wait(sequence, rank));
     const std::size_t blank = word ? word->find(' ') : std::string::npos;
     if (blank == std::string::npos) continue;
@@ -252,19 +287,15 @@ bool LateByStore::is_time_over(std::uint64_t sequence) {
   return false;
 }
 
-bool LateByStore::has_ended(int rank) {
-  return rank != rank_ && is_of_own_host(rank) && identity_of_process(process(rank).pid).empty();
-}
-
 void LateByStore::withdraw(std::uint64_t sequence) noexcept {
-  if (has_left_word_) {
-    has_left_word_ = false;
-    suspected_after_ = 0ns;
-    next_report_ = late_after_;
-    reports_ = 0;
-    first_looks_.clear();
-  }
+  const bool has_left_word = std::exchange(has_left_word_, false);
+  suspected_after_ = 0ns;
+  next_report_ = late_after_;
+  reports_ = 0;
+  first_looks_.clear();
   try {
+    // That this rank came others may still want to know; its time is never over now.
+    if (store_ && has_left_word) set_word(sequence, std::chrono::nanoseconds::max());
     for (const auto& [call, key] : own_keys_)
       if (store_ && call < sequence) store_->delete_key(key, soon());
   } catch (const std::exception&) {
@@ -280,19 +311,6 @@ std::vector<int> LateByStore::missing(std::uint64_t sequence, const std::vector<
   return late;
 }
 
-std::vector<int> LateByStore::others() const {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < size_; ++rank)
-    if (rank != rank_) ranks.push_back(rank);
-  return ranks;
-}
-
-std::vector<int> LateByStore::others_of_own_host() {
-  std::vector<int> ranks = others();
-  std::erase_if(ranks, [this](int rank) { return !is_of_own_host(rank); });
-  return ranks;
-}
-
 std::vector<std::string> LateByStore::words_of_waiting(const Wait& wait, const std::vector<int>& missing) {
   std::vector<std::string> lines;
   for (int rank = 0; rank < size_; ++rank) {
@@ -305,29 +323,14 @@ std::vector<std::string> LateByStore::words_of_waiting(const Wait& wait, const s
     }
     const std::chrono::nanoseconds began(std::strtoll(take_line(*text).c_str(), nullptr, 10));
     // Clocks of hosts may differ.
-    lines.push_back(fmt::format("  {} ({}), for {} now\n", *text, process(rank).where,
+    lines.push_back(fmt::format("  {} ({}), for {} now\n", *text, ranks_->where(rank),
                                 duration_text(std::max(wall_clock() - began, 0ns))));
   }
   return lines;
 }
 
-const LateByStore::Process& LateByStore::process(int rank) {
-  if (processes_.empty()) {
-    std::vector<std::string> keys;
-    for (int other = 0; other < size_; ++other) keys.push_back(key_of_process(other));
-    for (std::string text : store_->multi_get(keys, soon())) {
-      Process one{.host = take_line(text)};
-      one.pid = static_cast<pid_t>(std::strtol(take_line(text).c_str(), nullptr, 10));
-      one.where = text;
-      processes_.push_back(std::move(one));
-    }
-  }
-  return processes_[static_cast<std::size_t>(rank)];
-}
-
 std::optional<std::string> LateByStore::find(const std::string& key) {
-  if (!store_->check({key}, soon())) return std::nullopt;
-  return store_->get(key, soon());
+  return find_value(*store_, key, kPatience);
 }
 
 }  // namespace retinue

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "collective/late_text.h"
+#include "collective/ranks_by_store.h"
+#include "retinue/base/error.h"
 #include "retinue/collective/engine.h"
 
 namespace retinue {
@@ -44,10 +46,17 @@ class LateByStore {
   /// Errors: PeerLost where a rank of this host is missing whose process has ended. Its children may hold its
   /// connections open.
   std::chrono::nanoseconds look(const Wait& wait);
-  /// Ranks of this host whose processes have ended. Blocking: a moment, for one that is about to.
-  std::vector<int> ended_ranks() noexcept;
+  /// Ranks of this host whose processes have ended before they were through. Blocking: a moment, for one that is about
+  /// to.
+  std::vector<int> ended_ranks(const Wait& wait) noexcept;
+  /// What another rank found of one that has ended; it let go of this one for that.
+  std::optional<PeerLost> loss_of_others() noexcept;
+  /// This rank leaves the group, all its calls done.
+  void leave(std::uint64_t calls) noexcept;
+  /// Whether that rank is gone because it was through. Where nobody can be asked: whether it may be.
+  bool has_left(int rank, const Wait& wait) noexcept;
   /// As "rank 1 (pid 4711 on node-b)".
-  std::string name_of(int rank) { return fmt::format("rank {} ({})", rank, process(rank).where); }
+  std::string name_of(int rank) { return ranks_->name_of(rank); }
   /// Who is missing, as "; missing: rank 1 (pid 4711 on node-b), seen after 3 calls, ...".
   /// Blocking: until all who can have left word, at most `patience`, which lets those do so that came just now. `lost`:
   /// ranks that can't.
@@ -64,16 +73,14 @@ class LateByStore {
   }
 
  private:
-  /// What each rank says of itself when it joins.
-  struct Process {
-    std::string host = {};  ///< An identity, not a name.
-    pid_t pid = 0;
-    std::string where = {};  ///< As "pid 4711 on node-b".
-  };
-
   std::chrono::nanoseconds look_now(const Wait& wait);
   void leave_word(const Wait& wait);
+  /// To the store: since when this rank waits, for how long at most, and in what.
+  void set_word(std::uint64_t sequence, std::chrono::nanoseconds end);
   void check_that_others_live(const Wait& wait);
+  /// Errors: PeerLost where another rank said so.
+  void take_loss_of_others();
+  [[noreturn]] static void throw_loss(std::string loss);
   /// For the others: what those of `late` do that are of this host.
   void tell_activities(const Wait& wait, const std::vector<int>& late);
   void report(const Wait& wait);
@@ -82,29 +89,23 @@ class LateByStore {
 
   /// Of `ranks`, those that left no word.
   std::vector<int> missing(std::uint64_t sequence, const std::vector<int>& ranks);
-  std::vector<int> others() const;
-  std::vector<int> others_of_own_host();
   std::vector<std::string> words_of_waiting(const Wait& wait, const std::vector<int>& missing);
-  const Process& process(int rank);
   /// What stands there, if anything.
   std::optional<std::string> find(const std::string& key);
   /// Whether the time of one that left word in that call is over, by this host's clock.
   bool is_time_over(std::uint64_t sequence);
-  /// As far as is known here.
-  bool has_ended(int rank);
-  /// Ranks of this host that have, at this moment.
-  std::vector<int> ended_now();
-  bool is_of_own_host(int rank) { return process(rank).host == process(rank_).host && !process(rank).host.empty(); }
 
-  std::shared_ptr<Store> store_;  ///< Null where there is none, or it failed.
+  std::shared_ptr<Store> store_;       ///< Null where there is none, or it failed.
+  std::optional<RanksByStore> ranks_;  ///< As long as there is one.
   std::shared_ptr<JobMemory> memory_;
   std::string group_;
   int rank_;
   int size_;
   std::chrono::nanoseconds late_after_;
-  std::vector<Process> processes_;  ///< Once they were asked for.
   // Of the wait that is under way:
   bool has_left_word_ = false;
+  std::string own_text_;
+  std::chrono::nanoseconds began_{0};  ///< By the wall clock.
   /// Those that had left no word so long before a report that they would have left one by then.
   std::vector<int> suspects_;
   std::chrono::nanoseconds suspected_after_{0};  ///< So much of the wait; 0: not yet.

@@ -53,6 +53,11 @@ bool ReceiveOperation::is_in_vain_without(int rank) const {
   return true;
 }
 
+/// Of anybody's message those that are gone are not late.
+bool ReceiveOperation::is_told_late(int rank) const {
+  return is_late(rank) && (source != kAnySource || !session_.waiter().is_lost(rank));
+}
+
 std::optional<Received> Messages::receive_now(Bytes buffer, int source, int tag) {
   if (source == kAnySource || !posted_.empty() || !early_.empty() || !find_lane_from(source)) return std::nullopt;
   LaneReceiver& lane = *peer(source).in;

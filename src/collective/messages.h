@@ -50,6 +50,7 @@ class ReceiveOperation final : public Operation {
   bool has_room(std::size_t bytes);
   bool is_late(int rank) const override;
   bool is_in_vain_without(int rank) const override;
+  bool is_told_late(int rank) const override;
   bool needs_only_one() const override { return source == kAnySource; }
   std::string describe() const override;
 

@@ -62,6 +62,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   /// Whether it can't go on without this member.
   virtual bool is_late(int rank) const = 0;
   virtual bool is_in_vain_without(int rank) const { return is_late(rank); }
+  /// Whether others are told so.
+  virtual bool is_told_late(int rank) const { return is_late(rank); }
   /// Whether it waits for no member to begin it any more.
   virtual bool is_under_way() const { return done(); }
   /// Whether one of those that are late would do.

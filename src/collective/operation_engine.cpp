@@ -34,8 +34,9 @@ class OperationEngine::AnyDone final : public Awaited {
            any([rank](const Operation& operation) { return operation.is_late(rank); });
   }
   bool is_told_late(int rank) const override {
-    if (needed_ == nullptr) return is_late(rank);
-    return engine_.collectives_await(rank) || needed_->is_late(rank);
+    if (engine_.collectives_await(rank)) return true;
+    if (needed_ != nullptr) return needed_->is_told_late(rank);
+    return any([rank](const Operation& operation) { return operation.is_told_late(rank); });
   }
   bool is_in_vain_without(int rank) const override {
     return engine_.collectives_await(rank) ||
@@ -179,10 +180,7 @@ void OperationEngine::drop(Operation& operation) noexcept {
   if (const CollectiveOperation* const collective = collectives_.find(operation))
     session_.abandon(collective->name(), "dropped its request");
   else
-    session_.fail_message(fmt::format(
-        "rank {} dropped the request of a message that {}: keep what isend() and irecv() return, and wait() "
-        "for it",
-        session_.rank(), operation.describe()));
+    session_.drop_message(operation.describe());
   fail_all(session_.failure());
 }
 

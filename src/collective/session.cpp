@@ -53,6 +53,11 @@ JobGroup checked(JobGroup group) {
   if (group.memory == nullptr) throw UsageError(fmt::format("group \"{}\" has no job memory", group.name));
   if (group.rank < 0 || group.rank >= size)
     throw UsageError(fmt::format("group \"{}\": rank {} of {}", group.name, group.rank, size));
+  if (!group.memory->is_of_this_process())
+    throw UsageError(
+        fmt::format("group \"{}\": this process was forked by fork() from rank {}, and is no member; make "
+                    "communicators in that rank",
+                    group.name, group.rank));
   for (const std::uint32_t slot : group.process_slots)
     if (slot >= kMaxProcesses) throw UsageError(fmt::format("group \"{}\": no process slot {}", group.name, slot));
   return group;
@@ -66,7 +71,6 @@ Session::Session(JobGroup group, const CommunicatorOptions& options, const CallS
       board_(joined_.board),
       own_(board_.member(group_.rank)),
       waiter_(board_, group_, options),
-      is_own_process_(group_.memory->is_of_this_process()),
       scratch_(board_.size()),
       paths_{board_.header().paths, board_.header().paths_source} {
   try {

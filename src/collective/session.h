@@ -112,6 +112,7 @@ class Session {
   [[noreturn]] void fail_sizes(int giver, std::size_t given, std::size_t wanted);
   /// A message can't be sent or received: the group is of no use any more, unless it was none before. Doesn't throw.
   void fail_message(const std::string& text);
+  void drop_message(const std::string& wait);  ///< The same, of one that "waits to send 8 bytes to rank 1".
   /// The function by which this member reduces threw `error`. Throws that.
   [[noreturn]] void fail_by(std::exception_ptr error);
   /// In a handler of what a call threw, for what others don't throw as well, as for want of memory: they are told.
@@ -121,8 +122,7 @@ class Session {
   void check_members();
   /// Whether this member failed, or another told that it did.
   bool is_broken() const { return failure_ != nullptr || is_poisoned(); }
-  /// After a wait for a message that didn't end well. `wait`: as "waits to send 8 bytes to rank 1".
-  /// `timeout`: that passed, if it did.
+  /// After a wait for a message that didn't end well. `wait`: as above. `timeout`: that passed, if it did.
   [[noreturn]] void fail_waiting(Waiter::Outcome outcome, const Awaited& awaited, const std::string& wait,
                                  std::chrono::nanoseconds timeout);
   const std::exception_ptr& failure() const { return failure_; }
@@ -130,7 +130,7 @@ class Session {
   /// Makes every later call fail, because what was begun, as "all_reduce, begun at a.cpp:1", will never be finished.
   void abandon(const std::string& begun, const std::string& how);
   /// Whether this process was forked by fork() from the member's: it may neither call nor take leave for it.
-  bool is_in_a_fork() const { return is_own_process_ && !memory().is_of_this_process(); }
+  bool is_in_a_fork() const { return !memory().is_of_this_process(); }
   /// After a failure: until nobody who lives may be at this member's buffers of the call that it is in.
   void await_nobody_inside();
 
@@ -180,7 +180,6 @@ class Session {
   Board board_;
   Member& own_;
   Waiter waiter_;
-  bool is_own_process_;  ///< As this member is made; its forks are none of it.
   PointerLists scratch_;
   Places places_;
   const LineData* relayed_ = nullptr;  ///< The lines of this call, where they came by a relay.

@@ -8,7 +8,6 @@
 
 #include "collective/report.h"
 #include "collective/session.h"
-#include "os/cpu_relax.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 
@@ -27,11 +26,15 @@ void Session::abandon(const std::string& begun, const std::string& how) {
   if (is_in_a_fork()) return;
   if (!failure_ && is_poisoned()) set_failure_from_poison();
   if (!failure_) {
+    const bool unwinds = std::uncaught_exceptions() > 0;
     const std::string text =
-        fmt::format("group \"{}\": rank {} {} before {} was done: keep what start() returns, and wait() for it",
-                    group_.name, rank(), how, begun);
+        fmt::format("group \"{}\": rank {} {} before {} was done{}", group_.name, rank(), how, begun,
+                    unwinds ? ", by an exception that passed there" : ": keep what start() returns, and wait() for it");
     note_failed_call();
-    poison(board_, FailureKind::kMismatch, text, {});
+    if (unwinds)
+      poison(board_, FailureKind::kPeerLost, text, {rank()});
+    else
+      poison(board_, FailureKind::kMismatch, text, {});
     failure_ = std::make_exception_ptr(UsageError(text));
   }
   await_nobody_inside();
@@ -80,7 +83,7 @@ void Session::fail(Waiter::Outcome outcome, const Awaited& awaited, const Report
   std::vector<int> lost;
   for (int i = 0; i < size(); ++i) {
     if (!awaited.is_late(i)) continue;
-    late.push_back(i);
+    if (awaited.is_told_late(i)) late.push_back(i);
     if (waiter_.is_lost(i) && awaited.is_in_vain_without(i)) lost.push_back(i);
   }
   if (outcome == Waiter::Outcome::kLost)
@@ -99,6 +102,15 @@ void Session::fail_mismatch(std::uint64_t sequence) {
   while (!lines.arrived() && !is_poisoned() && !deadline.passed()) sched_yield();
   break_group(FailureKind::kMismatch, Reporter(group_, board_, sequence).mismatch(), {});
   leave();
+}
+
+void Session::drop_message(const std::string& wait) {
+  const std::string text = fmt::format("rank {} dropped the request of a message that {}", rank(), wait);
+  if (std::uncaught_exceptions() == 0)
+    return fail_message(text + ": keep what isend() and irecv() return, and wait() for it");
+  if (!failure_)
+    break_group_once(FailureKind::kPeerLost,
+                     fmt::format("group \"{}\": {}, by an exception that passed there", group_.name, text), {rank()});
 }
 
 void Session::fail_message(const std::string& text) {
@@ -157,14 +169,15 @@ void Session::fail_poisoned() {
 void Session::set_failure_from_poison() {
   note_failed_call();
   const Poison& poison = board_.header().poison;
-  // Written within microseconds, unless its writer was killed meanwhile.
-  const Deadline deadline = Deadline::after(std::chrono::milliseconds(100));
-  while (poison.state.load(std::memory_order_acquire) != Poison::kWritten && !deadline.passed()) cpu_relax();
+  // Written within microseconds, unless its writer gets no CPU or was killed meanwhile.
+  const Deadline deadline = Deadline::after(std::chrono::seconds(2));
+  while (poison.state.load(std::memory_order_acquire) != Poison::kWritten && !deadline.passed()) sched_yield();
   if (poison.state.load(std::memory_order_acquire) == Poison::kWritten)
     set_failure(poison.kind, poison.text, {poison.ranks, poison.ranks + poison.rank_count});
   else
     set_failure(FailureKind::kPeerLost,
-                fmt::format("group \"{}\": a member died while it reported a failure", group_.name), {});
+                fmt::format("group \"{}\": a member died, or was stopped, while it reported a failure", group_.name),
+                {});
 }
 
 void Session::break_group_once(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {

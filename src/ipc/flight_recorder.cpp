@@ -54,7 +54,7 @@ OwnRecorders& own_recorders() {
 }  // namespace
 
 void RecordedCallEnd::set_peer(int peer) {
-  if (entry_ == nullptr) return;
+  if (entry_ == nullptr || entry_->record.load(std::memory_order_relaxed) != record_) return;
   const std::uint64_t head = entry_->head.load(std::memory_order_relaxed) << 16 >> 16;
   entry_->head.store(head | std::uint64_t{static_cast<std::uint16_t>(peer)} << 48, std::memory_order_relaxed);
 }

@@ -108,6 +108,7 @@ MeetingPlace place_of_launch(int world_size) {
   check_that_all_are_here(world_size);
   static std::atomic<int> worlds{0};  // As on all ranks, which make them in one order.
   MeetingPlace place;
+  place.is_chosen = false;
   place.path = fmt::format("{}/retinue-{}-{}-world{}", find_variable("TMPDIR").value_or("/tmp"), getuid(),
                            name_of_launch(), ++worlds);
   return place;
@@ -212,9 +213,12 @@ MeetingPlace meeting_place_of_environment(const WorldPlace& rank) {
 
 std::shared_ptr<Store> open_store(const MeetingPlace& meeting, const WorldPlace& place, const WorldOptions& options) {
   if (meeting.port == 0)
-    return wait_to_open(place, options, "the group that met there before to leave", [&](Store::Time timeout) {
-      return std::make_shared<FileStore>(FileStoreOptions{
-          .path = meeting.path, .world_size = place.world_size, .is_meeting = true, .timeout = timeout});
+    return wait_to_open(place, options, "those that were to meet there before to leave", [&](Store::Time timeout) {
+      return std::make_shared<FileStore>(FileStoreOptions{.path = meeting.path,
+                                                          .world_size = place.world_size,
+                                                          .is_meeting = true,
+                                                          .takes_over = !meeting.is_chosen,
+                                                          .timeout = timeout});
     });
   TcpStoreOptions tcp{
       .host = meeting.host, .port = meeting.port, .is_server = place.rank == 0, .timeout = options.timeout};

@@ -15,6 +15,7 @@ struct MeetingPlace {
   std::string host = {};  ///< With a port: a TCP store there.
   int port = 0;
   std::string path = {};  ///< Else a file.
+  bool is_chosen = true;  ///< By the program or its user.
   std::optional<int> rank = std::nullopt;
   std::optional<int> world_size = std::nullopt;
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "launch/store_exchange_parts.h"
@@ -21,6 +22,7 @@ using namespace std::chrono_literals;
 
 /// How much longer the others wait, so that rank 0 is the one that says who is missing.
 constexpr auto kGrace = 2s;
+constexpr auto kPause = 1ms;
 
 Deadline later(Deadline deadline, std::chrono::nanoseconds by) {
   return deadline.is_never() ? deadline : Deadline::after(deadline.left() + by);
@@ -87,6 +89,7 @@ std::int64_t StoreExchange::join() {
 }
 
 void StoreExchange::be_the_only_one(const Comer& own) {
+  const Deadline moment = soon();
   std::string expected;
   for (;;) {
     const std::string there =
@@ -101,11 +104,15 @@ void StoreExchange::be_the_only_one(const Comer& own) {
       expected = there;
       continue;
     }
-    if (other.number == 0) continue;  // It is about to say which meeting it is in.
+    if (other.number == 0 && !moment.passed()) {
+      std::this_thread::sleep_for(kPause);  // It is about to say which meeting it is in, unless it stands still.
+      continue;
+    }
     const std::string text = fmt::format(
         "{} at {}: process {} has come as rank {}, and so has process {}: two processes give that rank (RANK)", group(),
         store_.name(), other.pid(), meeting_.rank, getpid());
-    tell_all(other.number, meeting_.size, text);
+    const std::int64_t next = joined(meeting_.rank, 0, meeting_.deadline) + 1;
+    tell_all(other.number != 0 ? other.number : next, meeting_.size, text);
     throw UsageError(text);
   }
 }
@@ -173,12 +180,13 @@ void StoreExchange::leave_together(const std::vector<int>& others) noexcept {
 
 std::string StoreExchange::combine(std::string own) {
   const std::size_t bytes = own.size();
+  const bool was_over = meeting_.deadline.passed();
   std::string all = std::move(own);
   std::vector<std::string> values;
   try {
     values = await(keys_of_others(), meeting_.deadline);
   } catch (const TimeoutError&) {
-    fail_missing();
+    fail_missing(was_over);
   }
   std::string misfit;
   std::vector<int> there;

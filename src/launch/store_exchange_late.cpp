@@ -10,6 +10,7 @@
 #include "os/process_look.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/store_exchange.h"
+#include "store/find_value.h"
 
 /// What a StoreExchange makes of ranks that don't come, stand still or die.
 namespace retinue {
@@ -17,19 +18,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// After which who waits looks whether the others live, at first; then after times that double, up to the second.
+/// After which who waits looks whether the others live, at first; then after times that double up to another.
 constexpr std::chrono::nanoseconds kFirstLook = 250ms;
-constexpr std::chrono::nanoseconds kLongestPause = 5s;
-
-/// For what can as well be done the next time, where the store begins to stand still in the middle of it.
-template <class Work>
-void unless_store_stands_still(Work work) {
-  try {
-    work();
-  } catch (const TimeoutError&) {
-    // The next time, then.
-  }
-}
+constexpr std::chrono::nanoseconds kLongestPause = 1s;
+constexpr std::chrono::nanoseconds kLongestPausePerRank = 10ms;
 
 }  // namespace
 
@@ -37,18 +29,23 @@ std::vector<std::string> StoreExchange::await(const std::vector<std::string>& ke
   return wait_with_reports(
       late_after_, deadline, [&](Deadline until) { return await_the_living(keys, until); },
       [this](const TimeoutError&, std::chrono::nanoseconds waited) {
-        unless_store_stands_still([&] { report_late(waited, store_answers()); });
+        try {
+          report_late(waited, store_answers());
+        } catch (const TimeoutError&) {
+          // The store began to stand still in the middle of it: the next time.
+        }
       });
 }
 
 std::vector<std::string> StoreExchange::await_the_living(const std::vector<std::string>& keys, Deadline deadline) {
-  for (auto pause = kFirstLook;; pause = std::min(pause * 2, kLongestPause)) {
+  const auto longest_pause = std::max(kLongestPause, kLongestPausePerRank * meeting_.size);
+  for (auto pause = kFirstLook;; pause = std::min(pause * 2, longest_pause)) {
     const Deadline look = Deadline::after(pause);
     if (look.when() >= deadline.when()) return store_.multi_get(keys, deadline);
     try {
       return store_.multi_get(keys, look);
     } catch (const TimeoutError&) {
-      unless_store_stands_still([this] { look_for_the_dead(); });
+      check_that_others_live();
     }
   }
 }
@@ -64,30 +61,39 @@ bool StoreExchange::store_answers() {
 
 /// The process that is in this meeting as that rank, if one says so.
 std::optional<StoreExchange::Comer> StoreExchange::comer(int rank) {
-  const std::string key = key_of_process(rank);
-  if (!store_.check({key}, soon())) return std::nullopt;
-  const Comer comer = Comer::of(store_.get(key, soon()));
+  const std::optional<std::string> said = find_value(store_, key_of_process(rank), kLastWords);
+  if (!said) return std::nullopt;
+  const Comer comer = Comer::of(*said);
   // Who says no number yet, or died before it did, comes to this one.
   return comer.number == joined_ || comer.number == 0 ? std::optional(comer) : std::nullopt;
 }
 
-/// Rank 0 looks at all others, and they at it.
-void StoreExchange::look_for_the_dead() {
-  const int first = meeting_.rank == 0 ? 1 : 0;
-  const int end = meeting_.rank == 0 ? meeting_.size : 1;
-  for (int rank = first; rank < end; ++rank) {
-    const std::optional<Comer> there = comer(rank);
-    if (!there || !there->is_here() || there->lives()) continue;
-    const std::string text =
-        fmt::format("{} at {}: rank {} (pid {}) has come there, and died", group(), store_.name(), rank, there->pid());
-    store_.compare_set(key("all"), "", fmt::format("{}{} {}", kLost, rank, text), soon());
-    if (meeting_.rank == 0) {
-      std::vector<int> others = those_there();
-      std::erase(others, rank);
-      leave_together(others);
-    }
-    throw PeerLost(text, {rank});
+void StoreExchange::check_that_others_live() {
+  try {
+    // Whom the others leave the rest to, unless it hasn't come.
+    const bool is_rank_0_there = meeting_.rank != 0 && comer(0).has_value();
+    const int end = is_rank_0_there ? 1 : meeting_.size;
+    for (int rank = 0; rank < end; ++rank)
+      if (const std::optional<Comer> there = comer(rank); there && there->is_here() && !there->lives())
+        lose(*there, rank);
+  } catch (const PeerLost&) {
+    throw;
+  } catch (const std::exception&) {
+    // The store stands still, or is gone, as the next call of it says.
   }
+}
+
+void StoreExchange::lose(const Comer& dead, int rank) {
+  const std::string text =
+      fmt::format("{} at {}: rank {} (pid {}) has come there, and died", group(), store_.name(), rank, dead.pid());
+  const std::string verdict = fmt::format("{}{} {}", kLost, rank, text);
+  if (store_.compare_set(key("all"), "", verdict, soon()) != verdict) return;  // Another came before it, and counts.
+  if (meeting_.rank == 0) {
+    std::vector<int> others = those_there();
+    std::erase(others, rank);
+    leave_together(others);
+  }
+  throw PeerLost(text, {rank});
 }
 
 void StoreExchange::report_late(std::chrono::nanoseconds waited, bool store_answers) {
@@ -135,19 +141,23 @@ std::vector<int> StoreExchange::those_there() {
   return there;
 }
 
-void StoreExchange::fail_missing() {
+void StoreExchange::fail_missing(bool was_over) {
   if (!store_answers())
     throw TimeoutError(
         fmt::format("{}: the time of rank {} of {} is over in {}, at {}, which does not answer: is the "
                     "process that serves it, which mostly is rank 0's, stopped?",
                     group(), meeting_.rank, meeting_.size, meeting_.call, store_.name()));
-  const std::vector<int> late = missing();
+  const std::vector<int> late = was_over ? std::vector<int>() : missing();
   std::string text =
-      late.empty() ? fmt::format("{}: the time was over before all {} ranks had met at {}", group(), meeting_.size,
-                                 store_.name())
-                   : fmt::format("{}: {} of {} did not come to {} in time{}", group(), ranks_text(late), meeting_.size,
-                                 store_.name(), have_all_come(late) ? ", though all had come before" : "");
-  if (step_ == 0) text += twice_joined();
+      was_over
+          ? fmt::format("{}: rank {} of {} got on in {}, at {}, only when the time was over: was it stopped, or busy?",
+                        group(), meeting_.rank, meeting_.size, meeting_.call, store_.name())
+      : late.empty()
+          ? fmt::format("{}: the time was over before all {} ranks had met at {}", group(), meeting_.size,
+                        store_.name())
+          : fmt::format("{}: {} of {} did not come to {} in time{}", group(), ranks_text(late), meeting_.size,
+                        store_.name(), have_all_come(late) ? ", though all had come before" : "");
+  if (step_ == 0 && !was_over) text += twice_joined();
   if (meeting_.rank == 0) {
     store_.set(key("all"), kMissing + text, soon());
     leave_together(those_there());

@@ -47,7 +47,7 @@ struct StoreExchange::Comer {
   }
 
   bool is_here() const { return host == host_of_this_process(); }
-  bool lives() const { return identity_of_process(pid()) == identity; }
+  bool lives() const { return !has_process_ended(identity); }
   pid_t pid() const { return std::atoi(identity.c_str()); }
 };
 

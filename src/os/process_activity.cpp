@@ -49,7 +49,6 @@ constexpr std::array kBlockingCalls = {
     BlockingCall{SYS_openat, "open", Waits::kForPeer},
     BlockingCall{SYS_nanosleep, "nanosleep", Waits::kSleeps},
     BlockingCall{SYS_clock_nanosleep, "nanosleep", Waits::kSleeps},
-    BlockingCall{SYS_restart_syscall, "restart_syscall", Waits::kSleeps},
 #ifdef SYS_pause
     BlockingCall{SYS_pause, "pause", Waits::kSleeps},
 #endif
@@ -109,6 +108,18 @@ void read_system_call(pid_t pid, ActivityLook& look) {
   if (readlink(link.c_str(), target, sizeof target - 1) > 0) look.descriptor = printable(target);
 }
 
+/// Who looked at its stack interrupted it, and the kernel names no call any more with which it goes on, which is a
+/// sleep, a poll or a lock with an end; but where it waits in that.
+void name_restarted_call(ActivityLook& look) {
+  if (look.system_call != SYS_restart_syscall || look.kernel_function.empty()) return;
+  if (look.kernel_function.find("poll") != std::string::npos)
+    look.system_call = SYS_ppoll;
+  else if (look.kernel_function.find("futex") != std::string::npos)
+    look.system_call = SYS_futex;
+  else
+    look.system_call = SYS_clock_nanosleep;
+}
+
 /// Of "VmSwap:      12 kB".
 std::uint64_t swapped_bytes_of(pid_t pid) {
   const std::string text = read_kernel_file(fmt::format("/proc/{}/status", pid));
@@ -143,10 +154,10 @@ std::string waits_in(const BlockingCall& call, const ActivityLook& look) {
 }
 
 std::string rest_of(const std::optional<ActivityLook>& before, const ActivityLook& now) {
-  // Who looked at its stack interrupted it, and the kernel does not say any more what it goes on with.
-  const bool goes_on = before && now.system_call == SYS_restart_syscall && find_call(*before) != nullptr;
-  const ActivityLook& told = goes_on ? *before : now;
+  const bool goes_on = now.system_call == SYS_restart_syscall;
+  const ActivityLook& told = goes_on && before && find_call(*before) != nullptr ? *before : now;
   if (const BlockingCall* const call = find_call(told)) return waits_in(*call, told);
+  if (goes_on) return "sleeps, or waits for something until a time (restart_syscall)";
   if (now.system_call) return fmt::format("waits in the kernel (system call {})", *now.system_call);
   if (!now.kernel_function.empty()) return fmt::format("waits in the kernel ({})", now.kernel_function);
   return "waits in the kernel";
@@ -191,6 +202,7 @@ std::optional<ActivityLook> look_at_activity(pid_t pid) {
   look.kernel_function = first_line_of(fmt::format("/proc/{}/wchan", pid)).value_or("");
   if (look.kernel_function == "0") look.kernel_function.clear();
   read_system_call(pid, look);
+  name_restarted_call(look);
   return look;
 }
 

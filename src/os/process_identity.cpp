@@ -2,24 +2,56 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
 #include <sstream>
 
 #include "os/kernel_files.h"
 
 namespace retinue {
+namespace {
 
-std::string identity_of_process(pid_t pid) {
-  const std::string stat = read_kernel_file(fmt::format("/proc/{}/stat", pid));
+struct ProcessStat {
+  std::string state = {};
+  std::string start = {};
+
+  bool has_ended() const { return state == "Z" || state == "X"; }
+};
+
+/// nullopt where it can't be read.
+std::optional<ProcessStat> stat_of(pid_t pid) {
+  const std::string text = read_kernel_file(fmt::format("/proc/{}/stat", pid));
   // Behind the name, which may hold anything.
-  const std::size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) return {};
-  std::istringstream fields(stat.substr(name_end + 1));
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  std::istringstream fields(text.substr(name_end + 1));
   constexpr int kStart = 22;
   constexpr int kState = 3;
-  std::string field;
-  for (int i = kState; i <= kStart && fields >> field; ++i)
-    if (i == kState && (field == "Z" || field == "X")) return {};
-  return fields ? fmt::format("{}-{}", pid, field) : std::string();
+  ProcessStat stat;
+  fields >> stat.state;
+  for (int i = kState; i < kStart; ++i) fields >> stat.start;
+  return fields ? std::optional(stat) : std::nullopt;
+}
+
+std::string identity_text(pid_t pid, const ProcessStat& stat) {
+  return fmt::format("{}-{}", pid, stat.start);
+}
+
+}  // namespace
+
+std::string identity_of_process(pid_t pid) {
+  const std::optional<ProcessStat> stat = stat_of(pid);
+  return stat && !stat->has_ended() ? identity_text(pid, *stat) : std::string();
+}
+
+bool has_process_ended(const std::string& identity) {
+  const pid_t pid = std::atoi(identity.c_str());
+  if (pid <= 0) return false;
+  if (kill(pid, 0) != 0 && errno == ESRCH) return true;
+  const std::optional<ProcessStat> stat = stat_of(pid);
+  return stat && (stat->has_ended() || identity_text(pid, *stat) != identity);
 }
 
 }  // namespace retinue

@@ -10,4 +10,7 @@ namespace retinue {
 /// there is none, or it has ended.
 std::string identity_of_process(pid_t pid);
 
+/// False also where that can't be known: of a process that this one may not look at, or without a descriptor for it.
+bool has_process_ended(const std::string& identity);
+
 }  // namespace retinue

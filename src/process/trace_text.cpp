@@ -129,7 +129,9 @@ class ProcessTrace {
     text_ += "}}";
     if (!times || times->waiting_ns < kShownWaitNs) return;
     const CallOf& last = all_.find(which)->calls.back();
-    const std::string name = fmt::format("waiting for rank {}", all_.process_of(last).rank);
+    const RecordedProcess& other = all_.process_of(last);
+    const std::string name = other.is_rank() ? fmt::format("waiting for rank {}", other.rank)
+                                             : fmt::format("waiting for process {}", other.recording.pid);
     write(R"({{"ph":"X","name":"{}","cat":"waiting","pid":{},"tid":{},"ts":{},"dur":{}}})", name, pid(), track,
           Microseconds{call.started_ns}, Microseconds{times->waiting_ns});
   }

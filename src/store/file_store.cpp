@@ -32,7 +32,8 @@ std::string checked_path(const FileStoreOptions& options) {
 }  // namespace
 
 struct FileStore::Impl {
-  Impl(const FileStoreOptions& options, Deadline deadline) : is_meeting(options.is_meeting) {
+  Impl(const FileStoreOptions& options, Deadline deadline)
+      : is_meeting(options.is_meeting), takes_over(options.is_meeting && options.takes_over) {
     const std::string path = checked_path(options);
     for (bool is_open = false; !is_open;) {
       file.emplace(path, std::max(options.world_size, 0), options.job, deadline);
@@ -42,6 +43,7 @@ struct FileStore::Impl {
 
   std::optional<LogFile> file;
   bool is_meeting;
+  bool takes_over;
   pid_t owner = getpid();
   std::int64_t member = -1;
   FileDescriptor mark;  ///< Open while this member is here: by its lock others know that it is alive.
@@ -55,7 +57,10 @@ struct FileStore::Impl {
       bool is_ending = false;
       try {
         file->change(deadline, [&](const LogFile::Turn& turn) {
-          is_ending = is_meeting && are_leaving(turn);
+          const std::size_t living = living_members(turn);
+          const bool are_some_dead = living < turn.state().present().size();
+          is_ending = is_meeting && (are_some_dead ? takes_over : has_left(turn.state()));
+          if (are_some_dead && is_ending && living == 0) turn.remove();
           if (is_ending) return;
           check_job(turn, options);
           if (options.world_size > 0) join(turn, options);
@@ -66,7 +71,7 @@ struct FileStore::Impl {
       }
       if (!is_ending) return true;
       if (deadline.passed())
-        throw TimeoutError(fmt::format("{}: the members of the job that met there before have not all left", name()));
+        throw TimeoutError(fmt::format("{}: those that were to meet there before have not all left", name()));
       if (watch)
         watch->wait(Deadline::after(deadline.left(kLookUp)));
       else
@@ -74,12 +79,9 @@ struct FileStore::Impl {
     }
   }
 
-  /// All have come, some have left, and the others live.
-  static bool are_leaving(const LogFile::Turn& turn) {
-    const LogState& state = turn.state();
-    return state.world_size() > 0 && state.joined() == state.world_size() &&
-           static_cast<std::int64_t>(state.present().size()) < state.world_size() &&
-           living_members(turn) == state.present().size();
+  /// Whether somebody has, after all had come or since they did not: then all are about to.
+  static bool has_left(const LogState& state) {
+    return static_cast<std::int64_t>(state.present().size()) < state.joined();
   }
 
   void check_job(const LogFile::Turn& turn, const FileStoreOptions& options) const {

@@ -72,14 +72,18 @@ GlooBackend::Opened GlooBackend::open(const GlooMeeting& meeting, std::optional<
   GlooPeers peers(meeting.name, meeting.rank, std::move(addresses));
   auto gloo = peers.checked(c10::str(name_of(OuterCall::kOpening), " at ", meeting.site.text()), [&] {
     const WithoutSigpipe without;
-    return connect_gloo(to_c10d_store(std::make_shared<PrefixStore>("gloo", store)), meeting.rank, meeting.size,
-                        left(deadline), own);
+    try {
+      return connect_gloo(to_c10d_store(std::make_shared<PrefixStore>("gloo", store)), meeting.rank, meeting.size,
+                          left(deadline), own);
+    } catch (...) {
+      exchange.check_that_others_live();
+      throw;
+    }
   });
   // Who is connected may leave at once, while others still connect.
-  std::vector<std::string> connected;
-  for (int rank = 0; rank < meeting.size; ++rank) connected.push_back(c10::str("connected ", rank));
-  store->set(connected[static_cast<std::size_t>(meeting.rank)], "", deadline);
-  store->wait(connected, deadline);
+  constexpr char kConnected = 1;
+  std::vector<char> connected(static_cast<std::size_t>(meeting.size));
+  exchange.all_gather(&kConnected, connected.data(), sizeof kConnected);
   return {.store = store, .link = std::make_shared<GlooLink>(std::move(gloo), std::move(peers))};
 }
 

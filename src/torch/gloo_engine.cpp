@@ -69,7 +69,7 @@ void GlooEngine::await(c10d::Work& work) {
 /// To begin a receive of a rank that is gone is an error. Nobody sends what these are of.
 void GlooEngine::look_for_lost_ranks() {
   for (int rank = 0; rank < size_; ++rank)
-    if (rank != gloo_->getRank())
+    if (rank != gloo_->getRank() && !has_left_(rank))
       link_->begin(*gloo_, [&](c10d::Backend& gloo) {
         std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
         return gloo.recv(nothing, rank, kTagOfLooks);

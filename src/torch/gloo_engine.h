@@ -18,7 +18,10 @@ class GlooEngine final : public Engine {
                   std::span<const std::size_t> output_parts) override;
   void broadcast(Bytes data, int root) override;
   void set_timeout(std::chrono::nanoseconds timeout) override;
-  void look_while_waiting(const Look& look) override { look_ = look; }
+  void look_while_waiting(const Look& look, const HasLeft& has_left) override {
+    look_ = look;
+    has_left_ = has_left;
+  }
   void close() noexcept override;
 
  private:
@@ -32,6 +35,7 @@ class GlooEngine final : public Engine {
   int size_;
   bool is_stuck_ = false;  ///< One of gloo's threads waits for a rank that is gone.
   Look look_ = [] { return std::chrono::hours(24); };
+  HasLeft has_left_ = [](int) { return false; };
   std::chrono::milliseconds timeout_ = std::chrono::minutes(30);
 };
 

@@ -175,6 +175,36 @@ TEST(FailedBegunCollective, ThatIsDroppedIsAnErrorOnAllRanks) {
     });
 }
 
+/// Then the exception is what counts, and no advice.
+TEST(FailedBegunCollective, ThatAnExceptionDropsIsALostPeerToTheOthers) {
+  for (const bool is_message : {true, false})
+    run_ranks(2, [&](const JobGroup& group) {
+      Communicator communicator(group);
+      Communicator other(group);
+      int value = 0;
+      if (group.rank == 0) {
+        try {
+          const Request dropped =
+              is_message ? communicator.irecv(std::span(&value, 1), 1) : communicator.start(CollectiveCall::barrier());
+          throw std::runtime_error("the disk is full");
+        } catch (const std::runtime_error&) {
+          other.barrier();
+        }
+        EXPECT_THROW(communicator.barrier(), Error);
+        return;
+      }
+      other.barrier();
+      try {
+        communicator.recv(std::span(&value, 1), 0);
+        ADD_FAILURE() << "nobody sends";
+      } catch (const PeerLost& error) {
+        EXPECT_EQ(error.ranks(), std::vector<int>{0});
+        EXPECT_NE(std::string(error.what()).find(", by an exception that passed there"), std::string::npos)
+            << error.what();
+      }
+    });
+}
+
 TEST(FailedBegunCollective, CallsBackWhoseCallsFail) {
   run_ranks(2,
             [](const JobGroup& group) {

@@ -66,6 +66,7 @@ TEST(Communicator, IsOfNoUseInAFork) {
       all = all && refused([&] { static_cast<void>(communicator.start(CollectiveCall::barrier())); });
       all = all && refused([&] { static_cast<void>(begun.done()); }) && refused([&] { begun.wait(); });
       all = all && refused([&] { receive.wait(); });
+      all = all && refused([&] { Communicator another(group); });
       { Communicator dropped = std::move(communicator); }  // Takes no leave of the others.
       _exit(all ? 0 : 1);
     }
@@ -154,6 +155,9 @@ TEST(Communicator, RefusesATimeoutOfNothing) {
   run_ranks(2, [](const JobGroup& group) {
     EXPECT_THROW(Communicator(group, {.timeout = std::chrono::nanoseconds(0)}), UsageError);
     EXPECT_THROW(Communicator(group, {.timeout = std::chrono::seconds(-1)}), UsageError);
+    Communicator communicator(group);
+    EXPECT_THROW(communicator.set_timeout(std::chrono::nanoseconds(0)), UsageError);
+    EXPECT_THROW(communicator.set_timeout(std::chrono::seconds(-1)), UsageError);
   });
 }
 

@@ -113,16 +113,19 @@ TEST(Deadlock, OfACollectiveAndAMessage) {
 
 TEST(Deadlock, OfTwoGroupsInOppositeOrder) {
   RETINUE_NEEDS_ONE_THREAD();
-  run_ranks(2, [](const JobGroup& group) {
-    Communicator a(named(group, "a"), {.timeout = kTimeout});
-    Communicator b(named(group, "b"), {.timeout = kTimeout});
-    Communicator& first = group.rank == 0 ? a : b;
-    Communicator& second = group.rank == 0 ? b : a;
-    const std::string text = text_of_deadlock([&] { first.barrier(); });
-    expect_all(text, {"rank 0 waits in its 1st call, barrier, at ", ", group \"a\"), for rank 1",
-                      "rank 1 waits in its 1st call, barrier, at ", ", group \"b\"), for rank 0", "in one order"});
-    text_of_deadlock([&] { second.barrier(); });
-  });
+  for (const bool have_one_name : {false, true})
+    run_ranks(2, [&](const JobGroup& group) {
+      Communicator a(named(group, "a"), {.timeout = kTimeout});
+      Communicator b(named(group, have_one_name ? "a" : "b"), {.timeout = kTimeout});
+      Communicator& first = group.rank == 0 ? a : b;
+      Communicator& second = group.rank == 0 ? b : a;
+      const std::string text = text_of_deadlock([&] { first.barrier(); });
+      const std::string in_a = have_one_name ? ", group \"a\", the 1st of that name" : ", group \"a\"";
+      const std::string in_b = have_one_name ? ", group \"a\", the 2nd of that name" : ", group \"b\"";
+      expect_all(text, {"rank 0 waits in its 1st call, barrier, at ", in_a + "), for rank 1",
+                        "rank 1 waits in its 1st call, barrier, at ", in_b + "), for rank 0", "in one order"});
+      text_of_deadlock([&] { second.barrier(); });
+    });
 }
 
 TEST(Deadlock, OfThreeGroupsOfTwo) {

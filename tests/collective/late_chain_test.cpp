@@ -143,5 +143,24 @@ TEST(LateChain, OneThatWaitsForAnybodyIsLate) {
       << text;
 }
 
+/// Of those that may send something who has left will not.
+TEST(LateChain, WhoLeftIsNotLateForAnybodysMessage) {
+  const CapturedStderr captured;
+  run_ranks(3, [&](const JobGroup& group) {
+    captured.begin();
+    Communicator communicator(group, {.late_after = group.rank == 0 ? kLateAfter : 0s});
+    int value = 0;
+    if (group.rank == 0) {
+      communicator.recv(std::span(&value, 1), kAnySource);
+      communicator.recv(std::span(&value, 1), kAnySource);
+    } else {
+      if (group.rank == 1) await([&] { return count_of(captured.text(), "It is said again") == 1; });
+      communicator.send(std::span(&value, 1), 0);
+    }
+  });
+  const std::string text = captured.text();
+  EXPECT_EQ(count_of(text, "rank 1 is late\n"), 1) << text;
+}
+
 }  // namespace
 }  // namespace retinue::test

@@ -109,7 +109,7 @@ class ThreadEngine final : public Engine {
   }
 
   void set_timeout(std::chrono::nanoseconds timeout) override { timeout_ = timeout; }
-  void look_while_waiting(const Look& look) override { look_ = look; }
+  void look_while_waiting(const Look& look, const HasLeft& /*has_left*/) override { look_ = look; }
 
  private:
   /// What is in place already others may be reading.

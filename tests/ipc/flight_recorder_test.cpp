@@ -100,14 +100,16 @@ TEST_F(FlightRecorderTest, KeepsTheLastCallsOnly) {
   set_calls("1500");
   const auto recorder = this->recorder();
   auto first = recorder->begin({.sequence = 0});
-  for (std::uint64_t i = 1; i < 10'000; ++i) recorder->begin({.sequence = i}).end();
-  first.end();  // Its place is another's.
+  for (std::uint64_t i = 1; i < 10'000; ++i) recorder->begin({.sequence = i, .peer = 3}).end();
+  first.set_peer(2);  // Its place is another's.
+  first.end();
   const Recording recording = read();
   EXPECT_EQ(recording.total, 10'000u);
   ASSERT_EQ(recording.calls.size(), 2048u);
   for (std::size_t i = 0; i < recording.calls.size(); ++i) {
     EXPECT_EQ(recording.calls[i].record, 10'000 - 2048 + i + 1);
     EXPECT_EQ(recording.calls[i].sequence, 10'000 - 2048 + i);
+    EXPECT_EQ(recording.calls[i].peer, 3);
   }
 }
 

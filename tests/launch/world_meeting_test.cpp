@@ -15,8 +15,6 @@
 #include "launch/world_scene.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/join_world.h"
-#include "retinue/launch/store_exchange.h"
-#include "retinue/store/hash_store.h"
 #include "retinue/store/tcp_store.h"
 #include "support/captured_stderr.h"
 #include "support/says.h"
@@ -244,45 +242,6 @@ TEST(WorldMeeting, SaysThatItsStoreDoesNotAnswer) {
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
   });
-}
-
-TEST(StoreExchange, GathersWhatAllGive) {
-  const auto store = std::make_shared<HashStore>();
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 3; ++rank)
-    ranks.emplace_back([&, rank] {
-      StoreExchange exchange({.store = store, .name = "threads", .rank = rank, .size = 3});
-      for (int step = 0; step < 5; ++step) {
-        const int own = 10 * step + rank;
-        int all[3] = {};
-        exchange.all_gather(&own, all, sizeof own);
-        for (int other = 0; other < 3; ++other) EXPECT_EQ(all[other], 10 * step + other);
-      }
-      char text[2] = {};
-      char both[6] = {};
-      const std::string why = usage_error_of([&] { exchange.all_gather(text, both, rank == 2 ? 1 : 2); });
-      EXPECT_TRUE(says(why, "rank 2 gives 1 bytes where rank 0 gives 2")) << why;
-    });
-  for (std::thread& rank : ranks) rank.join();
-  EXPECT_TRUE(says(usage_error_of([] { StoreExchange({}); }), "no store to meet at"));
-  EXPECT_TRUE(says(usage_error_of([&] { StoreExchange({.store = store, .rank = 2, .size = 2}); }), "rank 2 of 2"));
-}
-
-TEST(StoreExchange, CountsTheMeetingsOfAName) {
-  const auto store = std::make_shared<HashStore>();
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 2; ++rank)
-    ranks.emplace_back([&, rank] {
-      for (std::int64_t time = 1; time <= 3; ++time) {
-        StoreExchange exchange({.store = store, .name = "again", .rank = rank, .size = 2});
-        EXPECT_EQ(exchange.number(), time);
-        std::int64_t all[2] = {};
-        exchange.all_gather(&time, all, sizeof time);
-        EXPECT_EQ(all[0], all[1]);
-      }
-    });
-  for (std::thread& rank : ranks) rank.join();
-  EXPECT_EQ(StoreExchange({.store = store, .name = "another"}).number(), 1);
 }
 
 }  // namespace

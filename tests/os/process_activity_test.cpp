@@ -1,15 +1,22 @@
 #include "os/process_activity.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <functional>
+#include <mutex>
 #include <string>
 
 #include "os/file_descriptor.h"
+#include "os/kernel_files.h"
 #include "os/process_calls.h"
 #include "support/wait_until.h"
 
@@ -41,6 +48,41 @@ TEST(ProcessActivity, NamesWhatAProcessReads) {
   char byte = 0;
   const std::string text = activity_of([&] { EXPECT_NE(read(read_end.get(), &byte, 1), 1); }, "is blocked reading");
   EXPECT_NE(text.find("read of descriptor " + std::to_string(read_end.get()) + ", pipe:["), std::string::npos) << text;
+}
+
+/// The kernel calls all of them restart_syscall then.
+TEST(ProcessActivity, TellsWhatAProcessGoesOnWithThatWasInterrupted) {
+  const auto interrupted = [](const std::function<void()>& wait, const std::string& wanted) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      wait();
+      _exit(0);
+    }
+    const auto says_so = [&] {
+      return describe_activity(pid, std::nullopt, look_at_activity(pid)).find(wanted) != std::string::npos;
+    };
+    EXPECT_TRUE(wait_until(says_so)) << wanted;
+    kill(pid, SIGSTOP);
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, WUNTRACED), pid);
+    kill(pid, SIGCONT);
+    EXPECT_TRUE(wait_until([&] {
+      return read_kernel_file(fmt::format("/proc/{}/syscall", pid))
+          .starts_with(std::to_string(SYS_restart_syscall) + " ");
+    }));
+    EXPECT_TRUE(wait_until(says_so)) << describe_activity(pid, std::nullopt, look_at_activity(pid));
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  };
+  interrupted([] { poll(nullptr, 0, 3'600'000); }, "waits for descriptors (poll)");
+  interrupted([] { sleep(3600); }, "sleeps (nanosleep)");
+  interrupted(
+      [] {
+        std::mutex mutex;
+        std::unique_lock lock(mutex);
+        std::condition_variable().wait_for(lock, std::chrono::hours(1));
+      },
+      "waits for a lock, a thread or another rank (futex)");
 }
 
 TEST(ProcessActivity, TellsWhatAProcessWaitsFor) {

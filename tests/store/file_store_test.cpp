@@ -127,6 +127,35 @@ TEST_F(FileStoreTest, OfAMeetingWaitsForTheEndOfTheOneBefore) {
   EXPECT_TRUE(exists());
 }
 
+/// As after a timeout: who tries again, and who comes late, are to be of one meeting.
+TEST_F(FileStoreTest, OfAMeetingThatFailedIsNoneForWhoComes) {
+  FileStoreOptions options = of_world(3);
+  options.is_meeting = true;
+  auto first = std::make_unique<FileStore>(options);
+  std::make_unique<FileStore>(options).reset();
+  options.timeout = 20ms;
+  EXPECT_THROW(FileStore again(options), TimeoutError);
+  options.timeout = 60s;
+  std::thread leaver([&] { first.reset(); });
+  const FileStore again(options);
+  leaver.join();
+  const FileStore second(options);
+  const FileStore third(options);
+  EXPECT_NE(usage_error_of([&] { FileStore fourth(options); }).find("have all come already"), std::string::npos);
+}
+
+/// At a path that nobody chose nobody is asked to delete it.
+TEST_F(FileStoreTest, OfAMeetingWhoseMembersAreDeadMayBeTakenOver) {
+  FileStoreOptions options = of_world(2);
+  options.is_meeting = true;
+  leave_file(2, 1);
+  EXPECT_NE(usage_error_of([&] { FileStore refused(options); }).find("died"), std::string::npos);
+  options.takes_over = true;
+  const FileStore first(options);
+  FileStore second(options);
+  EXPECT_FALSE(second.check({"key"}));
+}
+
 TEST_F(FileStoreTest, StaysWhereTheNumberOfMembersIsUnknown) {
   FileStore({.path = path_, .world_size = -1}).set("key", "value");
   EXPECT_TRUE(exists());

@@ -37,7 +37,10 @@ class Engine {
   /// nothing. It may take some seconds, and throws PeerLost, to be passed on, where it finds that the wait is in vain.
   /// Where an engine can't do so, late ranks are not reported.
   using Look = std::function<std::chrono::nanoseconds()>;
-  virtual void look_while_waiting(const Look& /*look*/) {}
+  /// Whether that rank is gone because it has made all its calls, the one that is under way as well: for engines that
+  /// look for ranks that are gone. Some store calls.
+  using HasLeft = std::function<bool(int rank)>;
+  virtual void look_while_waiting(const Look& /*look*/, const HasLeft& /*has_left*/) {}
   /// Called once, after an error: lets go of the other ranks, whose waits for this one are to end. No more calls
   /// follow.
   virtual void close() noexcept {}

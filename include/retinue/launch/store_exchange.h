@@ -50,6 +50,10 @@ class StoreExchange {
   /// Gives `bytes` bytes at `own` to all, and writes those of all, in rank order, to `all`.
   void all_gather(const void* own, void* all, std::size_t bytes);
 
+  /// Rank 0 looks at all others, and they at it, or at all where it has not come. For waits of another kind between the
+  /// steps. Errors: PeerLost where one of this host that is in the meeting has died; it is that of the next step, too.
+  void check_that_others_live();
+
   /// For an error that all ranks know by now: rank 0, which may serve the store and end its process by that error,
   /// waits until the others have called this, too. Blocking: 2 s at most.
   void leave_together() noexcept;
@@ -82,7 +86,8 @@ class StoreExchange {
   std::vector<std::string> await_the_living(const std::vector<std::string>& keys, Deadline deadline);
   bool store_answers();
   std::optional<Comer> comer(int rank);
-  void look_for_the_dead();
+  /// Makes that rank's death all ranks' error, unless they have another one, or data, already.
+  void lose(const Comer& dead, int rank);
   /// By one of those that wait, or, where the store doesn't answer, by each.
   void report_late(std::chrono::nanoseconds waited, bool store_answers);
   std::vector<int> missing();
@@ -92,8 +97,8 @@ class StoreExchange {
   std::string take(const std::string& own);
   /// What stands there in place of all ranks' data.
   [[noreturn]] static void throw_verdict(const std::string& verdict);
-  /// Says who is missing, to the other ranks as well.
-  [[noreturn]] void fail_missing();
+  /// Says who is missing, to the other ranks as well. `was_over`: the time, when this rank came to the step.
+  [[noreturn]] void fail_missing(bool was_over = false);
   /// Of rank 0: waits for `others` alone.
   void leave_together(const std::vector<int>& others) noexcept;
 

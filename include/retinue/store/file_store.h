@@ -18,6 +18,9 @@ struct FileStoreOptions {
   /// removes the file, whether or not all had come, and who comes while a whole job's members leave waits for their
   /// end.
   bool is_meeting = false;
+  /// Of a meeting at a path that nobody chose: a file that an earlier job left goes when all of that have ended, and
+  /// who comes waits for that; else it is refused.
+  bool takes_over = false;
   /// If it is not empty, the file of a job of another name is refused.
   std::string job = {};
   /// For opening, and for calls without a deadline.

@@ -1,0 +1,123 @@
+#include "collective/ranks_by_store.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+
+#include "os/process_calls.h"
+#include "os/process_identity.h"
+#include "retinue/base/error.h"
+#include "retinue/store/store.h"
+#include "store/find_value.h"
+
+namespace retinue {
+namespace {
+
+/// The kernel closes what a process has open before it is seen to have ended.
+constexpr int kMomentMs = 200;
+
+std::string key_of_process(int rank) {
+  return fmt::format("process {}", rank);
+}
+
+std::string name_of_host() {
+  std::array<char, 65> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+}  // namespace
+
+std::string RanksByStore::Process::text() const {
+  return fmt::format("{}\n{}\n{}\n{}{}", host, identity, pid, where, calls ? fmt::format("\n{}", *calls) : "");
+}
+
+RanksByStore::Process RanksByStore::Process::of(const std::string& text) {
+  std::istringstream lines(text);
+  std::array<std::string, 5> line;
+  for (std::string& one : line) std::getline(lines, one);
+  Process process{.host = line[0], .identity = line[1], .pid = std::atoi(line[2].c_str()), .where = line[3]};
+  if (!line[4].empty()) process.calls = std::strtoull(line[4].c_str(), nullptr, 10);
+  return process;
+}
+
+RanksByStore::RanksByStore(Store& store, const EngineMembers& members)
+    : store_(store),
+      own_{.host = members.host,
+           .identity = identity_of_process(getpid()),
+           .pid = getpid(),
+           .where = fmt::format("pid {} on {}", getpid(), name_of_host())},
+      rank_(members.rank),
+      size_(members.size) {
+  store_.set(key_of_process(rank_), own_.text(), Deadline::after(kPatience));
+}
+
+const RanksByStore::Process& RanksByStore::process(int rank) {
+  if (processes_.empty()) {
+    std::vector<std::string> keys;
+    for (int other = 0; other < size_; ++other) keys.push_back(key_of_process(other));
+    for (const std::string& text : store_.multi_get(keys, Deadline::after(kPatience)))
+      processes_.push_back(Process::of(text));
+  }
+  return processes_[static_cast<std::size_t>(rank)];
+}
+
+void RanksByStore::leave(std::uint64_t calls) {
+  own_.calls = calls;
+  store_.set(key_of_process(rank_), own_.text(), Deadline::after(kPatience));
+}
+
+std::optional<bool> RanksByStore::has_left_after(int rank, std::uint64_t sequence) noexcept {
+  try {
+    const std::optional<std::string> text = find_value(store_, key_of_process(rank), kPatience);
+    const std::optional<std::uint64_t> calls = text ? Process::of(*text).calls : std::nullopt;
+    return calls && *calls >= sequence;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::vector<int> RanksByStore::others() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size_; ++rank)
+    if (rank != rank_) ranks.push_back(rank);
+  return ranks;
+}
+
+std::vector<int> RanksByStore::others_of_own_host() {
+  std::vector<int> ranks = others();
+  std::erase_if(ranks, [this](int rank) { return !is_of_own_host(rank); });
+  return ranks;
+}
+
+bool RanksByStore::has_ended(int rank) {
+  return rank != rank_ && is_of_own_host(rank) && has_process_ended(process(rank).identity);
+}
+
+std::vector<int> RanksByStore::ended(std::uint64_t sequence) {
+  std::vector<int> ranks = others_of_own_host();
+  std::erase_if(ranks, [&](int rank) { return !has_ended(rank) || has_left_after(rank, sequence) == true; });
+  return ranks;
+}
+
+std::vector<int> RanksByStore::ended_soon(std::uint64_t sequence) {
+  std::vector<int> already = ended(sequence);
+  if (!already.empty()) return already;
+  std::vector<FileDescriptor> processes;
+  std::vector<pollfd> ends;
+  for (const int rank : others_of_own_host()) {
+    try {
+      processes.push_back(open_pidfd(pid(rank)));
+      ends.push_back({.fd = processes.back().get(), .events = POLLIN, .revents = 0});
+    } catch (const SystemError&) {
+      // It ended just now, or there is no descriptor for it.
+    }
+  }
+  if (!ends.empty()) poll(ends.data(), ends.size(), kMomentMs);
+  return ended(sequence);
+}
+
+}  // namespace retinue

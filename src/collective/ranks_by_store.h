@@ -1,0 +1,70 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "retinue/collective/engine.h"
+
+namespace retinue {
+
+/// The ranks of a group that share no memory, as they say at its store who they are when they join, and how many calls
+/// they have made when they leave.
+///
+/// Errors: the store's, where nothing else is said.
+class RanksByStore {
+ public:
+  static constexpr std::chrono::seconds kPatience{2};  ///< With the store, in each call of it.
+
+  /// Says who this one is. `store`: outlives this, and is of this group alone.
+  RanksByStore(Store& store, const EngineMembers& members);
+
+  /// This rank leaves with all its calls done: from here on nobody is to call it lost for one of them.
+  void leave(std::uint64_t calls);
+  /// Whether that rank left after this call or a later one. nullopt: the store can't be asked any more.
+  std::optional<bool> has_left_after(int rank, std::uint64_t sequence) noexcept;
+
+  std::vector<int> others() const;
+  std::vector<int> others_of_own_host();
+  bool is_of_own_host(int rank) { return process(rank).host == process(rank_).host && !process(rank).host.empty(); }
+  /// Whether its process has, as far as is known here.
+  bool has_ended(int rank);
+  /// Ranks of this host whose processes have ended, but for those that had left after this call.
+  std::vector<int> ended(std::uint64_t sequence);
+  /// The same. Blocking: a moment, for one that is about to.
+  std::vector<int> ended_soon(std::uint64_t sequence);
+
+  pid_t pid(int rank) { return process(rank).pid; }
+  /// As "pid 4711 on node-b".
+  const std::string& where(int rank) { return process(rank).where; }
+  /// As "rank 1 (pid 4711 on node-b)".
+  std::string name_of(int rank) { return fmt::format("rank {} ({})", rank, where(rank)); }
+
+ private:
+  /// What stands at the store of each, a line each.
+  struct Process {
+    std::string host = {};  ///< An identity, not a name.
+    std::string identity = {};
+    pid_t pid = 0;
+    std::string where = {};
+    std::optional<std::uint64_t> calls = std::nullopt;  ///< Once it has left.
+
+    std::string text() const;
+    static Process of(const std::string& text);
+  };
+
+  const Process& process(int rank);
+
+  Store& store_;
+  Process own_;
+  int rank_;
+  int size_;
+  std::vector<Process> processes_;  ///< Known from the first question on.
+};
+
+}  // namespace retinue

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "retinue/store/store.h"
+
+namespace retinue {
+
+/// What stands there now, if anything. Errors: the store's, after `patience`.
+std::optional<std::string> find_value(Store& store, const std::string& key, std::chrono::seconds patience);
+
+}  // namespace retinue

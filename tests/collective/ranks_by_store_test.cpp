@@ -1,0 +1,108 @@
+// Ranks that end, or leave, in groups that share no memory.
+#include "collective/ranks_by_store.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "collective/late_by_store.h"
+#include "retinue/store/file_store.h"
+#include "retinue/store/hash_store.h"
+#include "store/places.h"
+
+namespace retinue::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+class RanksByStoreTest : public testing::Test {
+ protected:
+  std::shared_ptr<Store> store() const {
+    return std::make_shared<FileStore>(FileStoreOptions{.path = folder_.file("store")});
+  }
+  EngineMembers members(int rank, const std::string& host = "this") const {
+    return {.name = "tried", .rank = rank, .size = 3, .store = store(), .host = host};
+  }
+  /// A process that is this rank, and ends after it.
+  void be(int rank, const std::function<void(RanksByStore&)>& act) const {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      const std::shared_ptr<Store> own = store();
+      RanksByStore ranks(*own, members(rank));
+      act(ranks);
+      _exit(0);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+  }
+  static LateByStore::Wait wait_of(std::uint64_t sequence) {
+    return {.sequence = sequence,
+            .since = LateByStore::Clock::now() - 5s,
+            .timeout = 30min,
+            .own = [] { return "waits"; },
+            .history = [](int) { return "once"; }};
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(RanksByStoreTest, WhoLeftWithAllItsCallsDoneIsNotLost) {
+  be(1, [](RanksByStore& ranks) { ranks.leave(3); });
+  be(2, [](RanksByStore&) {});
+  const std::shared_ptr<Store> own = store();
+  RanksByStore ranks(*own, members(0));
+  EXPECT_TRUE(ranks.has_ended(1));
+  EXPECT_FALSE(ranks.has_ended(0));
+  EXPECT_EQ(ranks.ended(3), std::vector<int>{2});
+  EXPECT_EQ(ranks.ended_soon(4), (std::vector<int>{1, 2}));
+  EXPECT_EQ(ranks.has_left_after(1, 2), true);
+  EXPECT_EQ(ranks.has_left_after(1, 4), false);
+  EXPECT_EQ(ranks.has_left_after(2, 1), false);
+}
+
+/// Also those of other hosts, who can't look at its process.
+TEST_F(RanksByStoreTest, ALossThatOneFindsIsThatOfAll) {
+  LateByStore here(members(0), 0s);
+  LateByStore elsewhere(members(2, "another"), 0s);
+  be(1, [](RanksByStore&) {});
+  EXPECT_NO_THROW(elsewhere.look(wait_of(1)));
+  EXPECT_FALSE(elsewhere.loss_of_others().has_value());
+  for (LateByStore* one : {&here, &elsewhere}) try {
+      one->look(wait_of(1));
+      ADD_FAILURE() << "rank 1 has ended";
+    } catch (const PeerLost& error) {
+      EXPECT_EQ(error.ranks(), std::vector<int>{1});
+      EXPECT_TRUE(std::string(error.what()).starts_with("rank 1 (pid ")) << error.what();
+    }
+  EXPECT_TRUE(elsewhere.loss_of_others().has_value());
+}
+
+/// What they waited for long ended well: nobody's time is over.
+TEST_F(RanksByStoreTest, AWaitThatEndedWellIsNoTimeout) {
+  LateByStore one(members(0), 0s);
+  LateByStore other(members(1), 0s);
+  LateByStore third(members(2), 0s);
+  LateByStore::Wait wait = wait_of(1);
+  wait.timeout = 1s;
+  one.look(wait);
+  one.end(1);
+  std::atomic<bool> has_asked = false;
+  std::thread later([&] {
+    std::this_thread::sleep_for(500ms);
+    if (!has_asked) one.agreed_timeout("said while it was waited for");
+  });
+  EXPECT_EQ(other.timeout_of_others(2), "");
+  has_asked = true;
+  later.join();
+}
+
+}  // namespace
+}  // namespace retinue::test

@@ -1,0 +1,146 @@
+// Ranks that meet at a store, whatever the place.
+#include "retinue/launch/store_exchange.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "os/process_identity.h"
+#include "retinue/base/error.h"
+#include "retinue/launch/join_group.h"
+#include "retinue/store/file_store.h"
+#include "retinue/store/hash_store.h"
+#include "store/places.h"
+#include "support/says.h"
+#include "support/usage_error.h"
+
+namespace retinue::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(StoreExchange, GathersWhatAllGive) {
+  const auto store = std::make_shared<HashStore>();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      StoreExchange exchange({.store = store, .name = "threads", .rank = rank, .size = 3});
+      for (int step = 0; step < 5; ++step) {
+        const int own = 10 * step + rank;
+        int all[3] = {};
+        exchange.all_gather(&own, all, sizeof own);
+        for (int other = 0; other < 3; ++other) EXPECT_EQ(all[other], 10 * step + other);
+      }
+      char text[2] = {};
+      char both[6] = {};
+      const std::string why = usage_error_of([&] { exchange.all_gather(text, both, rank == 2 ? 1 : 2); });
+      EXPECT_TRUE(says(why, "rank 2 gives 1 bytes where rank 0 gives 2")) << why;
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_TRUE(says(usage_error_of([] { StoreExchange({}); }), "no store to meet at"));
+  EXPECT_TRUE(says(usage_error_of([&] { StoreExchange({.store = store, .rank = 2, .size = 2}); }), "rank 2 of 2"));
+}
+
+TEST(StoreExchange, CountsTheMeetingsOfAName) {
+  const auto store = std::make_shared<HashStore>();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      for (std::int64_t time = 1; time <= 3; ++time) {
+        StoreExchange exchange({.store = store, .name = "again", .rank = rank, .size = 2});
+        EXPECT_EQ(exchange.number(), time);
+        std::int64_t all[2] = {};
+        exchange.all_gather(&time, all, sizeof time);
+        EXPECT_EQ(all[0], all[1]);
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(StoreExchange({.store = store, .name = "another"}).number(), 1);
+}
+
+/// Between its two steps at the store, where it says which meeting it is in.
+TEST(StoreExchange, RefusesARankWhoseOtherProcessStandsStill) {
+  const auto store = std::make_shared<HashStore>();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    pause();
+    _exit(0);
+  }
+  store->set("retinue/twice/process of 0", fmt::format("{}\n0\n{}", identity_of_process(pid), host_of_this_process()));
+  const std::string why = usage_error_of(
+      [&] { StoreExchange({.store = store, .name = "twice", .size = 2, .deadline = Deadline::after(60s)}); });
+  EXPECT_TRUE(says(why, fmt::format("process {} has come as rank 0, and so has process {}", pid, getpid()))) << why;
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+}
+
+/// And not that the others, who had no time to answer, did not come.
+TEST(StoreExchange, SaysThatRank0GotOnTooLate) {
+  const auto store = std::make_shared<HashStore>();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      const Deadline deadline = Deadline::after(1s);
+      StoreExchange exchange(
+          {.store = store, .name = "slow", .rank = rank, .size = 3, .deadline = deadline, .call = "it"});
+      char own = 0;
+      char all[3];
+      if (rank == 0) {
+        store->wait({"retinue/slow/1/0/1", "retinue/slow/1/0/2"}, deadline);
+        std::this_thread::sleep_for(deadline.left() + 1ms);
+      }
+      exchange.all_gather(&own, all, 1);
+      if (rank > 0) store->wait({"retinue/slow/1/1/all"}, Deadline::after(60s));
+      try {
+        exchange.all_gather(&own, all, 1);
+        ADD_FAILURE() << "the time was over";
+      } catch (const TimeoutError& error) {
+        EXPECT_TRUE(says(error.what(), "rank 0 of 3 got on in it, at HashStore, only when the time was over"))
+            << error.what();
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+/// Whom the others leave it to look at those that are there has not come.
+TEST(StoreExchange, EndsWhereARankDiesBeforeRank0Comes) {
+  const TemporaryFolder folder;
+  const FileStoreOptions place{.path = folder.file("store")};
+  const auto meet = [&](int rank) {
+    StoreExchange exchange({.store = std::make_shared<FileStore>(place), .name = "dead", .rank = rank, .size = 4});
+    char own = 0;
+    char all[4];
+    exchange.all_gather(&own, all, 1);
+  };
+  const pid_t pid = fork();
+  if (pid == 0) {
+    meet(2);
+    _exit(0);
+  }
+  FileStore looks(place);
+  looks.wait({"retinue/dead/1/size", "retinue/dead/1/0/2"});
+  std::vector<std::thread> ranks;
+  for (const int rank : {1, 3})
+    ranks.emplace_back([&, rank] {
+      try {
+        meet(rank);
+        ADD_FAILURE() << "rank 2 is dead";
+      } catch (const PeerLost& error) {
+        EXPECT_EQ(error.ranks(), std::vector<int>{2});
+      }
+    });
+  looks.wait({"retinue/dead/1/0/1", "retinue/dead/1/0/3"});
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  for (std::thread& rank : ranks) rank.join();
+}
+
+}  // namespace
+}  // namespace retinue::test

@@ -1,0 +1,47 @@
+#include "os/process_identity.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+
+#include "support/wait_until.h"
+
+namespace retinue::test {
+namespace {
+
+TEST(ProcessIdentity, TellsAProcessThatHasEnded) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    pause();
+    _exit(0);
+  }
+  const std::string identity = identity_of_process(pid);
+  EXPECT_TRUE(identity.starts_with(std::to_string(pid) + "-")) << identity;
+  EXPECT_FALSE(has_process_ended(identity));
+  EXPECT_TRUE(has_process_ended(std::to_string(pid) + "-1")) << "another one had this pid";
+  kill(pid, SIGKILL);
+  EXPECT_TRUE(wait_until([&] { return has_process_ended(identity); })) << "nobody has waited for it";
+  waitpid(pid, nullptr, 0);
+  EXPECT_TRUE(has_process_ended(identity));
+  EXPECT_EQ(identity_of_process(pid), "");
+}
+
+TEST(ProcessIdentity, TakesNoneForEndedThatItCannotLookAt) {
+  const std::string identity = identity_of_process(getpid());
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+    setrlimit(RLIMIT_NOFILE, &none);
+    _exit(identity_of_process(getppid()).empty() && !has_process_ended(identity) && !has_process_ended("") ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace retinue::test
