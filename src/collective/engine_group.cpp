@@ -42,10 +42,16 @@ EngineGroup::EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& me
             .process_slots = std::vector<std::uint32_t>(size_)}),
       late_(members, late_after_of(options)),
       timeout_(options.timeout) {
-  engine_->set_timeout(timeout_);
+  set_timeout(options.timeout);
   engine_->look_while_waiting([this] { return late_.look(wait()); },
                               [this](int rank) { return late_.has_left(rank, wait()); });
   log_.open(0);
+}
+
+/// Engines add it to the time of day.
+void EngineGroup::set_timeout(std::chrono::nanoseconds timeout) {
+  constexpr std::chrono::nanoseconds kLongest = std::chrono::years(50);
+  engine_->set_timeout(timeout_ = std::min(timeout, kLongest));
 }
 
 EngineGroup::~EngineGroup() {
@@ -73,6 +79,7 @@ void EngineGroup::run(const CollectiveCall& what, CallSite site, WhenLost when_l
   call_ = &call;
   begin_ = LateByStore::Clock::now();
   log_.begin(call, sequence_, log_.now());
+  late_.begin();
   try {
     carry_out(call);
     late_.end(sequence_);
@@ -96,10 +103,16 @@ std::exception_ptr EngineGroup::failure_of(const PeerLost& error, WhenLost when_
   // Of several at one address an engine may not know which, and who closed a connection may have done so for another.
   const std::optional<PeerLost> said = late_.loss_of_others();
   const PeerLost& loss = said ? *said : error;
-  const std::vector<int> lost = loss.ranks().empty() ? late_.ended_ranks(wait()) : loss.ranks();
+  std::vector<int> lost = loss.ranks();
   std::string text = head();
-  if (loss.ranks().empty())
+  if (lost.empty()) {
+    lost = late_.ended_ranks(wait());
     for (const int rank : lost) text += late_.name_of(rank) + " has ended; ";
+  }
+  if (lost.empty()) {
+    lost = late_.ranks_that_left(wait());
+    for (const int rank : lost) text += late_.name_of(rank) + " has left the group; ";
+  }
   text += loss.what() + last_seen(lost);
   if (when_lost == WhenLost::kAwaitAll) {
     const std::chrono::nanoseconds waited = LateByStore::Clock::now() - begin_;

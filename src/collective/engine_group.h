@@ -35,7 +35,7 @@ class EngineGroup {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(size_); }
-  void set_timeout(std::chrono::nanoseconds timeout) { engine_->set_timeout(timeout_ = timeout); }
+  void set_timeout(std::chrono::nanoseconds timeout);
   void run(const CollectiveCall& what, CallSite site) { run(what, site, WhenLost::kEnd); }
   void monitored_barrier(const MonitoredBarrierOptions& options, CallSite site);
 

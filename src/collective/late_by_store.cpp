@@ -83,9 +83,20 @@ std::chrono::nanoseconds LateByStore::look(const Wait& wait) {
   } catch (const Closed&) {
     store_ = nullptr;
     return kNever;
+  } catch (const TimeoutError&) {
+    check_without_store(wait);
+    return kAfterTrouble;
   } catch (const std::exception&) {
     return kAfterTrouble;
   }
+}
+
+void LateByStore::check_without_store(const Wait& wait) {
+  if (wait.have_all_come) return;  // Who has ended may have been through.
+  const std::vector<int> lost = ranks_->ended_as_known();
+  if (lost.empty()) return;
+  store_ = nullptr;
+  throw PeerLost(fmt::format("{} has ended", name_of(lost.front())), lost);
 }
 
 std::chrono::nanoseconds LateByStore::look_now(const Wait& wait) {
@@ -178,8 +189,10 @@ std::vector<int> LateByStore::ended_ranks(const Wait& wait) noexcept {
 }
 
 bool LateByStore::has_left(int rank, const Wait& wait) noexcept {
+  const bool may_ask = store_ && Clock::now() >= trouble_until_;
+  const std::optional<bool> has_left = may_ask ? ranks_->has_left_after(rank, wait.sequence) : std::nullopt;
+  if (may_ask && !has_left) trouble_until_ = Clock::now() + kAfterTrouble;
   // Where nobody can be asked, who left may be the rank that served the store.
-  const std::optional<bool> has_left = store_ ? ranks_->has_left_after(rank, wait.sequence) : std::nullopt;
   return has_left.value_or(wait.have_all_come);
 }
 

@@ -49,6 +49,10 @@ class LateByStore {
   /// Ranks of this host whose processes have ended before they were through. Blocking: a moment, for one that is about
   /// to.
   std::vector<int> ended_ranks(const Wait& wait) noexcept;
+  /// Those that did so before this call.
+  std::vector<int> ranks_that_left(const Wait& wait) noexcept {
+    return store_ ? ranks_->left_before(wait.sequence) : std::vector<int>();
+  }
   /// What another rank found of one that has ended; it let go of this one for that.
   std::optional<PeerLost> loss_of_others() noexcept;
   /// This rank leaves the group, all its calls done.
@@ -67,6 +71,10 @@ class LateByStore {
   /// What that one said; empty where the group did not end so, as far as is known.
   /// Blocking: some seconds where the time of one of them is over that has not said so yet.
   std::string timeout_of_others(std::uint64_t sequence) noexcept;
+  /// A call begins. Blocking: in the first ones, until all have joined, at most 2 s.
+  void begin() noexcept {
+    if (store_) ranks_->know_all();
+  }
   /// That call ended well.
   void end(std::uint64_t sequence) noexcept {
     if (!own_keys_.empty()) withdraw(sequence);
@@ -80,6 +88,8 @@ class LateByStore {
   void check_that_others_live(const Wait& wait);
   /// Errors: PeerLost where another rank said so.
   void take_loss_of_others();
+  /// Where the store stands still, as it does where a child of the dead rank that served it goes on.
+  void check_without_store(const Wait& wait);
   [[noreturn]] static void throw_loss(std::string loss);
   /// For the others: what those of `late` do that are of this host.
   void tell_activities(const Wait& wait, const std::vector<int>& late);
@@ -102,6 +112,7 @@ class LateByStore {
   int rank_;
   int size_;
   std::chrono::nanoseconds late_after_;
+  Clock::time_point trouble_until_;  ///< With the store, of which others need not be asked.
   // Of the wait that is under way:
   bool has_left_word_ = false;
   std::string own_text_;

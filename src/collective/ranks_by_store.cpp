@@ -80,6 +80,27 @@ std::optional<bool> RanksByStore::has_left_after(int rank, std::uint64_t sequenc
   }
 }
 
+void RanksByStore::know_all() noexcept {
+  try {
+    static_cast<void>(process(0));
+  } catch (const std::exception&) {
+    // Then they are asked for when that is needed.
+  }
+}
+
+std::vector<int> RanksByStore::left_before(std::uint64_t sequence) noexcept {
+  std::vector<int> ranks = others();
+  std::erase_if(ranks,
+                [&](int rank) { return has_left_after(rank, 0) != true || has_left_after(rank, sequence) == true; });
+  return ranks;
+}
+
+std::vector<int> RanksByStore::ended_as_known() noexcept {
+  std::vector<int> ranks = processes_.empty() ? std::vector<int>() : others();
+  std::erase_if(ranks, [this](int rank) { return !has_ended(rank); });
+  return ranks;
+}
+
 std::vector<int> RanksByStore::others() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < size_; ++rank)
@@ -109,6 +130,7 @@ std::vector<int> RanksByStore::ended_soon(std::uint64_t sequence) {
   std::vector<FileDescriptor> processes;
   std::vector<pollfd> ends;
   for (const int rank : others_of_own_host()) {
+    if (has_ended(rank)) continue;
     try {
       processes.push_back(open_pidfd(pid(rank)));
       ends.push_back({.fd = processes.back().get(), .events = POLLIN, .revents = 0});

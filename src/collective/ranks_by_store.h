@@ -29,6 +29,11 @@ class RanksByStore {
   /// Whether that rank left after this call or a later one. nullopt: the store can't be asked any more.
   std::optional<bool> has_left_after(int rank, std::uint64_t sequence) noexcept;
 
+  /// Asks who the others are, once, while the store answers. Blocking: until all have joined, at most kPatience.
+  void know_all() noexcept;
+  /// Others that have left before this call.
+  std::vector<int> left_before(std::uint64_t sequence) noexcept;
+
   std::vector<int> others() const;
   std::vector<int> others_of_own_host();
   bool is_of_own_host(int rank) { return process(rank).host == process(rank_).host && !process(rank).host.empty(); }
@@ -36,7 +41,9 @@ class RanksByStore {
   bool has_ended(int rank);
   /// Ranks of this host whose processes have ended, but for those that had left after this call.
   std::vector<int> ended(std::uint64_t sequence);
-  /// The same. Blocking: a moment, for one that is about to.
+  /// Those whose processes have ended, without the store; none where nobody was asked for before.
+  std::vector<int> ended_as_known() noexcept;
+  /// As ended(). Blocking: a moment, for one that is about to.
   std::vector<int> ended_soon(std::uint64_t sequence);
 
   pid_t pid(int rank) { return process(rank).pid; }

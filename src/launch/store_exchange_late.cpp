@@ -45,7 +45,8 @@ std::vector<std::string> StoreExchange::await_the_living(const std::vector<std::
     try {
       return store_.multi_get(keys, look);
     } catch (const TimeoutError&) {
-      check_that_others_live();
+      // Rank 0 looks at the others, and they at it alone, where it is of their host.
+      look_at(meeting_.rank != 0 && is_rank_0_here() ? 1 : meeting_.size);
     }
   }
 }
@@ -69,31 +70,43 @@ std::optional<StoreExchange::Comer> StoreExchange::comer(int rank) {
 }
 
 void StoreExchange::check_that_others_live() {
+  look_at(meeting_.size);
+}
+
+void StoreExchange::look_at(int end) {
+  std::optional<std::string> verdict;
   try {
-    // Whom the others leave the rest to, unless it hasn't come.
-    const bool is_rank_0_there = meeting_.rank != 0 && comer(0).has_value();
-    const int end = is_rank_0_there ? 1 : meeting_.size;
-    for (int rank = 0; rank < end; ++rank)
-      if (const std::optional<Comer> there = comer(rank); there && there->is_here() && !there->lives())
-        lose(*there, rank);
-  } catch (const PeerLost&) {
-    throw;
+    verdict = find_verdict(end);
+    if (verdict && meeting_.rank == 0) {
+      std::vector<int> others = those_there();
+      if (verdict->starts_with(kLost)) std::erase(others, std::atoi(verdict->c_str() + 1));
+      leave_together(others);
+    }
   } catch (const std::exception&) {
     // The store stands still, or is gone, as the next call of it says.
   }
+  if (verdict) throw_verdict(*verdict);
 }
 
-void StoreExchange::lose(const Comer& dead, int rank) {
-  const std::string text =
-      fmt::format("{} at {}: rank {} (pid {}) has come there, and died", group(), store_.name(), rank, dead.pid());
-  const std::string verdict = fmt::format("{}{} {}", kLost, rank, text);
-  if (store_.compare_set(key("all"), "", verdict, soon()) != verdict) return;  // Another came before it, and counts.
-  if (meeting_.rank == 0) {
-    std::vector<int> others = those_there();
-    std::erase(others, rank);
-    leave_together(others);
+std::optional<std::string> StoreExchange::find_verdict(int end) {
+  std::optional<std::string> verdict = find_value(store_, key("all"), kLastWords);
+  for (int rank = 0; rank < end && !verdict; ++rank) {
+    const std::optional<Comer> there = comer(rank);
+    if (!there || !there->is_here() || there->lives()) continue;
+    const std::string text =
+        fmt::format("{} at {}: rank {} (pid {}) has come there, and died", group(), store_.name(), rank, there->pid());
+    verdict = store_.compare_set(key("all"), "", fmt::format("{}{} {}", kLost, rank, text), soon());
   }
-  throw PeerLost(text, {rank});
+  return verdict && !verdict->starts_with(kAll) ? verdict : std::nullopt;
+}
+
+bool StoreExchange::is_rank_0_here() {
+  try {
+    const std::optional<Comer> there = comer(0);
+    return there && there->is_here();
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 void StoreExchange::report_late(std::chrono::nanoseconds waited, bool store_answers) {
@@ -159,8 +172,9 @@ void StoreExchange::fail_missing(bool was_over) {
                         store_.name(), have_all_come(late) ? ", though all had come before" : "");
   if (step_ == 0 && !was_over) text += twice_joined();
   if (meeting_.rank == 0) {
-    store_.set(key("all"), kMissing + text, soon());
+    const std::string verdict = store_.compare_set(key("all"), "", kMissing + text, soon());
     leave_together(those_there());
+    throw_verdict(verdict);
   }
   throw TimeoutError(text);
 }

@@ -84,9 +84,11 @@ void read_stat(pid_t pid, ActivityLook& look) {
   std::string skipped;
   fields >> look.state;
   for (int number = 4; number < 12; ++number) fields >> skipped;
-  std::int64_t user = 0, system = 0, pages = 0;  // Fields 12, 14, 15 and 24.
+  std::int64_t user = 0, system = 0, pages = 0;  // Fields 12, 14, 15, 20 and 24.
   fields >> look.major_faults >> skipped >> user >> system;
-  for (int number = 16; number < 24; ++number) fields >> skipped;
+  for (int number = 16; number < 20; ++number) fields >> skipped;
+  fields >> look.threads;
+  for (int number = 21; number < 24; ++number) fields >> skipped;
   fields >> pages;
   const std::int64_t tick_ns = 1'000'000'000 / sysconf(_SC_CLK_TCK);
   look.user_cpu = std::chrono::nanoseconds(user * tick_ns);
@@ -208,6 +210,7 @@ std::optional<ActivityLook> look_at_activity(pid_t pid) {
 
 std::string describe_activity(pid_t pid, const std::optional<ActivityLook>& before,
                               const std::optional<ActivityLook>& now) {
+  if (now && now->state == 'Z' && now->threads > 1) return "goes on in other threads: its main thread has ended";
   if (!now || now->state == 'Z' || now->state == 'X') return "has ended";
   if (const std::string standstill = standstill_of(pid); !standstill.empty()) {
     const bool has_place = now->state == 'D' && !now->kernel_function.empty();

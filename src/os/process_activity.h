@@ -12,7 +12,8 @@ namespace retinue {
 /// What a process does, as the kernel tells it at one moment. Where it forbids something, that is left out.
 struct ActivityLook {
   std::chrono::steady_clock::time_point time;
-  char state = '?';                      ///< Of its main thread, as ps has it.
+  char state = '?';  ///< Of its main thread, as ps has it.
+  int threads = 0;
   std::chrono::nanoseconds user_cpu{0};  ///< All its threads', to the tick.
   std::chrono::nanoseconds system_cpu{0};
   std::uint64_t major_faults = 0;  ///< Pages that it had to wait for.

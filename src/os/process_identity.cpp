@@ -15,9 +15,11 @@ namespace {
 
 struct ProcessStat {
   std::string state = {};
+  int threads = 0;
   std::string start = {};
 
-  bool has_ended() const { return state == "Z" || state == "X"; }
+  /// Its threads may go on without the main thread.
+  bool has_ended() const { return (state == "Z" && threads <= 1) || state == "X"; }
 };
 
 /// nullopt where it can't be read.
@@ -27,11 +29,11 @@ std::optional<ProcessStat> stat_of(pid_t pid) {
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));
-  constexpr int kStart = 22;
-  constexpr int kState = 3;
   ProcessStat stat;
-  fields >> stat.state;
-  for (int i = kState; i < kStart; ++i) fields >> stat.start;
+  std::string skipped;
+  fields >> stat.state;  // Fields 3, 20 and 22.
+  for (int number = 4; number < 20; ++number) fields >> skipped;
+  fields >> stat.threads >> skipped >> stat.start;
   return fields ? std::optional(stat) : std::nullopt;
 }
 

@@ -59,7 +59,8 @@ struct FileStore::Impl {
         file->change(deadline, [&](const LogFile::Turn& turn) {
           const std::size_t living = living_members(turn);
           const bool are_some_dead = living < turn.state().present().size();
-          is_ending = is_meeting && (are_some_dead ? takes_over : has_left(turn.state()));
+          is_ending = is_meeting &&
+                      (are_some_dead ? takes_over && (living == 0 || has_left(turn.state())) : has_left(turn.state()));
           if (are_some_dead && is_ending && living == 0) turn.remove();
           if (is_ending) return;
           check_job(turn, options);
@@ -129,8 +130,9 @@ struct FileStore::Impl {
   }
 
   [[noreturn]] void refuse(const std::string& why) const {
-    throw UsageError(fmt::format(
-        "the store's file {} {}: if no such job is running, delete it; else choose another path", file->path(), why));
+    throw UsageError(fmt::format("the store's file {} {}: {}", file->path(), why,
+                                 takes_over ? "end all ranks of this job, and start them again"
+                                            : "if no such job is running, delete it; else choose another path"));
   }
 
   void leave() {

@@ -58,7 +58,7 @@ void GlooEngine::await(c10d::Work& work) {
     if (is_done_within(work, std::max(time, std::chrono::milliseconds(1)))) break;
     if (Clock::now() < next_search) continue;
     is_stuck_ = true;
-    look_for_lost_ranks();
+    look_for_lost_ranks(work);
     is_stuck_ = false;
     between_searches = std::min<Clock::duration>(between_searches * 2, kLongestLook);
     next_search = Clock::now() + between_searches;
@@ -67,13 +67,18 @@ void GlooEngine::await(c10d::Work& work) {
 }
 
 /// To begin a receive of a rank that is gone is an error. Nobody sends what these are of.
-void GlooEngine::look_for_lost_ranks() {
-  for (int rank = 0; rank < size_; ++rank)
-    if (rank != gloo_->getRank() && !has_left_(rank))
+void GlooEngine::look_for_lost_ranks(c10d::Work& work) {
+  for (int rank = 0; rank < size_ && !work.isCompleted(); ++rank) {
+    if (rank == gloo_->getRank() || has_left_(rank)) continue;
+    try {
       link_->begin(*gloo_, [&](c10d::Backend& gloo) {
         std::vector<at::Tensor> nothing{at::empty({1}, at::kByte)};
         return gloo.recv(nothing, rank, kTagOfLooks);
       });
+    } catch (...) {
+      if (!has_left_(rank)) throw;  // It may have in this moment.
+    }
+  }
 }
 
 void GlooEngine::close() noexcept {

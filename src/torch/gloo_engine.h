@@ -28,7 +28,7 @@ class GlooEngine final : public Engine {
   template <typename Start>
   void run(Start start);
   void await(c10d::Work& work);
-  void look_for_lost_ranks();
+  void look_for_lost_ranks(c10d::Work& work);
 
   std::shared_ptr<GlooLink> link_;
   c10::intrusive_ptr<c10d::Backend> gloo_;  ///< Of its own: a call goes on though the link was closed meanwhile.

@@ -12,6 +12,7 @@
 #include "collective/rendezvous.h"
 #include "collective/wait_record.h"
 #include "ipc/job_clock.h"
+#include "os/process_identity.h"
 #include "os/process_look.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
@@ -146,14 +147,17 @@ TEST(LateChain, OneThatWaitsForAnybodyIsLate) {
 /// Of those that may send something who has left will not.
 TEST(LateChain, WhoLeftIsNotLateForAnybodysMessage) {
   const CapturedStderr captured;
+  const ForkShared<std::atomic<pid_t>> leaver;
   run_ranks(3, [&](const JobGroup& group) {
     captured.begin();
     Communicator communicator(group, {.late_after = group.rank == 0 ? kLateAfter : 0s});
     int value = 0;
     if (group.rank == 0) {
-      communicator.recv(std::span(&value, 1), kAnySource);
+      communicator.recv(std::span(&value, 1), 2);
+      await([&] { return *leaver != 0 && identity_of_process(*leaver).empty(); });
       communicator.recv(std::span(&value, 1), kAnySource);
     } else {
+      if (group.rank == 2) *leaver = getpid();
       if (group.rank == 1) await([&] { return count_of(captured.text(), "It is said again") == 1; });
       communicator.send(std::span(&value, 1), 0);
     }

@@ -63,6 +63,9 @@ TEST_F(RanksByStoreTest, WhoLeftWithAllItsCallsDoneIsNotLost) {
   EXPECT_FALSE(ranks.has_ended(0));
   EXPECT_EQ(ranks.ended(3), std::vector<int>{2});
   EXPECT_EQ(ranks.ended_soon(4), (std::vector<int>{1, 2}));
+  EXPECT_EQ(ranks.left_before(4), std::vector<int>{1});
+  EXPECT_EQ(ranks.left_before(3), std::vector<int>());
+  EXPECT_EQ(ranks.ended_as_known(), (std::vector<int>{1, 2}));
   EXPECT_EQ(ranks.has_left_after(1, 2), true);
   EXPECT_EQ(ranks.has_left_after(1, 4), false);
   EXPECT_EQ(ranks.has_left_after(2, 1), false);

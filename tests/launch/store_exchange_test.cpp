@@ -87,18 +87,18 @@ TEST(StoreExchange, SaysThatRank0GotOnTooLate) {
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
-      const Deadline deadline = Deadline::after(1s);
-      StoreExchange exchange(
-          {.store = store, .name = "slow", .rank = rank, .size = 3, .deadline = deadline, .call = "it"});
-      char own = 0;
-      char all[3];
-      if (rank == 0) {
-        store->wait({"retinue/slow/1/0/1", "retinue/slow/1/0/2"}, deadline);
-        std::this_thread::sleep_for(deadline.left() + 1ms);
-      }
-      exchange.all_gather(&own, all, 1);
-      if (rank > 0) store->wait({"retinue/slow/1/1/all"}, Deadline::after(60s));
+      const Deadline deadline = Deadline::after(3s);
       try {
+        StoreExchange exchange(
+            {.store = store, .name = "slow", .rank = rank, .size = 3, .deadline = deadline, .call = "it"});
+        char own = 0;
+        char all[3];
+        if (rank == 0) {
+          store->wait({"retinue/slow/1/0/1", "retinue/slow/1/0/2"}, deadline);
+          std::this_thread::sleep_for(deadline.left() + 1ms);
+        }
+        exchange.all_gather(&own, all, 1);
+        if (rank > 0) store->wait({"retinue/slow/1/1/all"}, Deadline::after(60s));
         exchange.all_gather(&own, all, 1);
         ADD_FAILURE() << "the time was over";
       } catch (const TimeoutError& error) {
@@ -107,6 +107,24 @@ TEST(StoreExchange, SaysThatRank0GotOnTooLate) {
       }
     });
   for (std::thread& rank : ranks) rank.join();
+}
+
+/// Which another rank of that one's host has found, before rank 0 came.
+TEST(StoreExchange, Rank0TakesALossThatAnotherHasSeen) {
+  const auto store = std::make_shared<HashStore>();
+  StoreExchange exchange({.store = store, .name = "two hosts", .size = 3});
+  store->set("retinue/two hosts/1/0/1", "v.");
+  store->set("retinue/two hosts/1/0/all", "l2 rank 2 has died");
+  store->set("retinue/two hosts/1/0/1 has read", "");
+  char own = 0;
+  char all[3];
+  try {
+    exchange.all_gather(&own, all, 1);
+    ADD_FAILURE() << "rank 2 is dead";
+  } catch (const PeerLost& error) {
+    EXPECT_EQ(error.ranks(), std::vector<int>{2});
+    EXPECT_STREQ(error.what(), "rank 2 has died");
+  }
 }
 
 /// Whom the others leave it to look at those that are there has not come.

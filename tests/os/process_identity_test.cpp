@@ -1,13 +1,16 @@
 #include "os/process_identity.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <string>
+#include <thread>
 
+#include "os/process_activity.h"
 #include "support/wait_until.h"
 
 namespace retinue::test {
@@ -28,6 +31,23 @@ TEST(ProcessIdentity, TellsAProcessThatHasEnded) {
   waitpid(pid, nullptr, 0);
   EXPECT_TRUE(has_process_ended(identity));
   EXPECT_EQ(identity_of_process(pid), "");
+}
+
+TEST(ProcessIdentity, AProcessGoesOnWithoutItsMainThread) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    std::thread([] { pause(); }).detach();
+    pthread_exit(nullptr);
+  }
+  const std::string identity = identity_of_process(pid);
+  const auto activity = [&] { return describe_activity(pid, std::nullopt, look_at_activity(pid)); };
+  EXPECT_TRUE(wait_until([&] { return activity() == "goes on in other threads: its main thread has ended"; }))
+      << activity();
+  EXPECT_FALSE(has_process_ended(identity));
+  EXPECT_EQ(identity_of_process(pid), identity);
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  EXPECT_TRUE(has_process_ended(identity));
 }
 
 TEST(ProcessIdentity, TakesNoneForEndedThatItCannotLookAt) {

@@ -144,16 +144,28 @@ TEST_F(FileStoreTest, OfAMeetingThatFailedIsNoneForWhoComes) {
   EXPECT_NE(usage_error_of([&] { FileStore fourth(options); }).find("have all come already"), std::string::npos);
 }
 
-/// At a path that nobody chose nobody is asked to delete it.
+/// At a path that nobody chose nobody is asked to delete it, and none who waits there for a dead one is waited for.
 TEST_F(FileStoreTest, OfAMeetingWhoseMembersAreDeadMayBeTakenOver) {
   FileStoreOptions options = of_world(2);
   options.is_meeting = true;
   leave_file(2, 1);
   EXPECT_NE(usage_error_of([&] { FileStore refused(options); }).find("died"), std::string::npos);
   options.takes_over = true;
-  const FileStore first(options);
-  FileStore second(options);
-  EXPECT_FALSE(second.check({"key"}));
+  {
+    const FileStore first(options);
+    FileStore second(options);
+    EXPECT_FALSE(second.check({"key"}));
+  }
+  options.world_size = 3;
+  const FileStore waits(options);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const FileStore dies(options);
+    kill(getpid(), SIGKILL);
+  }
+  waitpid(pid, nullptr, 0);
+  const std::string why = usage_error_of([&] { FileStore refused(options); });
+  EXPECT_NE(why.find("died: end all ranks of this job, and start them again"), std::string::npos) << why;
 }
 
 TEST_F(FileStoreTest, StaysWhereTheNumberOfMembersIsUnknown) {

@@ -1,13 +1,11 @@
 // Messages between ranks that share no memory, which gloo carries in two parts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "retinue/base/error.h"
@@ -16,22 +14,17 @@
 #include "support/ranks.h"
 #include "support/says.h"
 #include "support/usage_error.h"
+#include "torch/gloo_scene.h"
 
 namespace retinue {
 namespace {
 
 using namespace std::chrono_literals;
+using test::by_gloo;
+using test::number;
 using test::run_ranks;
 using test::says;
 using test::usage_error_of;
-
-ProcessGroup by_gloo(const JobGroup& members, const std::string& name = "") {
-  return init_process_group(members, {.backend = "gloo", .timeout = 60s, .group_name = name});
-}
-
-at::Tensor number(int value, std::int64_t count = 3) {
-  return torch::full({count}, value, torch::kInt);
-}
 
 TEST(GlooMessages, KeepTheirOrderHoweverTheyAreWaitedFor) {
   run_ranks(3, [](const JobGroup& members) {
@@ -191,134 +184,6 @@ TEST(GlooMessages, OfARankThatDiesAreLost) {
               EXPECT_THROW(recv(got, kAnySource, group), PeerLost);
             },
             {.killed = {1}});
-}
-
-TEST(GlooGroups, EndForTheOthersThoughWorksAreHeld) {
-  run_ranks(2, [](const JobGroup& members) {
-    const ProcessGroup control = by_gloo(members, "control");
-    ProcessGroup group = by_gloo(members);
-    at::Tensor got = number(-1);
-    const Work sent = isend(number(members.rank), 1 - members.rank, group);
-    recv(got, 1 - members.rank, group);
-    sent->wait();
-    if (members.rank == 0) destroy_process_group(group);
-    if (members.rank == 1) {
-      EXPECT_THROW(barrier(group), PeerLost);
-    }
-    barrier(control);
-  });
-}
-
-TEST(GlooGroups, NameAllThatMissAMonitoredBarrier) {
-  run_ranks(3, [](const JobGroup& members) {
-    const ProcessGroup group = by_gloo(members);
-    const ProcessGroup control = by_gloo(members, "control");
-    monitored_barrier(group);
-    if (members.rank == 2) barrier(control);
-    try {
-      monitored_barrier(group, {.timeout = 2s});
-      ADD_FAILURE() << "all came";
-    } catch (const TimeoutError& error) {
-      EXPECT_TRUE(says(error.what(), "barrier in monitored_barrier at ")) << error.what();
-      EXPECT_TRUE(says(error.what(), "missing: rank 2")) << error.what();
-    }
-    if (members.rank != 2) barrier(control);
-    EXPECT_THROW(barrier(group), TimeoutError);
-    EXPECT_THROW(isend(number(1), (members.rank + 1) % 3, group), TimeoutError);
-    barrier(control);
-  });
-}
-
-/// While the first of them finds out who is missing, and has let go of the others.
-TEST(GlooGroups, WhoComesWhenTheTimeIsJustOverReadsWhatTheOthersDo) {
-  run_ranks(3, [](const JobGroup& members) {
-    const ProcessGroup group = by_gloo(members);
-    const ProcessGroup control = by_gloo(members, "control");
-    barrier(control);
-    if (members.rank == 2) std::this_thread::sleep_for(2600ms);
-    try {
-      monitored_barrier(group, {.timeout = 2s});
-      ADD_FAILURE() << "all came";
-    } catch (const TimeoutError& error) {
-      EXPECT_TRUE(says(error.what(), "missing: rank 2")) << error.what();
-    }
-    barrier(control);
-  });
-}
-
-TEST(GlooGroups, AMonitoredBarrierEndsAtOnceWithoutADeadRank) {
-  run_ranks(3,
-            [](const JobGroup& members) {
-              const ProcessGroup group = by_gloo(members);
-              barrier(group);
-              if (members.rank == 1) raise(SIGKILL);
-              try {
-                monitored_barrier(group, {.timeout = 10min});
-                ADD_FAILURE() << "all came";
-              } catch (const PeerLost& error) {
-                EXPECT_TRUE(says(error.what(), "barrier in monitored_barrier at ")) << error.what();
-                EXPECT_TRUE(says(error.what(), "rank 1 (pid ")) << error.what();
-                EXPECT_EQ(error.ranks(), std::vector<int>{1});
-              }
-            },
-            {.killed = {1}});
-}
-
-/// Its child holds the connections open.
-TEST(GlooGroups, ADeadRankIsMissedAlsoWhereItsChildLives) {
-  run_ranks(3,
-            [](const JobGroup& members) {
-              const ProcessGroup group = by_gloo(members);
-              barrier(group);
-              if (members.rank == 1) {
-                if (fork() == 0) {
-                  prctl(PR_SET_PDEATHSIG, 0);
-                  std::this_thread::sleep_for(4s);
-                  _exit(0);
-                }
-                raise(SIGKILL);
-              }
-              try {
-                barrier(group, {.timeout = 10min});
-                ADD_FAILURE() << "all came";
-              } catch (const PeerLost& error) {
-                EXPECT_TRUE(says(error.what(), "rank 1 (pid ")) << error.what();
-                EXPECT_TRUE(says(error.what(), ") has ended")) << error.what();
-                EXPECT_EQ(error.ranks(), std::vector<int>{1});
-              }
-            },
-            {.killed = {1}});
-}
-
-TEST(GlooGroups, AMonitoredBarrierOfAllAwaitsThoseThatAreLate) {
-  run_ranks(4,
-            [](const JobGroup& members) {
-              const ProcessGroup group = by_gloo(members);
-              const ProcessGroup control = new_group({0, 2, 3}, group);
-              barrier(group);
-              if (members.rank == 1) raise(SIGKILL);
-              if (members.rank == 3) {
-                barrier(control);
-                return;
-              }
-              try {
-                monitored_barrier(group, {.timeout = 3s, .wait_all_ranks = true});
-                ADD_FAILURE() << "all came";
-              } catch (const PeerLost& error) {
-                EXPECT_TRUE(says(error.what(), "; missing: rank 1 (pid ")) << error.what();
-                EXPECT_TRUE(says(error.what(), "; rank 3 (pid ")) << error.what();
-              }
-              barrier(control);
-            },
-            {.killed = {1}});
-}
-
-TEST(GlooGroups, MayBeLeftAsSoonAsTheyAreMade) {
-  run_ranks(3, [](const JobGroup& members) {
-    const ProcessGroup group = by_gloo(members);
-    for (int i = 0; i < 30; ++i) split_group(group);
-    barrier(group);
-  });
 }
 
 }  // namespace

@@ -50,8 +50,9 @@ class StoreExchange {
   /// Gives `bytes` bytes at `own` to all, and writes those of all, in rank order, to `all`.
   void all_gather(const void* own, void* all, std::size_t bytes);
 
-  /// Rank 0 looks at all others, and they at it, or at all where it has not come. For waits of another kind between the
-  /// steps. Errors: PeerLost where one of this host that is in the meeting has died; it is that of the next step, too.
+  /// Looks at all ranks of this host; for waits of another kind between the steps.
+  /// Errors: PeerLost where one that is in the meeting has died, which is the next step's, too; that step's, if others
+  /// have made one.
   void check_that_others_live();
 
   /// For an error that all ranks know by now: rank 0, which may serve the store and end its process by that error,
@@ -86,8 +87,11 @@ class StoreExchange {
   std::vector<std::string> await_the_living(const std::vector<std::string>& keys, Deadline deadline);
   bool store_answers();
   std::optional<Comer> comer(int rank);
-  /// Makes that rank's death all ranks' error, unless they have another one, or data, already.
-  void lose(const Comer& dead, int rank);
+  /// At the ranks before `end`, if they are of this host. Errors: what stands there in place of this step's data.
+  void look_at(int end);
+  /// What stands there in place of this step's data, if anything, after that look.
+  std::optional<std::string> find_verdict(int end);
+  bool is_rank_0_here();
   /// By one of those that wait, or, where the store doesn't answer, by each.
   void report_late(std::chrono::nanoseconds waited, bool store_answers);
   std::vector<int> missing();
