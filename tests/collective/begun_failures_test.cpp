@@ -3,9 +3,11 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -181,11 +183,11 @@ TEST(FailedBegunCollective, ThatAnExceptionDropsIsALostPeerToTheOthers) {
     run_ranks(2, [&](const JobGroup& group) {
       Communicator communicator(group);
       Communicator other(group);
-      int value = 0;
+      std::vector<std::byte> much(1 << 20);
       if (group.rank == 0) {
         try {
           const Request dropped =
-              is_message ? communicator.irecv(std::span(&value, 1), 1) : communicator.start(CollectiveCall::barrier());
+              is_message ? communicator.isend(std::span(much), 1) : communicator.start(CollectiveCall::barrier());
           throw std::runtime_error("the disk is full");
         } catch (const std::runtime_error&) {
           other.barrier();
@@ -195,7 +197,7 @@ TEST(FailedBegunCollective, ThatAnExceptionDropsIsALostPeerToTheOthers) {
       }
       other.barrier();
       try {
-        communicator.recv(std::span(&value, 1), 0);
+        communicator.recv(std::span(much), 0);
         ADD_FAILURE() << "nobody sends";
       } catch (const PeerLost& error) {
         EXPECT_EQ(error.ranks(), std::vector<int>{0});
