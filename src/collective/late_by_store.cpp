@@ -189,9 +189,7 @@ std::vector<int> LateByStore::ended_ranks(const Wait& wait) noexcept {
 }
 
 bool LateByStore::has_left(int rank, const Wait& wait) noexcept {
-  const bool may_ask = store_ && Clock::now() >= trouble_until_;
-  const std::optional<bool> has_left = may_ask ? ranks_->has_left_after(rank, wait.sequence) : std::nullopt;
-  if (may_ask && !has_left) trouble_until_ = Clock::now() + kAfterTrouble;
+  const std::optional<bool> has_left = store_ ? ranks_->has_left_after(rank, wait.sequence) : std::nullopt;
   // Where nobody can be asked, who left may be the rank that served the store.
   return has_left.value_or(wait.have_all_come);
 }

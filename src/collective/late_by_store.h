@@ -71,7 +71,7 @@ class LateByStore {
   /// What that one said; empty where the group did not end so, as far as is known.
   /// Blocking: some seconds where the time of one of them is over that has not said so yet.
   std::string timeout_of_others(std::uint64_t sequence) noexcept;
-  /// A call begins. Blocking: in the first ones, until all have joined, at most 2 s.
+  /// A call begins. Blocking: in the first one, until all have joined, at most 0.2 s.
   void begin() noexcept {
     if (store_) ranks_->know_all();
   }
@@ -112,7 +112,6 @@ class LateByStore {
   int rank_;
   int size_;
   std::chrono::nanoseconds late_after_;
-  Clock::time_point trouble_until_;  ///< With the store, of which others need not be asked.
   // Of the wait that is under way:
   bool has_left_word_ = false;
   std::string own_text_;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "os/process_calls.h"
 #include "os/process_identity.h"
@@ -18,7 +19,8 @@ namespace retinue {
 namespace {
 
 /// The kernel closes what a process has open before it is seen to have ended.
-constexpr int kMomentMs = 200;
+constexpr std::chrono::milliseconds kMoment(200);
+constexpr std::chrono::seconds kAfterTrouble(10);
 
 std::string key_of_process(int rank) {
   return fmt::format("process {}", rank);
@@ -56,13 +58,15 @@ RanksByStore::RanksByStore(Store& store, const EngineMembers& members)
 }
 
 const RanksByStore::Process& RanksByStore::process(int rank) {
-  if (processes_.empty()) {
-    std::vector<std::string> keys;
-    for (int other = 0; other < size_; ++other) keys.push_back(key_of_process(other));
-    for (const std::string& text : store_.multi_get(keys, Deadline::after(kPatience)))
-      processes_.push_back(Process::of(text));
-  }
+  if (processes_.empty()) ask(kPatience);
   return processes_[static_cast<std::size_t>(rank)];
+}
+
+void RanksByStore::ask(std::chrono::milliseconds patience) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < size_; ++rank) keys.push_back(key_of_process(rank));
+  for (const std::string& text : store_.multi_get(keys, Deadline::after(patience)))
+    processes_.push_back(Process::of(text));
 }
 
 void RanksByStore::leave(std::uint64_t calls) {
@@ -71,18 +75,21 @@ void RanksByStore::leave(std::uint64_t calls) {
 }
 
 std::optional<bool> RanksByStore::has_left_after(int rank, std::uint64_t sequence) noexcept {
+  if (std::chrono::steady_clock::now() < trouble_until_) return std::nullopt;
   try {
     const std::optional<std::string> text = find_value(store_, key_of_process(rank), kPatience);
     const std::optional<std::uint64_t> calls = text ? Process::of(*text).calls : std::nullopt;
     return calls && *calls >= sequence;
   } catch (const std::exception&) {
+    trouble_until_ = std::chrono::steady_clock::now() + kAfterTrouble;
     return std::nullopt;
   }
 }
 
 void RanksByStore::know_all() noexcept {
+  if (std::exchange(has_asked_, true)) return;
   try {
-    static_cast<void>(process(0));
+    ask(kMoment);
   } catch (const std::exception&) {
     // Then they are asked for when that is needed.
   }
@@ -138,7 +145,7 @@ std::vector<int> RanksByStore::ended_soon(std::uint64_t sequence) {
       // It ended just now, or there is no descriptor for it.
     }
   }
-  if (!ends.empty()) poll(ends.data(), ends.size(), kMomentMs);
+  if (!ends.empty()) poll(ends.data(), ends.size(), static_cast<int>(kMoment.count()));
   return ended(sequence);
 }
 

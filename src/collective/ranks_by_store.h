@@ -26,10 +26,12 @@ class RanksByStore {
 
   /// This rank leaves with all its calls done: from here on nobody is to call it lost for one of them.
   void leave(std::uint64_t calls);
-  /// Whether that rank left after this call or a later one. nullopt: the store can't be asked any more.
+  /// Whether that rank left after this call or a later one. nullopt: the store doesn't answer, or did not in the last
+  /// seconds.
   std::optional<bool> has_left_after(int rank, std::uint64_t sequence) noexcept;
 
-  /// Asks who the others are, once, while the store answers. Blocking: until all have joined, at most kPatience.
+  /// Asks who the others are, while the store answers; the first time only. Blocking: until all have joined, at most a
+  /// moment.
   void know_all() noexcept;
   /// Others that have left before this call.
   std::vector<int> left_before(std::uint64_t sequence) noexcept;
@@ -66,12 +68,15 @@ class RanksByStore {
   };
 
   const Process& process(int rank);
+  void ask(std::chrono::milliseconds patience);
 
   Store& store_;
   Process own_;
   int rank_;
   int size_;
   std::vector<Process> processes_;  ///< Known from the first question on.
+  bool has_asked_ = false;
+  std::chrono::steady_clock::time_point trouble_until_;  ///< With the store.
 };
 
 }  // namespace retinue
