@@ -34,7 +34,7 @@ std::string name_of_host() {
 }  // namespace
 
 std::string RanksByStore::Process::text() const {
-  return fmt::format("{}\n{}\n{}\n{}{}", host, identity, pid, where, calls ? fmt::format("\n{}", *calls) : "");
+  return fmt::format("{}\n{}\n{}\n{}{}", host, identity, pid, where, calls < 0 ? "" : fmt::format("\n{}", calls));
 }
 
 RanksByStore::Process RanksByStore::Process::of(const std::string& text) {
@@ -42,7 +42,7 @@ RanksByStore::Process RanksByStore::Process::of(const std::string& text) {
   std::array<std::string, 5> line;
   for (std::string& one : line) std::getline(lines, one);
   Process process{.host = line[0], .identity = line[1], .pid = std::atoi(line[2].c_str()), .where = line[3]};
-  if (!line[4].empty()) process.calls = std::strtoull(line[4].c_str(), nullptr, 10);
+  if (!line[4].empty()) process.calls = std::strtoll(line[4].c_str(), nullptr, 10);
   return process;
 }
 
@@ -70,7 +70,7 @@ void RanksByStore::ask(std::chrono::milliseconds patience) {
 }
 
 void RanksByStore::leave(std::uint64_t calls) {
-  own_.calls = calls;
+  own_.calls = static_cast<std::int64_t>(calls);
   store_.set(key_of_process(rank_), own_.text(), Deadline::after(kPatience));
 }
 
@@ -78,8 +78,7 @@ std::optional<bool> RanksByStore::has_left_after(int rank, std::uint64_t sequenc
   if (std::chrono::steady_clock::now() < trouble_until_) return std::nullopt;
   try {
     const std::optional<std::string> text = find_value(store_, key_of_process(rank), kPatience);
-    const std::optional<std::uint64_t> calls = text ? Process::of(*text).calls : std::nullopt;
-    return calls && *calls >= sequence;
+    return text && Process::of(*text).calls >= static_cast<std::int64_t>(sequence);
   } catch (const std::exception&) {
     trouble_until_ = std::chrono::steady_clock::now() + kAfterTrouble;
     return std::nullopt;

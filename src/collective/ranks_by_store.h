@@ -61,7 +61,7 @@ class RanksByStore {
     std::string identity = {};
     pid_t pid = 0;
     std::string where = {};
-    std::optional<std::uint64_t> calls = std::nullopt;  ///< Once it has left.
+    std::int64_t calls = -1;  ///< Once it has left; -1 before.
 
     std::string text() const;
     static Process of(const std::string& text);
