@@ -163,15 +163,16 @@ std::vector<std::size_t> in_order(const std::vector<Node>& nodes, const std::set
 
 /// As `group "world"`, or `group "world", the 2nd of that name` where the job has several.
 std::string group_text(const std::vector<SeenGroup>& groups, std::size_t index) {
-  const auto older_by = [&](auto is_older) {
-    return static_cast<std::uint64_t>(std::ranges::count_if(groups, [&](const SeenGroup& other) {
-      return other.name == groups[index].name && is_older(other.generation);
-    }));
-  };
-  std::string text = fmt::format("group \"{}\"", groups[index].name);
-  if (older_by([](std::uint64_t) { return true; }) == 1) return text;
-  const std::uint64_t older = older_by([&](std::uint64_t other) { return other < groups[index].generation; });
-  return fmt::format("{}, the {} of that name", text, ordinal(older + 1));
+  const SeenGroup& group = groups[index];
+  std::uint64_t same_named = 0;
+  std::uint64_t older = 0;
+  for (const SeenGroup& other : groups) {
+    if (other.name != group.name) continue;
+    ++same_named;
+    if (other.generation < group.generation) ++older;
+  }
+  return same_named == 1 ? fmt::format("group \"{}\"", group.name)
+                         : fmt::format("group \"{}\", the {} of that name", group.name, ordinal(older + 1));
 }
 
 }  // namespace

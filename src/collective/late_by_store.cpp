@@ -25,7 +25,7 @@ constexpr std::chrono::nanoseconds kFromSuspicionToReport = LateByStore::kFirstW
 constexpr std::chrono::nanoseconds kBetweenLooks = 1s;
 constexpr std::chrono::nanoseconds kFromLookToLook = 500ms;  ///< What may come between, besides.
 constexpr auto kPatience = RanksByStore::kPatience;
-constexpr std::chrono::nanoseconds kAfterTrouble = 10s;
+constexpr auto kAfterTrouble = RanksByStore::kAfterTrouble;
 constexpr std::chrono::nanoseconds kNever = std::chrono::hours(24);
 
 Deadline soon() {
@@ -68,7 +68,7 @@ LateByStore::LateByStore(const EngineMembers& members, std::chrono::nanoseconds 
   next_report_ = late_after_;
   if (!store_) return;
   try {
-    ranks_.emplace(*store_, members);
+    ranks_.emplace(members);
   } catch (const std::exception&) {
     store_ = nullptr;
   }

@@ -20,7 +20,6 @@ namespace {
 
 /// The kernel closes what a process has open before it is seen to have ended.
 constexpr std::chrono::milliseconds kMoment(200);
-constexpr std::chrono::seconds kAfterTrouble(10);
 
 std::string key_of_process(int rank) {
   return fmt::format("process {}", rank);
@@ -46,15 +45,15 @@ RanksByStore::Process RanksByStore::Process::of(const std::string& text) {
   return process;
 }
 
-RanksByStore::RanksByStore(Store& store, const EngineMembers& members)
-    : store_(store),
+RanksByStore::RanksByStore(const EngineMembers& members)
+    : store_(members.store),
       own_{.host = members.host,
            .identity = identity_of_process(getpid()),
            .pid = getpid(),
            .where = fmt::format("pid {} on {}", getpid(), name_of_host())},
       rank_(members.rank),
       size_(members.size) {
-  store_.set(key_of_process(rank_), own_.text(), Deadline::after(kPatience));
+  store_->set(key_of_process(rank_), own_.text(), Deadline::after(kPatience));
 }
 
 const RanksByStore::Process& RanksByStore::process(int rank) {
@@ -65,19 +64,19 @@ const RanksByStore::Process& RanksByStore::process(int rank) {
 void RanksByStore::ask(std::chrono::milliseconds patience) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < size_; ++rank) keys.push_back(key_of_process(rank));
-  for (const std::string& text : store_.multi_get(keys, Deadline::after(patience)))
+  for (const std::string& text : store_->multi_get(keys, Deadline::after(patience)))
     processes_.push_back(Process::of(text));
 }
 
 void RanksByStore::leave(std::uint64_t calls) {
   own_.calls = static_cast<std::int64_t>(calls);
-  store_.set(key_of_process(rank_), own_.text(), Deadline::after(kPatience));
+  store_->set(key_of_process(rank_), own_.text(), Deadline::after(kPatience));
 }
 
 std::optional<bool> RanksByStore::has_left_after(int rank, std::uint64_t sequence) noexcept {
   if (std::chrono::steady_clock::now() < trouble_until_) return std::nullopt;
   try {
-    const std::optional<std::string> text = find_value(store_, key_of_process(rank), kPatience);
+    const std::optional<std::string> text = find_value(*store_, key_of_process(rank), kPatience);
     return text && Process::of(*text).calls >= static_cast<std::int64_t>(sequence);
   } catch (const std::exception&) {
     trouble_until_ = std::chrono::steady_clock::now() + kAfterTrouble;

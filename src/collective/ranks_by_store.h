@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,9 +21,10 @@ namespace retinue {
 class RanksByStore {
  public:
   static constexpr std::chrono::seconds kPatience{2};  ///< With the store, in each call of it.
+  static constexpr std::chrono::seconds kAfterTrouble{10};
 
-  /// Says who this one is. `store`: outlives this, and is of this group alone.
-  RanksByStore(Store& store, const EngineMembers& members);
+  /// Says who this one is, at the members' store.
+  explicit RanksByStore(const EngineMembers& members);
 
   /// This rank leaves with all its calls done: from here on nobody is to call it lost for one of them.
   void leave(std::uint64_t calls);
@@ -70,7 +72,7 @@ class RanksByStore {
   const Process& process(int rank);
   void ask(std::chrono::milliseconds patience);
 
-  Store& store_;
+  std::shared_ptr<Store> store_;
   Process own_;
   int rank_;
   int size_;

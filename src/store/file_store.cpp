@@ -57,11 +57,7 @@ struct FileStore::Impl {
       bool is_ending = false;
       try {
         file->change(deadline, [&](const LogFile::Turn& turn) {
-          const std::size_t living = living_members(turn);
-          const bool are_some_dead = living < turn.state().present().size();
-          is_ending = is_meeting &&
-                      (are_some_dead ? takes_over && (living == 0 || has_left(turn.state())) : has_left(turn.state()));
-          if (are_some_dead && is_ending && living == 0) turn.remove();
+          is_ending = is_of_one_before(turn);
           if (is_ending) return;
           check_job(turn, options);
           if (options.world_size > 0) join(turn, options);
@@ -80,9 +76,17 @@ struct FileStore::Impl {
     }
   }
 
-  /// Whether somebody has, after all had come or since they did not: then all are about to.
-  static bool has_left(const LogState& state) {
-    return static_cast<std::int64_t>(state.present().size()) < state.joined();
+  /// Whether the file is that of a meeting whose members are about to leave, as where one has, or are dead, for whom it
+  /// is removed.
+  bool is_of_one_before(const LogFile::Turn& turn) const {
+    if (!is_meeting) return false;
+    const LogState& state = turn.state();
+    const bool has_one_left = static_cast<std::int64_t>(state.present().size()) < state.joined();
+    const std::size_t living = living_members(turn);
+    if (living == state.present().size()) return has_one_left;
+    if (!takes_over || (living > 0 && !has_one_left)) return false;
+    if (living == 0) turn.remove();
+    return true;
   }
 
   void check_job(const LogFile::Turn& turn, const FileStoreOptions& options) const {

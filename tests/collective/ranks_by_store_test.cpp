@@ -34,8 +34,7 @@ class RanksByStoreTest : public testing::Test {
   void be(int rank, const std::function<void(RanksByStore&)>& act) const {
     const pid_t pid = fork();
     if (pid == 0) {
-      const std::shared_ptr<Store> own = store();
-      RanksByStore ranks(*own, members(rank));
+      RanksByStore ranks(members(rank));
       act(ranks);
       _exit(0);
     }
@@ -57,8 +56,7 @@ class RanksByStoreTest : public testing::Test {
 TEST_F(RanksByStoreTest, WhoLeftWithAllItsCallsDoneIsNotLost) {
   be(1, [](RanksByStore& ranks) { ranks.leave(3); });
   be(2, [](RanksByStore&) {});
-  const std::shared_ptr<Store> own = store();
-  RanksByStore ranks(*own, members(0));
+  RanksByStore ranks(members(0));
   EXPECT_TRUE(ranks.has_ended(1));
   EXPECT_FALSE(ranks.has_ended(0));
   EXPECT_EQ(ranks.ended(3), std::vector<int>{2});
