@@ -36,7 +36,7 @@ struct FileStore::Impl {
       : is_meeting(options.is_meeting), takes_over(options.is_meeting && options.takes_over) {
     const std::string path = checked_path(options);
     for (bool is_open = false; !is_open;) {
-      file.emplace(path, std::max(options.world_size, 0), options.job, deadline);
+      file.emplace(path);
       is_open = open(options, deadline);
     }
   }
@@ -50,21 +50,23 @@ struct FileStore::Impl {
 
   std::string name() const { return "FileStore " + file->path(); }
 
-  /// False: the file was that of a job that has ended meanwhile.
+  /// In one turn, so that nobody finds a file of which none is a member yet. False: the file was that of a job that has
+  /// ended meanwhile.
   bool open(const FileStoreOptions& options, Deadline deadline) {
     std::optional<FileWatch> watch;
     for (;;) {
       bool is_ending = false;
       try {
         file->change(deadline, [&](const LogFile::Turn& turn) {
+          if (!turn.state().has_begun()) turn.begin(std::max(options.world_size, 0), options.job);
           is_ending = is_of_one_before(turn);
           if (is_ending) return;
           check_job(turn, options);
           if (options.world_size > 0) join(turn, options);
         });
       } catch (const Closed&) {
-        if (is_meeting) return false;
-        throw;
+        if (deadline.passed()) throw;
+        return false;
       }
       if (!is_ending) return true;
       if (deadline.passed())

@@ -24,32 +24,13 @@ class Unlock {
 
 }  // namespace
 
-LogFile::LogFile(std::string path, std::int64_t world_size, const std::string& job, Deadline deadline)
-    : path_(std::move(path)) {
-  for (;;) {
-    FileDescriptor fd = make_shared_file(path_);
-    facts_ = facts_of(fd.get());
-    if (!facts_.is_regular) throw UsageError(fmt::format("{} is no ordinary file: choose another path", path_));
-    bool was_removed = false;
-    run(FileLock::kExclusive, fd, deadline, [&] {
-      was_removed = facts_of(fd.get()).is_removed;
-      if (was_removed) return;
-      catch_up(fd.get(), FileLock::kExclusive);
-      if (state_.has_begun()) return;
-      RETINUE_CRASH_POINT();
-      const std::string beginning = encode_beginning(world_size, job);
-      write_at(fd.get(), 0, beginning);
-      static_cast<void>(state_.take(beginning));
-    });
-    if (!was_removed) {
-      kept_ = std::move(fd);
-      return;
-    }
-    // The last member of the job before this one removed it in this moment.
-  }
+LogFile::LogFile(std::string path)
+    : path_(std::move(path)), kept_(make_shared_file(path_)), facts_(facts_of(kept_.get())) {
+  if (!facts_.is_regular) throw UsageError(fmt::format("{} is no ordinary file: choose another path", path_));
 }
 
 void LogFile::run(FileLock kind, const FileDescriptor& fd, Deadline deadline, const std::function<void()>& body) {
+  RETINUE_CRASH_POINT();
   if (!lock_file(fd.get(), kind, deadline))
     throw TimeoutError(
         fmt::format("FileStore {}: another process has its lock and does not go on: find it by lsof or "
@@ -101,16 +82,23 @@ void LogFile::change(Deadline deadline, const std::function<void(const Turn&)>& 
   });
 }
 
+void LogFile::Turn::begin(std::int64_t world_size, const std::string& job) const {
+  write(encode_beginning(world_size, job));
+}
+
 void LogFile::Turn::append(Record kind, std::int64_t number, std::vector<std::string> strings) const {
-  const std::string record = encode_record(kind, number, std::move(strings));
+  write(encode_record(kind, number, std::move(strings)));
+}
+
+void LogFile::Turn::write(const std::string& records) const {
   const std::uint64_t before = state().taken_bytes();
   try {
-    write_at(fd_, before, record);
+    write_at(fd_, before, records);
   } catch (const SystemError&) {
     truncate_file(fd_, before);  // As of a full disk, where there is room to shorten.
     throw;
   }
-  static_cast<void>(file_->state_.take(record));
+  static_cast<void>(file_->state_.take(records));
 }
 
 void LogFile::Turn::remove() const {

@@ -18,8 +18,8 @@ namespace retinue {
 /// other hosts wrote to who opens a file later.
 class LogFile {
  public:
-  /// Errors: SystemError; UsageError if it is no store's; TimeoutError.
-  LogFile(std::string path, std::int64_t world_size, const std::string& job, Deadline deadline);
+  /// Makes the file if there is none; it is empty then. Errors: SystemError; UsageError if it can't be a store's.
+  explicit LogFile(std::string path);
 
   const std::string& path() const { return path_; }
 
@@ -31,13 +31,16 @@ class LogFile {
    public:
     const LogState& state() const { return file_->state_; }
     int fd() const { return fd_; }
-    /// Errors: SystemError; the file is as before then.
+    /// For a file that has not begun. Errors: SystemError; the file is as before then.
+    void begin(std::int64_t world_size, const std::string& job) const;
+    /// For one that has. Errors: as above.
     void append(Record kind, std::int64_t number, std::vector<std::string> strings) const;
     void remove() const;
 
    private:
     friend class LogFile;
     Turn(LogFile* file, int fd) : file_(file), fd_(fd) {}
+    void write(const std::string& records) const;
     LogFile* file_;
     int fd_;
   };
@@ -49,9 +52,9 @@ class LogFile {
   void catch_up(int fd, FileLock kind);
 
   std::string path_;
-  FileFacts facts_;
   FileDescriptor kept_;  ///< While it is open, no other file can have this one's number.
-  std::mutex mutex_;     ///< Of all below, while the file's lock is held.
+  FileFacts facts_;
+  std::mutex mutex_;  ///< Of all below, while the file's lock is held.
   LogState state_;
 };
 

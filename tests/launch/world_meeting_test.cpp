@@ -76,7 +76,9 @@ TEST(WorldMeeting, RefusesRanksThatCountDifferentlyInAFile) {
     set_environment({});
     char unused = 0;
     char all[2];
-    EXPECT_TRUE(rank == 0 || wait_until([&] { return std::filesystem::exists(path); }));
+    std::error_code none;
+    EXPECT_TRUE(rank == 0 ||
+                wait_until([&] { return std::filesystem::exists(path) && !std::filesystem::is_empty(path, none); }));
     const std::string text = usage_error_of(
         [&] { join_world({.init_method = "file://" + path, .world_size = rank == 0 ? 3 : 2, .rank = rank}); });
     EXPECT_TRUE(says(text, path)) << text;

@@ -1,5 +1,5 @@
-// Kills a process at each point of what it does with a FileStore's file. The sources are compiled here once more, with
-// these points in them, and records are written a few bytes at a time.
+// Kills a process, or has another one come, at each point of what it does with a FileStore's file. The sources are
+// compiled here once more, with these points in them, and records are written a few bytes at a time.
 #define RETINUE_CRASH_POINTS
 #include "os/shared_file.cpp"    // NOLINT(bugprone-suspicious-include)
 #include "store/file_store.cpp"  // NOLINT(bugprone-suspicious-include)
@@ -15,17 +15,22 @@
 #include <string>
 
 #include "store/places.h"
+#include "support/says.h"
 #include "support/usage_error.h"
 
 namespace retinue {
 
-long points_left = 0;  // 0: nobody is to die.
+long points_left = 0;  // 0: none is meant.
+std::function<void()> at_point = [] { kill(getpid(), SIGKILL); };
 
 void crash_here() {
-  if (points_left > 0 && --points_left == 0) kill(getpid(), SIGKILL);
+  if (points_left > 0 && --points_left == 0) at_point();
 }
 
 namespace {
+
+using namespace std::chrono_literals;
+using test::says;
 
 class FileCrashTest : public testing::Test {
  protected:
@@ -130,6 +135,43 @@ TEST_F(FileCrashTest, WhoIsKilledWhileItLeavesHasLeftOrNot) {
   }
   EXPECT_GT(left, 1);
   EXPECT_GT(stayed, 0);
+}
+
+/// Neither waits for the other, which is of another job.
+TEST_F(FileCrashTest, WhoeverCountDifferentlyAreToldWhereverTheyMeet) {
+  const auto dies = at_point;
+  int came = 0;
+  long point = 1;
+  for (bool is_over = false; !is_over; ++point) {
+    std::unique_ptr<FileStore> first;
+    std::unique_ptr<FileStore> second;
+    bool has_come = false;
+    const auto come = [&](std::unique_ptr<FileStore>* store, int world_size, Store::Time timeout) {
+      try {
+        *store = std::make_unique<FileStore>(
+            FileStoreOptions{.path = path_, .world_size = world_size, .is_meeting = true, .timeout = timeout});
+      } catch (const TimeoutError&) {
+        return false;  // The other one has its turn.
+      } catch (const UsageError& error) {
+        EXPECT_TRUE(says(error.what(), " members, and this one has ")) << error.what();
+      }
+      return true;
+    };
+    at_point = [&] { has_come = come(&second, 3, 1ms); };
+    points_left = point;
+    EXPECT_TRUE(come(&first, 2, 60s));
+    is_over = points_left > 0;
+    points_left = 0;
+    if (is_over) at_point();
+    if (!has_come) continue;
+    ++came;
+    EXPECT_NE(first == nullptr, second == nullptr) << "at point " << point;
+    FileStore* const waits = first != nullptr ? first.get() : second.get();
+    ASSERT_NE(waits, nullptr) << "at point " << point;
+    EXPECT_THROW(waits->wait({"key"}, 5s), UsageError) << "at point " << point;
+  }
+  EXPECT_GT(came, 1);
+  at_point = dies;
 }
 
 }  // namespace
