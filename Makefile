@@ -7,7 +7,7 @@ CTEST = ctest --parallel $(JOBS)
 # ThreadSanitizer of gcc 12 and 13 can't place its shadow where the kernel randomises addresses by more than 28 bits.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: demo build test test-full bench performance peers lint asan tsan fuzz install
+.PHONY: demo build test test-full chaos bench performance peers lint asan tsan fuzz install
 
 demo:
 	@scripts/bootstrap build torch data
@@ -27,6 +27,10 @@ test: build
 test-full: build
 	@scripts/bootstrap data browser
 	$(CTEST) --preset full
+
+# Random signals to random processes of random jobs; the seed that a failure prints repeats it, as far as times do.
+chaos: build
+	CHAOS_SEED=$(SEED) CHAOS_SECONDS=$(or $(SECONDS),3600) build/release/bin/tests_fault_chaos
 
 bench: peers build
 	scripts/bench

@@ -1,5 +1,13 @@
 #include "help.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace retinue {
 
 std::string HelpText::make_usage(const CLI::App* app, std::string name) const {
@@ -35,5 +43,36 @@ Examples:
   retinue run -n 2 --wrap 'gdb -ex run --args' --wrap-ranks 1 --stdin 1 ./program
   retinue run -n 2 --dry-run ./program                 # what would be started
 )";
+
+namespace {
+
+/// Characters to insert, remove or replace that make one of the other.
+std::size_t edits_between(const std::string& from, const std::string& to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= from.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= to.size(); ++j) {
+      const std::size_t replaced = diagonal + (from[i - 1] == to[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string unknown_command_text(const CLI::App& app, const std::string& command) {
+  constexpr std::size_t kMostEdits = 2;
+  std::vector<std::string> names;
+  for (const CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(each->get_name());
+  const auto nearest =
+      std::ranges::min_element(names, {}, [&](const std::string& name) { return edits_between(command, name); });
+  std::string text = fmt::format("there is no command \"{}\"", command);
+  if (nearest != names.end() && edits_between(command, *nearest) <= std::min(kMostEdits, command.size() - 1))
+    text += fmt::format("; did you mean \"{}\"?", *nearest);
+  return text + fmt::format("\nThere are {}; `retinue --help` says what they do.", fmt::join(names, ", "));
+}
 
 }  // namespace retinue

@@ -17,4 +17,7 @@ class HelpText : public CLI::Formatter {
 /// Examples, below the flags of `retinue run --help`.
 extern const char* const kRunExamples;
 
+/// For a command that there is none of: the one that was probably meant, if any, and all that there are.
+std::string unknown_command_text(const CLI::App& app, const std::string& command);
+
 }  // namespace retinue

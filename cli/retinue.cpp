@@ -65,6 +65,13 @@ int main(int argc, char** argv) try {
   std::string shell;
   std::optional<retinue::JobCommands> job_commands;
   if (command != "run") declare_other_commands(app, job_commands, shell);  // Its ranks don't wait for them.
+  if (argc == 1) {
+    std::fputs(app.help().c_str(), stderr);
+    return kWrongUse;
+  }
+  const auto is_it = [&command](const CLI::App* each) { return each->get_name() == command; };
+  if (!command.starts_with('-') && app.get_subcommands(is_it).empty())
+    throw retinue::UsageError(retinue::unknown_command_text(app, command));
   Words words = words_of(*run, argc, argv);
   std::reverse(words.ours.begin(), words.ours.end());  // CLI11 takes them from the end.
   try {

@@ -153,7 +153,9 @@ ChosenTable first_path_table() {
     }
   }
   std::error_code error;
-  fs::create_directories(fs::path(*file).parent_path(), error);
+  const std::string home = find_variable("HOME").value_or("");
+  if (!file->starts_with(home + "/") || fs::exists(home, error))  // A home that isn't there is not for us to make.
+    fs::create_directories(fs::path(*file).parent_path(), error);
   const bool can_be_kept = access(fs::path(*file).parent_path().c_str(), W_OK) == 0;
   return {{}, can_be_kept ? TableSource::kToMeasure : TableSource::kBuiltIn};
 }

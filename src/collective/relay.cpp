@@ -27,7 +27,7 @@ Relay::Relay(const JobGroup& group, const Board& board, const BlockHandle& board
   slots_.resize(members_.size());
   if (!leads()) return;
   JobMemory& memory = *group.memory;
-  const BlockHandle block = memory.allocate(kLines * bytes_of_slot());
+  const BlockHandle block = memory.allocate(kLines * bytes_of_slot(), BlockUse::kRuntime);
   for (std::uint64_t i = 0; i < kLines; ++i) {
     auto& slot = *memory.at<RelaySlot>(block.offset + i * bytes_of_slot());
     slot.own_copied.store(0, std::memory_order_relaxed);

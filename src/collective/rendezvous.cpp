@@ -141,7 +141,7 @@ Entry& make_entry(JobMemory& memory, Registry& registry, const JobGroup& group) 
         "group \"{}\": the job has {} communicators already; destroy those that are not needed", group.name, index));
   Entry& entry = registry.entries[index];
   const int size = static_cast<int>(group.process_slots.size());
-  entry.block = memory.allocate(Board::bytes_for(size));
+  entry.block = memory.allocate(Board::bytes_for(size), BlockUse::kRuntime);
   entry.generation = ++registry.generations;
   entry.size = static_cast<std::uint32_t>(size);
   std::memcpy(entry.name, group.name.c_str(), group.name.size() + 1);

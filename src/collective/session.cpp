@@ -104,7 +104,7 @@ Session::~Session() {
 
 Lane& Session::make_lane(int receiver) {
   JobMemory& memory = *group_.memory;
-  const BlockHandle block = memory.allocate(Lane::bytes_for(size()));
+  const BlockHandle block = memory.allocate(Lane::bytes_for(size()), BlockUse::kRuntime);
   Lane& lane = *memory.at<Lane>(block.offset);
   std::memset(static_cast<void*>(&lane), 0, sizeof lane);
   // It lives as long as the board: its sender may end before the receiver has read all.

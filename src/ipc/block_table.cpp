@@ -113,17 +113,19 @@ void commit(const JobMemory& memory, std::uint64_t end) {
   }
 }
 
-std::uint32_t find_descriptor(const JobMemory& memory) {
+std::uint32_t find_descriptor(const JobMemory& memory, BlockUse use) {
   BlockTable& table = memory.header().blocks;
-  for (std::uint32_t i = table.lowest_free_descriptor; i < kMaxBlocks; ++i)
+  const std::uint32_t end = use == BlockUse::kRuntime ? kMaxBlocks : kMaxBlocks - kRuntimeBlocks;
+  for (std::uint32_t i = table.lowest_free_descriptor; i < end; ++i)
     if (table.descriptors[i].used.load(std::memory_order_relaxed) == 0) return i;
   throw SharedMemoryExhausted(
-      fmt::format("job memory: all {} blocks are in use; largest holders: {}", kMaxBlocks, largest_holders(memory)));
+      fmt::format("job memory: all {} blocks are in use, as of tensors that were shared; largest holders: {}", end,
+                  largest_holders(memory)));
 }
 
 }  // namespace
 
-BlockHandle JobMemory::allocate(std::size_t bytes) {
+BlockHandle JobMemory::allocate(std::size_t bytes, BlockUse use) {
   check_process("allocate");
   const std::uint64_t bit = owner_bit(own_slot());
   const std::lock_guard counting(holds_mutex_);
@@ -136,7 +138,7 @@ BlockHandle JobMemory::allocate(std::size_t bytes) {
         fmt::format("job memory: no room for {} bytes within its capacity of {} MiB (raise RuntimeOptions::job_memory "
                     "or RETINUE_JOB_MEMORY); largest holders: {}",
                     bytes, capacity_bytes() >> 20, largest_holders(*this)));
-  const std::uint32_t index = find_descriptor(*this);
+  const std::uint32_t index = find_descriptor(*this, use);
   commit(*this, first + pages);
   BlockDescriptor& block = table.descriptors[index];
   RETINUE_CRASH_POINT();

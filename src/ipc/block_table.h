@@ -9,7 +9,9 @@
 
 namespace retinue {
 
-constexpr std::uint32_t kMaxBlocks = 65536;
+constexpr std::uint32_t kMaxBlocks = 131'072;
+/// Of these, for what the runtime itself needs, so that a program that has used up the others can start ranks.
+constexpr std::uint32_t kRuntimeBlocks = 1024;
 constexpr std::uint32_t kOwnerWords = 16;  ///< 64 process slots each.
 
 /// A list, inside a block, of blocks that it carries besides; their handles follow it. Guarded by the table's mutex.

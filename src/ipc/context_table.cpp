@@ -41,6 +41,7 @@ std::uint32_t reserve_context(JobMemory& memory, std::uint32_t nprocs) {
     record.nprocs = nprocs;
     record.parent_slot = memory.own_slot();
     record.abandoned.store(0, std::memory_order_relaxed);
+    record.heard.store(0, std::memory_order_relaxed);
     record.daemon = 0;
     record.request = {};
     RETINUE_CRASH_POINT();
@@ -55,7 +56,11 @@ std::uint32_t reserve_context(JobMemory& memory, std::uint32_t nprocs) {
     return index;
   }
   for (const std::uint32_t slot : slots) free_process_slot(memory, slot);
-  throw SystemError(fmt::format("starting processes: the job already has {} contexts", kMaxContexts), EAGAIN);
+  throw SystemError(fmt::format("starting processes: {} starts of this job (spawn, start_processes, Process, a "
+                                "Pool's workers) have not been joined, and more are not possible: join() those that "
+                                "have ended, or destroy what they returned",
+                                kMaxContexts),
+                    EAGAIN);
 }
 
 void free_context(JobMemory& memory, std::uint32_t index) {

@@ -75,7 +75,7 @@ std::shared_ptr<FlightRecorder> FlightRecorder::of(const std::shared_ptr<JobMemo
 
 FlightRecorder::FlightRecorder(const std::shared_ptr<JobMemory>& memory, std::size_t segments, const CallWords& words)
     : memory_(memory), segment_mask_(segments - 1), segments_(segments) {
-  const std::uint64_t offset = memory->allocate(sizeof(RecorderHead)).offset;
+  const std::uint64_t offset = memory->allocate(sizeof(RecorderHead), BlockUse::kRuntime).offset;
   head_ = memory->at<RecorderHead>(offset);
   std::memset(static_cast<void*>(head_), 0, sizeof *head_);
   head_->pid = getpid();
@@ -95,7 +95,7 @@ CallEntry* FlightRecorder::add_segment(std::uint64_t call) {
   if (entries == nullptr) {
     const std::shared_ptr<JobMemory> memory = memory_.lock();
     try {
-      const std::uint64_t offset = memory->allocate(kEntriesOfSegment * sizeof(CallEntry)).offset;
+      const std::uint64_t offset = memory->allocate(kEntriesOfSegment * sizeof(CallEntry), BlockUse::kRuntime).offset;
       entries = memory->at<CallEntry>(offset);
       std::memset(static_cast<void*>(entries), 0, kEntriesOfSegment * sizeof(CallEntry));
       head_->segments[segment].store(offset, std::memory_order_release);

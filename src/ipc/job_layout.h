@@ -8,6 +8,7 @@
 #include "ipc/late_desk.h"
 #include "ipc/process_slot.h"
 #include "ipc/process_table.h"
+#include "os/confinement.h"
 #include "os/process_calls.h"
 #include "os/robust_mutex.h"
 #include "retinue/ipc/block_handle.h"
@@ -17,7 +18,7 @@ namespace retinue {
 
 constexpr std::uint64_t kJobMagic = 0x31455554494e4552ull;  // "RETINUE1", shortened to eight bytes.
 /// Changes with every change of the layout; a process built against another one is refused.
-constexpr std::uint32_t kJobLayoutVersion = 10;
+constexpr std::uint32_t kJobLayoutVersion = 11;
 
 constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
 constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.
@@ -37,6 +38,7 @@ struct ContextRecord {
   std::uint32_t nprocs;
   std::uint32_t parent_slot;
   std::atomic<std::uint32_t> abandoned;  ///< The owner let go: the guardian frees the record when the last rank ended.
+  std::atomic<std::uint32_t> heard;      ///< 1: somebody was told how its ranks ended, or nobody needs to be.
   std::uint32_t daemon;                  ///< 1 when its ranks are daemonic: they may start nothing themselves.
   std::int64_t stop_ms;                  ///< Its grace and stop policy, and after it those of who started it.
   BlockHandle request;                   ///< The encoded start request.
@@ -79,7 +81,9 @@ struct JobHeader {
   std::atomic<std::uint32_t> swept;           ///< 1 when the guardian has left nothing behind and ends.
   std::uint32_t guardian_forks_program;       ///< 1 when the guardian is a fork of `program`: functions can be forked.
   FileIdentity program;                       ///< The executable that made the job; its path may be another's by now.
+  Confinement confinement;                    ///< Of `program` at its Runtime, and so the guardian's.
   std::atomic<std::int64_t> longest_stop_ms;  ///< Of all contexts' `stop_ms`.
+  std::atomic<std::uint32_t> unheard_failures;  ///< Contexts that failed, and whose failure nobody asked for.
   std::atomic<std::int32_t> stop_asked;   ///< A signal: `retinue stop` began all ladders with it, and no rank starts.
   std::atomic<std::uint64_t> clock;       ///< Deadlines go by it; see job_clock.h. Written by the guardian.
   std::atomic<std::uint32_t> name_bytes;  ///< Valid bytes of `name`; see job_name.h.

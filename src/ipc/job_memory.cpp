@@ -72,14 +72,16 @@ std::shared_ptr<JobMemory> JobMemory::create(std::size_t capacity_bytes) {
                     "(ulimit -f), or set RuntimeOptions::job_memory or RETINUE_JOB_MEMORY lower",
                     capacity_bytes, file_limit));
   if (capacity_bytes == 0)
-    capacity_bytes = std::min(memory_limit_bytes() / 2, file_limit / page_bytes() * page_bytes());
+    // Half of the address space: threads' stacks and all else of this process and its ranks need the rest.
+    capacity_bytes = std::min({memory_limit_bytes() / 2, file_limit / page_bytes() * page_bytes(),
+                               address_space_left_bytes() / 2 / page_bytes() * page_bytes()});
   const std::size_t smallest = sizeof(JobHeader) + (std::size_t{4} << 20);
   capacity_bytes = round_up(capacity_bytes, page_bytes());
   if (capacity_bytes < smallest)
     throw UsageError(
         fmt::format("job memory of {} bytes is too small: its tables and a first block need {} bytes of "
                     "address space (only what is used costs memory); set RuntimeOptions::job_memory or "
-                    "RETINUE_JOB_MEMORY higher, or raise the file size limit (ulimit -f)",
+                    "RETINUE_JOB_MEMORY higher, or raise the limits of file sizes and address space (ulimit -f, -v)",
                     capacity_bytes, smallest));
   FileDescriptor fd = create_sealed_memfd("retinue-job", capacity_bytes);
   std::byte* base = map_shared(fd.get(), capacity_bytes);

@@ -148,11 +148,11 @@ void LockedBlocks::repair() const {
 void LockedBlocks::repair_pages() const {
   BlockTable& blocks = table();
   std::uint64_t end = 0;
-  for (std::uint32_t i = 0; i < kMaxBlocks; ++i) {
+  // An entry counts as used only after `descriptor_end` was set: those behind that need no look, which would commit
+  // them.
+  for (std::uint32_t i = 0; i < blocks.descriptor_end; ++i) {
     const BlockDescriptor& block = blocks.descriptors[i];
-    if (!is_used(block)) continue;
-    end = std::max(end, block.first_page + block.pages);
-    blocks.descriptor_end = std::max(blocks.descriptor_end, i + 1);
+    if (is_used(block)) end = std::max(end, block.first_page + block.pages);
   }
   blocks.end_page = std::max(blocks.end_page, end);
   std::fill_n(page_map(), blocks.end_page, 0u);

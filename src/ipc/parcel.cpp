@@ -1,19 +1,21 @@
 #include "ipc/parcel.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "ipc/crash_point.h"
 
 namespace retinue {
 
 BlockHandle store_parcel(JobMemory& memory, std::initializer_list<std::string_view> pieces,
-                         const std::vector<SharedBlock>& references) {
+                         const std::vector<SharedBlock>& references, BlockUse use) {
   std::vector<BlockHandle> carried;
+  std::unordered_set<std::uint64_t> seen;  // Their offsets: each is alive, so that no two have the same.
   for (const SharedBlock& block : references)
-    if (std::find(carried.begin(), carried.end(), block.handle()) == carried.end()) carried.push_back(block.handle());
+    if (seen.insert(block.handle().offset).second) carried.push_back(block.handle());
   std::size_t bytes = carried.size() * sizeof(BlockHandle);
   for (const std::string_view piece : pieces) bytes += piece.size();
-  const BlockHandle parcel = memory.allocate(bytes);
+  const BlockHandle parcel = memory.allocate(bytes, use);
   RETINUE_CRASH_POINT();
   char* to = memory.at<char>(parcel.offset) + carried.size() * sizeof(BlockHandle);
   for (const std::string_view piece : pieces) to = std::copy(piece.begin(), piece.end(), to);

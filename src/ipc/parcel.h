@@ -12,7 +12,7 @@ namespace retinue {
 /// The block begins with the handles of what it carries; the bytes follow. It is held once by this process.
 /// Errors: SharedMemoryExhausted.
 BlockHandle store_parcel(JobMemory& memory, std::initializer_list<std::string_view> pieces,
-                         const std::vector<SharedBlock>& references);
+                         const std::vector<SharedBlock>& references, BlockUse use = BlockUse::kData);
 
 /// The bytes, where they lie. The caller holds the parcel.
 std::string_view parcel_bytes(const JobMemory& memory, const BlockHandle& parcel);

@@ -49,7 +49,8 @@ struct alignas(4096) ProcessSlot {
   ProcessUse use;                         ///< Valid in kDead, as what follows.
   std::uint32_t killed_for_memory;        ///< 1: the kernel killed it because memory ran out.
   std::uint64_t full_cgroup_limit_bytes;  ///< Of the memory cgroup that was full then; 0: the machine was.
-  char abandoned_in;  ///< The state, as ps has it, in which SIGKILL left it: it may live; 0: it ended.
+  std::uint32_t is_status_taken;  ///< 1: other code of its parent waited for it, and nobody else knows how it ended.
+  char abandoned_in;              ///< The state, as ps has it, in which SIGKILL left it: it may live; 0: it ended.
   /// CPUs that its threads are meant to use; 0: nobody said, it shares the machine with the ranks of its world.
   std::int32_t cpu_share;
   std::atomic<std::uint32_t> has_returned;  ///< 1 when `returned` holds what its function returned.

@@ -14,25 +14,9 @@
 namespace retinue {
 namespace {
 
-void clear(ProcessSlot& slot) {
-  slot.life.reset();
+/// What stands there of a process's own doings, not of how it was started.
+void clear_doings(ProcessSlot& slot) {
   slot.incarnation.fetch_add(1, std::memory_order_release);
-  slot.pid.store(0, std::memory_order_relaxed);
-  slot.rank = slot.local_rank = 0;
-  slot.context = ProcessSlot::kNoContext;
-  slot.parent = JobMemory::kNoSlot;
-  slot.exit_status.store(0, std::memory_order_relaxed);
-  slot.stop_signal.store(0, std::memory_order_relaxed);
-  slot.stopped_ns.store(0, std::memory_order_relaxed);
-  slot.started_ns.store(0, std::memory_order_relaxed);
-  slot.ended_ns.store(0, std::memory_order_relaxed);
-  slot.use = {};
-  slot.killed_for_memory = 0;
-  slot.full_cgroup_limit_bytes = 0;
-  slot.abandoned_in = 0;
-  slot.cpu_share = 0;
-  slot.has_returned.store(0, std::memory_order_relaxed);
-  slot.returned = {};
   slot.call_state.store(kNoCallsYet, std::memory_order_relaxed);
   slot.calls = {};
   slot.recorder.store(0, std::memory_order_relaxed);
@@ -45,6 +29,28 @@ void clear(ProcessSlot& slot) {
   slot.crash.reported.store(0, std::memory_order_relaxed);
 }
 
+void clear(ProcessSlot& slot) {
+  slot.life.reset();
+  clear_doings(slot);
+  slot.pid.store(0, std::memory_order_relaxed);
+  slot.rank = slot.local_rank = 0;
+  slot.context = ProcessSlot::kNoContext;
+  slot.parent = JobMemory::kNoSlot;
+  slot.exit_status.store(0, std::memory_order_relaxed);
+  slot.stop_signal.store(0, std::memory_order_relaxed);
+  slot.stopped_ns.store(0, std::memory_order_relaxed);
+  slot.started_ns.store(0, std::memory_order_relaxed);
+  slot.ended_ns.store(0, std::memory_order_relaxed);
+  slot.use = {};
+  slot.killed_for_memory = 0;
+  slot.full_cgroup_limit_bytes = 0;
+  slot.is_status_taken = 0;
+  slot.abandoned_in = 0;
+  slot.cpu_share = 0;
+  slot.has_returned.store(0, std::memory_order_relaxed);
+  slot.returned = {};
+}
+
 /// Last, nobody has it: whoever is killed before leaves a slot that is known to be its own.
 void make_free(ProcessSlot& slot) {
   slot.state.store(ProcessState::kFree, std::memory_order_release);
@@ -52,9 +58,9 @@ void make_free(ProcessSlot& slot) {
   slot.reserved_by.store(0, std::memory_order_release);
 }
 
+/// Where this process has its life lock.
 void begin_to_run(JobMemory& memory, std::uint32_t index) {
   ProcessSlot& slot = process_slot(memory, index);
-  slot.life.take();
   slot.pid.store(getpid(), std::memory_order_relaxed);
   std::uint64_t unset = 0;  // The guardian knows when it forked the rank.
   slot.started_ns.compare_exchange_strong(unset, monotonic_ns(), std::memory_order_relaxed);
@@ -103,10 +109,21 @@ void enter_process_slot(JobMemory& memory, std::uint32_t index) {
   } else {
     map_mark(memory.memfd());  // By which a rank's forks are found when no parent leads to them any more.
   }
+  process_slot(memory, index).life.take();
   begin_to_run(memory, index);
 }
 
+bool take_over_process_slot(JobMemory& memory, std::uint32_t index) {
+  ProcessSlot& slot = process_slot(memory, index);
+  if (!slot.life.take_over()) return false;
+  clear_doings(slot);
+  map_mark(memory.memfd());
+  begin_to_run(memory, index);
+  return true;
+}
+
 void enter_guest_slot(JobMemory& memory, std::uint32_t index) {
+  process_slot(memory, index).life.take();
   begin_to_run(memory, index);
 }
 

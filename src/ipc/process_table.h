@@ -26,6 +26,10 @@ std::vector<std::uint32_t> reserve_process_slots(JobMemory& memory, std::uint32_
 /// and sets pid and kRunning. From here on JobMemory::own_slot() gives it.
 void enter_process_slot(JobMemory& memory, std::uint32_t index);
 
+/// The same where a program before this one had the slot and has ended: a rank may run several, one after the other.
+/// What that one held stays the rank's. False: it still runs.
+bool take_over_process_slot(JobMemory& memory, std::uint32_t index);
+
 /// The same for a guest of the job, whose forks are nobody's business.
 void enter_guest_slot(JobMemory& memory, std::uint32_t index);
 /// Whether slot `index` is that of a process that belongs to no job, or to another one, and only uses this one's

@@ -3,18 +3,21 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "ipc/context_table.h"
 #include "launch/runtime_impl.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
 #include "process/crash_handler.h"
+#include "process/found_job.h"
 #include "process/guardian.h"
 #include "process/throw_trace.h"
 #include "retinue/base/error.h"
@@ -48,46 +51,80 @@ std::optional<Bootstrap> take_bootstrap() {
   Bootstrap bootstrap;
   unsigned long long job_id = 0;
   unsigned role = 0;
-  const int fields = std::sscanf(text, "%llu,%d,%d,%u,%u,%d,%d", &job_id, &bootstrap.memfd, &bootstrap.control_fd,
-                                 &bootstrap.slot, &role, &bootstrap.control_receive_fd, &bootstrap.lifeline_fd);
+  const int fields = std::sscanf(text, "%llu,%d,%d,%u,%u,%u,%d,%d,%d", &job_id, &bootstrap.memfd, &bootstrap.control_fd,
+                                 &bootstrap.slot, &role, &bootstrap.context_id, &bootstrap.pid,
+                                 &bootstrap.control_receive_fd, &bootstrap.lifeline_fd);
   const bool guards = role == static_cast<unsigned>(BootstrapRole::kGuardian);
-  if (fields != (guards ? 7 : 5) || role > 2 || bootstrap.slot >= kMaxProcesses)
+  if (fields != (guards ? 9 : 7) || role > 2 || bootstrap.slot >= kMaxProcesses)
     throw UsageError(fmt::format("{} is '{}', which Retinue did not write: unset it", kBootstrapVariable, text));
   bootstrap.job_id = job_id;
   bootstrap.role = static_cast<BootstrapRole>(role);
   unsetenv(kBootstrapVariable);
+  if (bootstrap.pid != 0 && bootstrap.pid != (guards ? getppid() : getpid())) return std::nullopt;
   return bootstrap;
 }
+
+namespace {
+
+/// Whether `fd` is what the guardian gave: a launcher may have closed that and opened something else by its number.
+bool is_control_socket(int fd) {
+  int type = 0;
+  socklen_t bytes = sizeof type;
+  return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_SEQPACKET;
+}
+
+/// By the descriptors that the variable names. None: a launcher between has closed them.
+std::optional<RankDescriptors> inherited_descriptors(const Bootstrap& bootstrap) {
+  try {
+    std::shared_ptr<JobMemory> memory = JobMemory::attach(bootstrap.memfd);
+    if (memory->header().job_id != bootstrap.job_id || !is_control_socket(bootstrap.control_fd)) return std::nullopt;
+    close(bootstrap.memfd);
+    close_on_exec(bootstrap.control_fd);
+    return RankDescriptors{std::move(memory), FileDescriptor(bootstrap.control_fd)};
+  } catch (const Error&) {
+    if (bootstrap.role != BootstrapRole::kProgramRank) throw;
+    return std::nullopt;
+  }
+}
+
+/// Makes this process the program of the rank's slot. Errors: Error, which says why it can't be.
+void become_rank(JobMemory& memory, const Bootstrap& bootstrap) {
+  ProcessSlot& slot = process_slot(memory, bootstrap.slot);
+  const std::uint32_t context = slot.context;
+  if (context >= kMaxContexts || context_record(memory, context).id != bootstrap.context_id)
+    throw Error("that rank has ended");
+  ProcessState state = ProcessState::kStarted;
+  if (slot.state.compare_exchange_strong(state, ProcessState::kRunning, std::memory_order_acq_rel))
+    return enter_process_slot(memory, bootstrap.slot);
+  const pid_t pid = slot.pid.load(std::memory_order_relaxed);
+  if (state != ProcessState::kRunning || !take_over_process_slot(memory, bootstrap.slot))
+    throw Error(fmt::format("the process {} is that rank already", pid));
+}
+
+}  // namespace
 
 bool Runtime::Impl::join_job() {
   const std::optional<Bootstrap> bootstrap = take_bootstrap();
   if (!bootstrap) return false;
   try {
-    memory = JobMemory::attach(bootstrap->memfd);
-  } catch (const Error&) {
-    // A program that a rank started without passing on its descriptors is no rank.
-    if (bootstrap->role == BootstrapRole::kProgramRank) return false;
-    throw;
-  }
-  if (memory->header().job_id != bootstrap->job_id) {
-    memory.reset();
-    return false;
-  }
-  JobMemory::set_current(memory);
-  close(bootstrap->memfd);
-  close_on_exec(bootstrap->control_fd);
-  if (bootstrap->role == BootstrapRole::kGuardian) serve_as_guardian(memory, *bootstrap);
-  control_send.reset(bootstrap->control_fd);
-  ProcessSlot& slot = process_slot(*memory, bootstrap->slot);
-  if (bootstrap->role == BootstrapRole::kFunctionRank)
-    run_function_rank(bootstrap->slot, load_request(*memory, context_record(*memory, slot.context)));
-  ProcessState started = ProcessState::kStarted;
-  if (!slot.state.compare_exchange_strong(started, ProcessState::kRunning, std::memory_order_acq_rel)) {
+    auto descriptors = inherited_descriptors(*bootstrap);
+    if (!descriptors) descriptors = ask_for_rank_descriptors(bootstrap->job_id);
+    memory = std::move(descriptors->memory);
+    control_send = std::move(descriptors->control_send);
+    JobMemory::set_current(memory);
+    if (bootstrap->role == BootstrapRole::kGuardian) serve_as_guardian(memory, *bootstrap);
+    if (bootstrap->role == BootstrapRole::kFunctionRank)
+      run_function_rank(bootstrap->slot,
+                        load_request(*memory, context_record(*memory, process_slot(*memory, bootstrap->slot).context)));
+    become_rank(*memory, *bootstrap);
+  } catch (const Error& error) {
+    if (bootstrap->role != BootstrapRole::kProgramRank) throw;
+    why_no_rank = fmt::format("the job {:016x}: {}", bootstrap->job_id, error.what());
     memory.reset();
     control_send.reset();
-    return false;  // Another program of this rank took its place, as the first of a script's two.
+    return false;
   }
-  enter_process_slot(*memory, bootstrap->slot);
+  ProcessSlot& slot = process_slot(*memory, bootstrap->slot);
   install_crash_handlers(slot.crash);
   enable_throw_trace();
   is_rank = true;
@@ -98,14 +135,15 @@ bool Runtime::Impl::join_job() {
 void Runtime::Impl::execute_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read) {
   const std::string bootstrap = fmt::format(
       "{}={},{},{}", kBootstrapVariable,
-      bootstrap_value(*memory, memory->memfd(), control_send.get(), kGuardianSlot, BootstrapRole::kGuardian),
+      bootstrap_value(*memory, memory->memfd(), control_send.get(), kGuardianSlot, BootstrapRole::kGuardian, getpid()),
       control_receive.get(), lifeline_read.get());
   std::vector<char*> environment;
   for (char** variable = environ; *variable != nullptr; ++variable) environment.push_back(*variable);
   environment.push_back(const_cast<char*>(bootstrap.c_str()));
   environment.push_back(nullptr);
   std::vector<char*> argv;
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  const std::vector<std::string> words = command_line();
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   const int passed[] = {memory->memfd(), control_send.get(), control_receive.get(), lifeline_read.get()};
   guardian = fork_unnoticed();

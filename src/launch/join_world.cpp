@@ -13,6 +13,7 @@
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/store_exchange.h"
 #include "retinue/launch/world_place.h"
+#include "retinue/store/tcp_store.h"
 
 namespace retinue {
 namespace {
@@ -67,21 +68,42 @@ WorldPlace place_in_world(const WorldOptions& options, const MeetingPlace& meeti
   return place;
 }
 
-JobGroup join_by(std::shared_ptr<Store> store, const WorldOptions& options, const WorldPlace& place,
+/// Rank 0 may end its process, and the store with it, before the others have read the last step.
+void finish(StoreExchange& exchange, const std::shared_ptr<Store>& store, const WorldOptions& options) {
+  if (options.store == nullptr && dynamic_cast<const TcpStore*>(store.get()) == nullptr) return;  // A file stays.
+  const std::vector<std::string> readers = exchange.finish();
+  if (options.store == nullptr) return wait_for_readers_at_exit(store, readers);
+  if (!readers.empty()) exchange.leave_together();
+}
+
+JobGroup join_by(const std::shared_ptr<Store>& store, const WorldOptions& options, const WorldPlace& place,
                  Deadline deadline) {
-  StoreExchange exchange({.store = std::move(store),
+  StoreExchange exchange({.store = store,
                           .name = options.name,
                           .rank = place.rank,
                           .size = place.world_size,
                           .deadline = deadline,
                           .call = options.call,
                           .late_after = options.late_after});
-  return join_group(
-      {.rank = place.rank,
-       .size = place.world_size,
-       .name = options.name,
-       .hosts_advice = "start all ranks on one, or split the world by hosts",
-       .all_gather = [&](const void* own, void* all, std::size_t bytes) { exchange.all_gather(own, all, bytes); }});
+  bool is_in_step = false;
+  const auto all_gather = [&](const void* own, void* all, std::size_t bytes) {
+    is_in_step = true;
+    exchange.all_gather(own, all, bytes);
+    is_in_step = false;
+  };
+  try {
+    JobGroup group = join_group({.rank = place.rank,
+                                 .size = place.world_size,
+                                 .name = options.name,
+                                 .hosts_advice = "start all ranks on one, or split the world by hosts",
+                                 .all_gather = all_gather});
+    finish(exchange, store, options);
+    return group;
+  } catch (const Error&) {
+    // All have it, or will when they have read the last step; one that comes of a step all have been told.
+    if (!is_in_step) exchange.leave_together();
+    throw;
+  }
 }
 
 JobGroup join_alone(const WorldOptions& options) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -227,6 +228,43 @@ std::shared_ptr<Store> open_store(const MeetingPlace& meeting, const WorldPlace&
     tcp.timeout = timeout;
     return std::make_shared<TcpStore>(tcp);
   });
+}
+
+namespace {
+
+struct Unread {
+  std::shared_ptr<Store> store;
+  std::vector<std::string> keys;
+  pid_t pid;  ///< A fork's end is not the store's.
+};
+
+std::mutex unread_mutex;
+
+std::vector<Unread>& all_unread() {
+  static auto* const all = new std::vector<Unread>;
+  return *all;
+}
+
+void wait_for_readers() {
+  const Deadline deadline = Deadline::after(std::chrono::seconds(1));
+  const std::lock_guard lock(unread_mutex);
+  for (const Unread& unread : all_unread()) {
+    if (unread.pid != getpid()) continue;
+    try {
+      unread.store->wait(unread.keys, deadline);
+    } catch (const std::exception&) {
+      // Somebody ended without reading.
+    }
+  }
+}
+
+}  // namespace
+
+void wait_for_readers_at_exit(const std::shared_ptr<Store>& store, std::vector<std::string> keys) {
+  if (keys.empty()) return;
+  const std::lock_guard lock(unread_mutex);
+  if (all_unread().empty()) std::atexit(wait_for_readers);
+  all_unread().push_back({store, std::move(keys), getpid()});
 }
 
 }  // namespace retinue

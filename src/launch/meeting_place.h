@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "retinue/launch/join_world.h"
 #include "retinue/launch/world_place.h"
@@ -31,5 +32,9 @@ MeetingPlace meeting_place_of_environment(const WorldPlace& place);
 /// For the rank at `place`, in `options`' time.
 /// Blocking: until rank 0's store is there; that it isn't is reported as a late rank is. Errors: the store's.
 std::shared_ptr<Store> open_store(const MeetingPlace& meeting, const WorldPlace& place, const WorldOptions& options);
+
+/// At the end of rank 0's process, which ends the store: waits, at most a second, until the others have set `keys`, by
+/// which they say that they have read what all were promised.
+void wait_for_readers_at_exit(const std::shared_ptr<Store>& store, std::vector<std::string> keys);
 
 }  // namespace retinue

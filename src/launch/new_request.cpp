@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
-#include "ipc/process_table.h"
+#include "ipc/job_layout.h"
 #include "launch/place_ranks.h"
+#include "os/confinement.h"
 #include "os/cpus.h"
 #include "process/error_file.h"
 #include "retinue/base/error.h"
@@ -20,11 +22,11 @@ namespace {
 constexpr const char* kOpenMpThreads = "OMP_NUM_THREADS";
 
 // Longer waits would leave the clock's range.
-constexpr std::chrono::milliseconds kNoWait(0);
 constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
 
-std::int64_t wait_ms(std::chrono::milliseconds wait) {
-  return std::clamp(wait, kNoWait, kLongestWait).count();
+std::int64_t wait_ms(const char* option, std::chrono::milliseconds wait) {
+  if (wait.count() < 0) throw UsageError(fmt::format("{} is {} ms: it must be 0 or longer", option, wait.count()));
+  return std::min(wait, kLongestWait).count();
 }
 
 void check_count(std::size_t count) {
@@ -63,7 +65,7 @@ void set_directory(StartRequest& request, const std::string& directory) {
   if (!is_directory)
     throw UsageError(fmt::format("directory '{}': {}: the ranks cannot start there", directory,
                                  error ? error.message() : "is no directory"));
-  request.surroundings.directory = std::filesystem::path(request.surroundings.directory) / directory;
+  request.directory = directory;
 }
 
 void set_places(StartRequest& request, const StartOptions& options) {
@@ -108,22 +110,41 @@ void set_threads(StartRequest& request, int threads_per_rank) {
   for (RankRequest& rank : request.ranks) rank.environment.emplace(kOpenMpThreads, std::to_string(rank.threads));
 }
 
+/// Forks of the caller are where the caller is; all others come from the guardian, which is where the program was.
+void refuse_other_confinement(const ProcessStatus& status) {
+  const Confinement now = Confinement::of_this_thread(status);
+  const std::string changes = now.changes_since(Runtime::current().memory()->header().confinement);
+  if (!changes.empty())
+    throw UsageError(
+        fmt::format("this process has another {} than the program had when it made its Runtime, and the ranks would "
+                    "not: change that before the Runtime is made, or start a function by StartMethod::kFork",
+                    changes));
+  if (!status.is_known()) throw SystemError("reading /proc/thread-self/status: starting ranks needs /proc", ENOENT);
+}
+
 }  // namespace
 
 StartRequest new_request(const StartOptions& options, StartKind kind, std::size_t nprocs,
                          const std::vector<std::map<std::string, std::string>>& environments) {
   check_count(nprocs);
+  if (!Runtime::current().memory()->is_of_this_process())
+    throw UsageError(
+        "starting ranks: this process is a fork of the one that made the Runtime, as after fork() or daemon(): make "
+        "the "
+        "Runtime after that, or start ranks in the process that made it");
   if (options.threads_per_rank < 0)
     throw UsageError(fmt::format("threads_per_rank is {}: it must be at least 1, or 0 for the ranks' share of the CPUs",
                                  options.threads_per_rank));
   StartRequest request;
   request.kind = kind;
   request.name = options.name;
-  request.terminate_wait_ms = wait_ms(options.stop.terminate_wait);
-  request.kill_wait_ms = wait_ms(options.stop.kill_wait);
-  request.exit_grace_ms = wait_ms(options.exit_grace);
+  request.terminate_wait_ms = wait_ms("stop.terminate_wait", options.stop.terminate_wait);
+  request.kill_wait_ms = wait_ms("stop.kill_wait", options.stop.kill_wait);
+  request.exit_grace_ms = wait_ms("exit_grace", options.exit_grace);
   request.daemon = options.daemon ? 1 : 0;
-  request.surroundings = Surroundings::of_this_process();
+  const ProcessStatus status;
+  if (kind != StartKind::kClosure) refuse_other_confinement(status);
+  request.surroundings = Surroundings::of_this_thread(status);
   keep_own_error_file(request);
   request.ranks.resize(nprocs);
   set_environment(request, options, environments);

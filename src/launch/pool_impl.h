@@ -19,9 +19,7 @@ class Pool::Impl final : public detail::TaskDesk {
 
   std::size_t processes() override { return target_.load(std::memory_order_relaxed); }
   std::size_t most_calls() const override { return options_.max_tasks_per_child; }
-  detail::RunnerNames names() const override {
-    return {"worker", "workers", "\n  with PoolOptions::retries it would run again"};
-  }
+  detail::RunnerNames names() const override;
 
   void resize(std::size_t processes);
   std::vector<int> pids();

@@ -58,6 +58,7 @@ void Pool::Impl::start_worker() {
   board_.header().ready[number].store(0, std::memory_order_relaxed);
   ProcessContext context = detail::start_function(
       start_options(number), entry_, {1, {detail::encode<&run_pool_worker, detail::EntryStyle::kRank>(start)}});
+  context.impl().mark_heard();  // Its end is told as that of its tasks.
   const std::uint32_t slot = context_record(*memory_, context.impl().index()).slots[0];
   const std::uint32_t owner = owner_of(slot, process_slot(*memory_, slot));
   workers_.push_back({std::move(context), number, owner});
@@ -70,6 +71,13 @@ void Pool::Impl::add_watched(std::vector<FutexWait>& words) {
     const auto& changed = record_of(worker).changed;
     words.push_back({&changed, changed.load(std::memory_order_acquire)});
   }
+}
+
+detail::RunnerNames Pool::Impl::names() const {
+  if (options_.retries == 0) return {"worker", "workers", "\n  with PoolOptions::retries it would run again"};
+  return {
+      "worker", "workers",
+      fmt::format("\n  it was started {} times: PoolOptions::retries is {}", options_.retries + 1, options_.retries)};
 }
 
 int Pool::Impl::pid_of(const Worker& worker) const {

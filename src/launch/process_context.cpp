@@ -21,11 +21,15 @@
 #include "os/process_use.h"
 #include "process/failure_text.h"
 #include "process/failure_trace.h"
+#include "process/unheard_failure.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
 
 namespace {
+
+/// For a standard error that nobody reads.
+constexpr auto kReaderTime = std::chrono::seconds(2);
 
 /// Forked ranks that nobody waits for any more: zombies of this process until somebody does.
 class DroppedChildren {
@@ -89,8 +93,9 @@ void ProcessContext::Impl::let_go() {
   if (record().state.load(std::memory_order_seq_cst) != ContextRecord::kEnded) return;
   if (!claim_abandoned(record())) return;
   try {
+    tell_unheard_failure(*memory_, record(), kReaderTime);
     free_context(*memory_, index_);
-  } catch (const TimeoutError&) {
+  } catch (const Error&) {
     // A stopped process holds the block table. A destructor must not throw; the record comes back with the job's end.
   }
 }
@@ -216,7 +221,9 @@ RunResult ProcessContext::Impl::look_at_the_end() const {
 std::vector<RankOutcome> ProcessContext::Impl::outcomes() const {
   if (ended_) return result_->outcomes();
   wait_until_started();
-  return look();
+  std::vector<RankOutcome> outcomes = look();
+  if (std::ranges::any_of(outcomes, is_failure)) mark_heard();
+  return outcomes;
 }
 
 std::vector<int> ProcessContext::Impl::pids() const {

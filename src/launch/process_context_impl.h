@@ -34,6 +34,8 @@ class ProcessContext::Impl {
   int nprocs() const { return static_cast<int>(nprocs_); }
   void request(ControlKind kind, int signal = 0, std::uint32_t rank = kAllRanks) const;
   std::uint32_t index() const { return index_; }
+  /// Its failure need not be told any more: the caller knows it, or will see to it.
+  void mark_heard() const { record().heard.store(1, std::memory_order_relaxed); }
 
   /// Errors: UsageError for a wrong rank; Closed for a context that has ended.
   std::shared_ptr<CallDesk> calls_to(int rank);

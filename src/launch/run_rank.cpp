@@ -20,6 +20,12 @@
 #include "retinue/base/error.h"
 #include "retinue/launch/entry.h"
 
+// Of gcc's --coverage and -fprofile-generate, and of clang's -fprofile-instr-generate; there in such programs alone.
+extern "C" {
+[[gnu::weak]] void __gcov_exit();
+[[gnu::weak]] int __llvm_profile_write_file();
+}
+
 namespace retinue {
 namespace {
 
@@ -62,6 +68,12 @@ void share_cpus(const RankContext& context) {
   if (set_threads != nullptr) set_threads(threads);
 }
 
+/// What coverage and profiles of the program write at its exit, which a forked rank leaves out.
+void write_profiles() {
+  if (__gcov_exit != nullptr) __gcov_exit();
+  if (__llvm_profile_write_file != nullptr) __llvm_profile_write_file();
+}
+
 }  // namespace
 
 void run_rank_body(std::uint32_t slot_index, const detail::RankBody& body, RankOrigin origin) {
@@ -98,6 +110,7 @@ void run_rank_body(std::uint32_t slot_index, const detail::RankBody& body, RankO
   // Exit handlers and static destructors of the program that was forked are the program's own: a file that it removes
   // at its end is still needed. LibTorch's would also take 0.3 s.
   std::fflush(nullptr);
+  write_profiles();
   std::quick_exit(exit_code);
 }
 

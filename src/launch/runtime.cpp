@@ -3,13 +3,16 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/auxv.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <vector>
 
@@ -28,10 +31,12 @@
 #include "os/memory.h"
 #include "os/process_calls.h"
 #include "os/process_look.h"
+#include "os/process_stat.h"
 #include "process/guardian.h"
 #include "process/run_report.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
+#include "retinue/launch/world_place.h"
 
 namespace retinue {
 namespace {
@@ -63,6 +68,13 @@ void keep_mapped(const std::shared_ptr<JobMemory>& memory) {
   kept->push_back(memory);
 }
 
+/// A failure that nobody asked for makes no success. glibc goes on with the handlers that are left, and the other code.
+void fail_exit_after_unheard_failures(int status, void* memory) {
+  const JobHeader& header = static_cast<JobMemory*>(memory)->header();
+  const bool is_program = header.processes[kProgramSlot].pid.load(std::memory_order_relaxed) == getpid();
+  if (status == 0 && is_program && header.unheard_failures.load(std::memory_order_acquire) != 0) std::exit(1);
+}
+
 /// A program may be started with some of descriptors 0 to 2 closed. Job memory must not become one of them: the first
 /// printf would overwrite it.
 void fill_standard_descriptors() {
@@ -82,8 +94,10 @@ Runtime::Runtime(int argc, char** argv, const RuntimeOptions& options) : impl_(s
   current_runtime = this;
   fill_standard_descriptors();
   try {
-    if (!impl_->join_job()) impl_->make_job(options);
+    const bool is_program = !impl_->join_job();
+    if (is_program) impl_->make_job(options);
     keep_mapped(impl_->memory);
+    if (is_program) on_exit(fail_exit_after_unheard_failures, impl_->memory.get());
   } catch (...) {
     current_runtime = nullptr;
     throw;
@@ -120,6 +134,7 @@ std::string Runtime::job_name() const {
 }
 
 RankContext Runtime::rank_context() const {
+  if (!is_rank()) impl_->refuse_other_world();
   return {impl_->memory, impl_->memory->own_slot()};
 }
 
@@ -127,13 +142,35 @@ const std::shared_ptr<JobMemory>& Runtime::memory() const noexcept {
   return impl_->memory;
 }
 
+std::vector<std::string> Runtime::Impl::command_line() const {
+  const bool is_run_by_loader = getauxval(AT_BASE) == 0;  // Or it needs none, and its words are the same.
+  std::vector<std::string> words;
+  std::ifstream line("/proc/self/cmdline", std::ios::binary);
+  for (std::string word; is_run_by_loader && std::getline(line, word, '\0');) words.push_back(std::move(word));
+  return words.size() > arguments.size() ? words : arguments;
+}
+
+/// Of a program that somebody started as one of several ranks each would be alone, and do what one alone should do.
+void Runtime::Impl::refuse_other_world() const {
+  const WorldPlace told = world_place_of_environment();
+  if (told.world_size == 1) return;
+  throw UsageError(
+      fmt::format("by {} this process is rank {} of {}, but it is no rank of a Retinue job{}{}: join_world(), or "
+                  "init_process_group(), makes the group of those ranks; a program that is to be alone needs an "
+                  "environment without these variables",
+                  told.told_by, told.rank, told.world_size, why_no_rank.empty() ? "" : "; ", why_no_rank));
+}
+
 void Runtime::Impl::make_job(const RuntimeOptions& options) {
+  if (!ProcessStatus().is_known())
+    throw SystemError("Retinue needs /proc, which isn't mounted here: mount -t proc proc /proc", ENOENT);
   std::fflush(stdout);  // What stands in buffers would be printed again by every rank.
   std::cout.flush();
   memory = JobMemory::create(options.job_memory != 0 ? options.job_memory : job_memory_of_environment());
   JobMemory::set_current(memory);
   JobHeader& header = memory->header();
   header.program = executable_identity();
+  header.confinement = Confinement::of_this_thread(ProcessStatus());
   set_job_name(header, name_of_job(arguments));
   if (const std::string report = report_of(options); !report.empty()) ask_for_report(*memory, report);
   enter_process_slot(*memory, kProgramSlot);
@@ -254,7 +291,11 @@ void Runtime::Impl::shut_down_guardian() noexcept {
     // It is gone already; the wait below sees it.
   }
   const auto ladder = std::chrono::milliseconds(memory->header().longest_stop_ms.load(std::memory_order_relaxed));
-  if (!wait_for_ranks(ladder + kGuardianEnd)) kill(guardian, SIGKILL);
+  if (!wait_for_ranks(ladder + kGuardianEnd) && kill(guardian, SIGKILL) != 0) {
+    std::fprintf(stderr, "retinue: the job's guardian (pid %d) does not end, and this process may not kill it: %s\n",
+                 guardian, strerrordesc_np(errno));
+    return;
+  }
   int status = 0;
   while (waitpid(guardian, &status, __WALL) < 0 && errno == EINTR) continue;
   if (memory->header().swept.load(std::memory_order_acquire) != 0) return;

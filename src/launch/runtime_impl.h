@@ -32,8 +32,15 @@ class Runtime::Impl {
     spare_descriptors->lend([this] { sweep_job(*memory); });
   }
 
+  /// Errors: UsageError where the environment says that this process, which is no rank, is one of several.
+  void refuse_other_world() const;
+
   /// Waits until the guardian serves requests. Errors: SystemError.
   void wait_for_guardian();
+
+  /// What /proc/self/exe is executed with to be this program again. That is the loader where it was started as
+  /// `ld-linux.so ./program`, whose own words come before the program's.
+  std::vector<std::string> command_line() const;
 
   std::vector<std::string> arguments;
   std::shared_ptr<JobMemory> memory;
@@ -44,7 +51,8 @@ class Runtime::Impl {
   pid_t guardian = 0;
   pid_t owner = 0;  ///< The process that made the job; copies of this object in forks do nothing.
   bool is_rank = false;
-  int exceptions;  ///< In flight when this was made: one more at its end means that the program fails.
+  std::string why_no_rank;  ///< Where the environment says that it is a rank of a job, and it could not be.
+  int exceptions;           ///< In flight when this was made: one more at its end means that the program fails.
 
  private:
   void fork_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read);

@@ -269,7 +269,8 @@ ProcessContext launch_function(const StartOptions& options, const detail::EntryK
   request.entry = detail::encode_value(entry).bytes;
   // By the guardian's own executable where it is the same: the path may lead to a newer build by now.
   if (method == StartMethod::kSpawn)
-    request.command = {guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path(), runtime.arguments};
+    request.command = {guardian_is_this_program(runtime) ? "/proc/self/exe" : executable_path(),
+                       runtime.command_line()};
   put_arguments(request, arguments);
   return ProcessContext(submit(request, options));
 }

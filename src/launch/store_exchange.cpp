@@ -71,6 +71,10 @@ std::string StoreExchange::key_of_process(int rank) const {
   return fmt::format("retinue/{}/process of {}", meeting_.name, rank);
 }
 
+std::string StoreExchange::key_of_reader(int rank) const {
+  return key(fmt::format("{} has read", rank));
+}
+
 std::int64_t StoreExchange::joined(int rank, int more, Deadline deadline) {
   return store_.add(fmt::format("retinue/{}/joined by {}", meeting_.name, rank), more, deadline);
 }
@@ -167,15 +171,25 @@ void StoreExchange::leave_together() noexcept {
 }
 
 void StoreExchange::leave_together(const std::vector<int>& others) noexcept {
-  const auto key_of = [this](int rank) { return key(fmt::format("{} has read", rank)); };
   try {
-    if (meeting_.rank != 0) return store_.set(key_of(meeting_.rank), "", soon());
+    if (meeting_.rank != 0) return store_.set(key_of_reader(meeting_.rank), "", soon());
     std::vector<std::string> keys;
-    for (const int rank : others) keys.push_back(key_of(rank));
+    for (const int rank : others) keys.push_back(key_of_reader(rank));
     if (!keys.empty()) store_.wait(keys, kLastWords);
   } catch (const std::exception&) {
     // Somebody ended meanwhile, or stands still.
   }
+}
+
+std::vector<std::string> StoreExchange::finish() noexcept {
+  std::vector<std::string> keys;
+  try {
+    if (meeting_.rank != 0) store_.set(key_of_reader(meeting_.rank), "", soon());
+    for (int rank = 1; meeting_.rank == 0 && rank < meeting_.size; ++rank) keys.push_back(key_of_reader(rank));
+  } catch (const std::exception&) {
+    // Rank 0 has waited for long enough.
+  }
+  return keys;
 }
 
 std::string StoreExchange::combine(std::string own) {

@@ -40,7 +40,7 @@ struct Task {
 struct RunnerNames {
   const char* one;     ///< "worker".
   const char* many;    ///< "workers".
-  const char* advice;  ///< For who wants what was lost to run again; begins with a line break.
+  std::string advice;  ///< For who wants what was lost to run again; begins with a line break.
 };
 
 /// The side of a board that gives tasks. Who runs them, and what becomes of the dead among those, derived classes know.

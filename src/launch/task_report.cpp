@@ -51,7 +51,8 @@ Frames frames_of(const CrashRecord& record) {
 /// Names are looked for in a child process, whose end is waited for no longer than that: nothing that debug information
 /// does to it harms the worker.
 void let_clerk_write_stack(ProcessSlot& slot) {
-  const pid_t clerk = start_clerk({{&slot, {}, {}}}, [] {});
+  const pid_t clerk = start_clerk(
+      {{&slot, {}, {}}}, {}, [] {}, [] {});
   if (clerk == 0) return;
   try {
     const FileDescriptor pidfd = open_pidfd(clerk);

@@ -18,6 +18,9 @@ std::pair<FileDescriptor, FileDescriptor> make_control_sockets() {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
     throw SystemError("socketpair to the guardian", errno);
+  const int on = 1;
+  if (setsockopt(sockets[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0)
+    throw SystemError("asking for the senders of requests", errno);
   return {FileDescriptor(sockets[0]), FileDescriptor(sockets[1])};
 }
 
@@ -40,13 +43,19 @@ void send_message(int socket, const void* data, std::size_t bytes, const std::ve
     if (errno == EINTR) continue;
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
       throw Closed("the job's guardian is gone: it was killed, and its ranks with it");
+    if (errno == EBADF || errno == ENOTSOCK)
+      throw UsageError(
+          "this process has closed the descriptor by which it reaches the job's guardian, as closefrom() and daemon() "
+          "do: "
+          "close descriptors before the Runtime is made");
     throw SystemError("sending to the guardian", errno);
   }
 }
 
-std::size_t receive_message(int socket, void* data, std::size_t bytes, std::vector<FileDescriptor>& descriptors) {
+std::size_t receive_message(int socket, void* data, std::size_t bytes, std::vector<FileDescriptor>& descriptors,
+                            pid_t* sender) {
   iovec part{data, bytes};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors) + CMSG_SPACE(sizeof(ucred))] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -55,7 +64,13 @@ std::size_t receive_message(int socket, void* data, std::size_t bytes, std::vect
   const ssize_t received = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (received <= 0) return 0;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    if (header->cmsg_level != SOL_SOCKET) continue;
+    if (header->cmsg_type == SCM_CREDENTIALS && sender != nullptr) {
+      ucred credentials{};
+      std::memcpy(&credentials, CMSG_DATA(header), sizeof credentials);
+      *sender = credentials.pid;
+    }
+    if (header->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < count; ++i) {
       int fd = -1;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -17,6 +19,8 @@ std::pair<FileDescriptor, FileDescriptor> make_control_sockets();
 void send_message(int socket, const void* data, std::size_t bytes, const std::vector<int>& descriptors = {});
 
 /// Takes one message if there is one. Returns its bytes, 0 if there is none. Descriptors arrive close-on-exec.
-std::size_t receive_message(int socket, void* data, std::size_t bytes, std::vector<FileDescriptor>& descriptors);
+/// `sender`: of a control socket, the process that sent it, as the kernel knows it; 0: none of this PID namespace.
+std::size_t receive_message(int socket, void* data, std::size_t bytes, std::vector<FileDescriptor>& descriptors,
+                            pid_t* sender = nullptr);
 
 }  // namespace retinue

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include <charconv>
+#include <system_error>
 
 #include "os/environment.h"
 #include "retinue/base/error.h"
@@ -17,10 +18,11 @@ constexpr std::chrono::nanoseconds kDefaultLateAfter = std::chrono::seconds(10);
 std::chrono::nanoseconds default_late_after() {
   const auto text = find_variable("RETINUE_LATE_AFTER_S");
   if (!text) return kDefaultLateAfter;
-  char* end = nullptr;
-  const double seconds = std::strtod(text->c_str(), &end);
+  double seconds = -1;
+  const char* const last = text->data() + text->size();
+  const auto [end, error] = std::from_chars(text->data(), last, seconds);  // The locale changes nothing of it.
   constexpr double kMost = 1e9;
-  if (*end != 0 || !(seconds >= 0 && seconds <= kMost))
+  if (error != std::errc() || end != last || !(seconds >= 0 && seconds <= kMost))
     throw UsageError(fmt::format(
         "RETINUE_LATE_AFTER_S is \"{}\": it must be a number of seconds, as 2.5; 0: late ranks are not reported",
         *text));

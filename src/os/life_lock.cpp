@@ -38,6 +38,13 @@ void LifeLock::take() {
   if (is_awaited) word().fetch_or(kWaiters, std::memory_order_acq_rel);
 }
 
+bool LifeLock::take_over() {
+  const int error = pthread_mutex_trylock(&mutex_);
+  if (error == EOWNERDEAD) pthread_mutex_consistent(&mutex_);
+  if (error == 0) pthread_mutex_unlock(&mutex_);  // Somebody is about to take it for the first time.
+  return error == EOWNERDEAD;
+}
+
 std::atomic<std::uint32_t>& LifeLock::word() const noexcept {
   // The lock word of glibc's mutex is part of its ABI; the kernel's robust list writes this very word.
   auto* lock = const_cast<int*>(&mutex_.__data.__lock);

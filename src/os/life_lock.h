@@ -18,6 +18,8 @@ class LifeLock {
   void reset();
   /// Taken by the thread whose end shall be noticed.
   void take();
+  /// The same where its owner has ended. False: it has one that lives.
+  bool take_over();
 
   bool owner_died() const noexcept { return (word().load(std::memory_order_acquire) & kOwnerDied) != 0; }
 

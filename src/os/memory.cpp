@@ -179,6 +179,14 @@ std::size_t file_size_limit_bytes() {
   return limit.rlim_cur;
 }
 
+std::size_t address_space_left_bytes() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
+  std::size_t used_pages = 0;
+  std::ifstream("/proc/self/statm") >> used_pages;
+  return limit.rlim_cur - std::min<std::size_t>(limit.rlim_cur, used_pages * page_bytes());
+}
+
 std::size_t memory_limit_bytes() {
   return std::min(meminfo_bytes("MemTotal:"), cgroup_memory().limit_bytes);
 }

@@ -44,6 +44,8 @@ std::size_t page_bytes();
 
 /// What `ulimit -f` allows; a memfd that is made larger would end the process by SIGXFSZ.
 std::size_t file_size_limit_bytes();
+/// Address space that this process may still use (ulimit -v).
+std::size_t address_space_left_bytes();
 
 /// RAM of the machine, or the smallest limit of this process's memory cgroups if that is smaller.
 std::size_t memory_limit_bytes();

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 
+#include "os/environment.h"
 #include "os/file_descriptor.h"
 #include "os/random_bytes.h"
 #include "retinue/base/error.h"
@@ -32,8 +33,11 @@ void check_privacy(int fd, const std::string& path) {
                     path, about.st_mode & 07777));
 }
 
-/// Folders on the way to the file, those that are missing.
+/// Folders on the way to the file, those that are missing; but none on the way to a user's own that isn't there.
 void make_folders(const std::string& path) {
+  const std::string home = find_variable("HOME").value_or("");
+  if (!home.empty() && path.starts_with(home + "/") && access(home.c_str(), F_OK) != 0)
+    throw UsageError(fmt::format("{} cannot be made: the folder {}, which HOME names, does not exist", path, home));
   for (std::size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     const std::string folder = path.substr(0, slash);
     if (mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST) continue;

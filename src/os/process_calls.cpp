@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -25,28 +26,6 @@
 
 namespace retinue {
 namespace {
-
-struct SchedulingAttributes {  // struct sched_attr of the kernel; glibc 2.36 does not declare it.
-  std::uint32_t size;
-  std::uint32_t policy;
-  std::uint64_t flags;
-  std::int32_t nice;
-  std::uint32_t priority;
-  std::uint64_t runtime;
-  std::uint64_t deadline;
-  std::uint64_t period;
-};
-
-void request_slice(std::uint64_t nanoseconds) {
-  SchedulingAttributes attributes{};
-  attributes.size = sizeof attributes;
-  if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
-  if (attributes.policy != SCHED_OTHER) return;
-  attributes.size = sizeof attributes;
-  attributes.runtime = nanoseconds;
-  // Kernels before 6.12 ignore the slice of a normal task: nothing to do about it.
-  syscall(SYS_sched_setattr, 0, &attributes, 0);
-}
 
 /// Address of the thread id in glibc's thread descriptor, which robust locks write into shared memory.
 pid_t* glibc_thread_id(void* robust_list_head) {
@@ -196,13 +175,6 @@ int count_tasks() {
   return count;
 }
 
-void request_short_slice() {
-  request_slice(100'000);
-}
-void request_default_slice() {
-  request_slice(0);
-}
-
 std::vector<pid_t> children_of_self() {
   std::vector<pid_t> children;
   std::ifstream list("/proc/thread-self/children");
@@ -249,6 +221,21 @@ int exit_status_of_ending(pid_t pid) {
   const std::vector<std::string> fields = process_stat(pid);
   if (fields.size() <= kStatExitCode || (std::stoul(fields[kFlags]) & kExiting) == 0) return -1;
   return std::stoi(fields[kStatExitCode]);
+}
+
+int exit_status_of_reaped(int pidfd) {
+  struct PidfdInfo {  // struct pidfd_info of the kernel, its first version; glibc 2.36 does not declare it.
+    std::uint64_t mask;
+    std::uint64_t cgroup;
+    std::uint32_t ids[11];
+    std::int32_t exit_status;
+  };
+  static_assert(sizeof(PidfdInfo) == 64);
+  constexpr std::uint64_t kExit = 1u << 3;
+  PidfdInfo info{};
+  info.mask = kExit;
+  if (ioctl(pidfd, _IOWR(0xff, 11, PidfdInfo), &info) != 0 || (info.mask & kExit) == 0) return -1;
+  return info.exit_status;
 }
 
 void raise_descriptor_limit() {

@@ -44,11 +44,6 @@ void send_signal_to(int pidfd, int signal);
 /// Tasks of this process: 1 means that forking is safe.
 int count_tasks();
 
-/// Asks for short time slices, so that this process is scheduled soon after it wakes among busy ones. Inherited by
-/// children, which call the second function.
-void request_short_slice();
-void request_default_slice();
-
 /// Children of this process that are alive or not yet waited for; complete only in a single-threaded process.
 /// Errors: SystemError when they cannot be seen, as without a free descriptor: that does not mean that there are none.
 std::vector<pid_t> children_of_self();
@@ -81,6 +76,10 @@ int exit_status_of_zombie(pid_t pid);
 /// The same of a process that is on its way out: the kernel settles the status before it takes down the memory, which
 /// lasts 60 ms per GB of small pages. -1 while it runs, too.
 int exit_status_of_ending(pid_t pid);
+
+/// The same of a process that was waited for, by a pidfd that was opened before; -1 where the kernel, before
+/// Linux 6.15, doesn't tell.
+int exit_status_of_reaped(int pidfd);
 
 /// Raises the limit on open descriptors as far as it goes.
 void raise_descriptor_limit();

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -13,6 +14,7 @@
 #include "os/clock.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
+#include "os/scheduling.h"
 #include "process/crash_writer.h"
 #include "process/failure_text.h"
 #include "process/symbolizer.h"
@@ -137,6 +139,24 @@ void write_reports(const RanksByFile& files) {
   }
 }
 
+/// In a process of its own where the rights differ, since a report needs the guardian's afterwards.
+void run_with(const RequestersRights& rights, const std::function<void()>& work) {
+  if (!rights.differ()) return work();
+  const pid_t clerk = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    try {
+      rights.requester.take(rights.guardian);
+      die_with_parent(clerk);
+      work();
+    } catch (const Error& error) {
+      std::fprintf(stderr, "retinue: error files and traces of failed ranks are lost: %s\n", error.what());
+    }
+    _exit(0);
+  }
+  while (pid > 0 && waitpid(pid, nullptr, 0) < 0 && errno == EINTR) continue;
+}
+
 }  // namespace
 
 pid_t fork_clerk() {
@@ -154,13 +174,17 @@ bool needs_clerk(const ClerkRank& rank) {
   return has_unnamed_frames(rank.slot->crash) || (!rank.error_file.empty() && ended_badly(*rank.slot));
 }
 
-pid_t start_clerk(const std::vector<ClerkRank>& ranks, const std::function<void()>& then) {
+pid_t start_clerk(const std::vector<ClerkRank>& ranks, const RequestersRights& rights,
+                  const std::function<void()>& write_files, const std::function<void()>& then) {
   const pid_t pid = fork_clerk();
   if (pid != 0) return std::max(pid, 0);
-  const RanksByFile files = by_file(ranks);
-  read_own_reports(files);
   symbolize_all(ranks);
-  write_reports(files);
+  run_with(rights, [&] {
+    const RanksByFile files = by_file(ranks);
+    read_own_reports(files);
+    write_reports(files);
+    write_files();
+  });
   then();
   _exit(0);
 }

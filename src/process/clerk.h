@@ -8,6 +8,7 @@
 
 #include "ipc/process_slot.h"
 #include "process/error_file.h"
+#include "process/requesters_rights.h"
 
 namespace retinue {
 
@@ -24,14 +25,15 @@ pid_t fork_clerk();
 /// Whether a clerk has something to do for the rank: its frames have no names, or it failed and has an error file.
 bool needs_clerk(const ClerkRank& rank);
 
-/// Forks a clerk that reads the ranks' own error files into their crash records, turns the records' frames into text,
-/// one after the other, writes the error files of those that could not do so themselves, calls
-/// `then`, and ends. Where several ranks
-/// have the same file, their root cause is in it.
+/// Forks a clerk that turns the frames in the ranks' crash records into text, one after the other; with no more rights
+/// than the requester has it then reads the ranks' own error files into their records, writes the error files of those
+/// that could not do so themselves and calls `write_files`; at last it calls `then`, and ends. Where several ranks have
+/// the same file, their root cause is in it.
 ///
 /// It may die without harm: stack_phase of the record that it was at is 1 then, and of those that it did not come to 0.
 /// Returns its pid, 0 if it could not be forked.
-pid_t start_clerk(const std::vector<ClerkRank>& ranks, const std::function<void()>& then);
+pid_t start_clerk(const std::vector<ClerkRank>& ranks, const RequestersRights& rights,
+                  const std::function<void()>& write_files, const std::function<void()>& then);
 
 /// The same for a program that is about to die of its own failure, which stands in `record`.
 pid_t start_clerk_for_program(CrashRecord& record, const std::string& error_file);

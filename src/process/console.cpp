@@ -75,4 +75,15 @@ void Console::give_up(int error) {
   written_ = 0;
 }
 
+void show_on(int fd, const std::string& line, std::chrono::milliseconds patience) {
+  std::atomic<std::uint64_t> written = 0;
+  Console console(fd, written);
+  console.add_line(line);
+  for (int ready = 1; ready == 1 && console.is_pending();) {
+    if (console.flush()) continue;
+    pollfd entry{fd, POLLOUT, 0};
+    ready = console.is_pending() ? poll(&entry, 1, static_cast<int>(patience.count())) : 0;
+  }
+}
+
 }  // namespace retinue

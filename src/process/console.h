@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -56,5 +57,8 @@ class Console {
   std::size_t written_ = 0;  ///< Of `pending_`.
   std::deque<Piece> pieces_;
 };
+
+/// Writes `line` to `fd`, as much of it as is taken; waits at most `patience` at a time for room.
+void show_on(int fd, const std::string& line, std::chrono::milliseconds patience);
 
 }  // namespace retinue

@@ -21,6 +21,7 @@ struct DoorRequest {
     kStop = 1,   ///< Stop all ranks by their policies, SIGTERM first; answered when none is left.
     kDebug = 2,  ///< The job's clock stands until this connection ends; answered at once.
     kJoin = 3,   ///< With a pidfd of who asks: it gets a process slot of the job, to its end.
+    kRank = 4,   ///< Of a program below a rank: answered at once, with the descriptors that ranks have.
   };
   std::uint32_t version = kDoorVersion;
   std::uint32_t kind = kLook;

@@ -9,26 +9,6 @@ namespace {
 
 constexpr std::size_t kStderrLines = 20;
 
-const char* name_of(RankEnd end) {
-  switch (end) {
-    case RankEnd::kRunning:
-      return "running";
-    case RankEnd::kReturned:
-      return "returned";
-    case RankEnd::kRaised:
-      return "raised";
-    case RankEnd::kExited:
-      return "exited";
-    case RankEnd::kSignaled:
-      return "signaled";
-    case RankEnd::kStopped:
-      return "stopped";
-    case RankEnd::kNotStarted:
-      return "not_started";
-  }
-  return "unknown";
-}
-
 double seconds_of(std::chrono::nanoseconds duration) {
   return std::chrono::duration<double>(duration).count();
 }
@@ -37,7 +17,7 @@ nlohmann::ordered_json json_of(const RankOutcome& outcome) {
   return {{"rank", outcome.rank},
           {"local_rank", outcome.local_rank},
           {"pid", outcome.pid},
-          {"end", name_of(outcome.end)},
+          {"end", to_string(outcome.end)},
           {"failed", is_failure(outcome)},
           {"exit_code", outcome.exit_code},
           {"signal", outcome.signal},
@@ -62,6 +42,26 @@ nlohmann::ordered_json json_of(const RankOutcome& outcome) {
 }
 
 }  // namespace
+
+const char* to_string(RankEnd end) noexcept {
+  switch (end) {
+    case RankEnd::kRunning:
+      return "running";
+    case RankEnd::kReturned:
+      return "returned";
+    case RankEnd::kRaised:
+      return "raised";
+    case RankEnd::kExited:
+      return "exited";
+    case RankEnd::kSignaled:
+      return "signaled";
+    case RankEnd::kStopped:
+      return "stopped";
+    case RankEnd::kNotStarted:
+      return "not_started";
+  }
+  return "unknown";
+}
 
 std::string failure_json(std::span<const RankOutcome> outcomes) {
   if (outcomes.empty()) throw UsageError("failure_json: there is no outcome to tell of");

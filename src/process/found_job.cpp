@@ -89,15 +89,17 @@ std::optional<DoorAnswer> answer_to(FoundJob& job, std::uint32_t kind, const std
   return std::nullopt;
 }
 
-void look(FoundJob& job) {
+/// What the guardian gives for `kind`, `count` descriptors of which the first is job memory's; none: the job is gone.
+std::vector<FileDescriptor> descriptors_of(FoundJob& job, std::uint32_t kind, std::size_t count) {
   std::vector<FileDescriptor> descriptors;
-  const auto answer = answer_to(job, DoorRequest::kLook, {}, descriptors);
-  if (!answer) return;
-  if (answer->version != kDoorVersion || answer->refused != 0 || descriptors.size() != 1)
+  const auto answer = answer_to(job, kind, {}, descriptors);
+  if (!answer) return {};
+  if (answer->version != kDoorVersion || answer->refused != 0 || descriptors.size() != count)
     throw UsageError("it was made by another version of Retinue: use that one's `retinue`");
   check_seals(descriptors.front().get());
   job.memory = JobMemory::attach(descriptors.front().get());
   check_namespace(job);
+  return descriptors;
 }
 
 }  // namespace
@@ -117,7 +119,7 @@ std::vector<FoundJob> find_jobs(WhoseJobs whose) {
     FoundJob job;
     if (!parse_door(door, job)) continue;
     try {
-      look(job);
+      descriptors_of(job, DoorRequest::kLook, 1);
       if (!job.memory) continue;
     } catch (const Error& error) {
       job.problem = error.what();
@@ -145,6 +147,15 @@ FileDescriptor ask_at_door(FoundJob& job, std::uint32_t kind, const std::vector<
     }
   }
   return {};
+}
+
+RankDescriptors ask_for_rank_descriptors(std::uint64_t job_id) {
+  FoundJob job;
+  job.user = geteuid();
+  job.door = door_name(job.user, job_id);
+  std::vector<FileDescriptor> descriptors = descriptors_of(job, DoorRequest::kRank, 2);
+  if (descriptors.empty()) throw Error("it has ended, or is another user's, or in another network namespace");
+  return {job.memory, std::move(descriptors[1])};
 }
 
 std::uint32_t ask_for_slot(FoundJob& job) {

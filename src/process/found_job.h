@@ -31,6 +31,15 @@ enum class WhoseJobs { kOwn, kAll };
 /// Blocking: at most 2 s for each job whose guardian does not answer.
 std::vector<FoundJob> find_jobs(WhoseJobs whose);
 
+/// What a program below a rank of the job has where a launcher closed its descriptors.
+struct RankDescriptors {
+  std::shared_ptr<JobMemory> memory;
+  FileDescriptor control_send;
+};
+/// Asks the guardian of this user's job `job_id` for them. Blocking: at most 2 s, where it does not answer.
+/// Errors: Error, which says why: the job is gone, is another user's, or in another network or PID namespace.
+RankDescriptors ask_for_rank_descriptors(std::uint64_t job_id);
+
 /// Connects to a job's guardian and asks it for `kind`, a DoorRequest::Kind. None: the job is gone.
 /// Errors: Error when it is another's who only has its name; SystemError; TimeoutError.
 FileDescriptor ask_at_door(FoundJob& job, std::uint32_t kind, const std::vector<int>& descriptors = {});

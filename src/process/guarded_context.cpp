@@ -31,11 +31,14 @@ bool ended_well(int status) {
 
 }  // namespace
 
-GuardedContext::GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t index, MemoryKills& memory_kills)
+GuardedContext::GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t index, MemoryKills& memory_kills,
+                               const Credentials& guardian)
     : memory_(std::move(memory)),
       index_(index),
       memory_kills_(memory_kills),
+      guardian_(guardian),
       request_(load_request(*memory_, record())) {
+  if (request_.tells_failure != 0) record().heard.store(1, std::memory_order_relaxed);
   for (std::uint32_t rank = 0; rank < record().nprocs; ++rank) {
     Member member;
     member.slot = record().slots[rank];
@@ -46,7 +49,8 @@ GuardedContext::GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t 
 }
 
 void GuardedContext::start_logs(const std::vector<FileDescriptor>& standard) {
-  if (!request_.logs.directory.empty()) logs_ = std::make_unique<LogClerk>(request_.logs, standard);
+  if (!request_.logs.directory.empty())
+    logs_ = std::make_unique<LogClerk>(request_.logs, standard, requesters_rights());
 }
 
 void GuardedContext::start(const RankBirth& birth) {

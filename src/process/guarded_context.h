@@ -18,6 +18,7 @@
 #include "process/error_file.h"
 #include "process/log_clerk.h"
 #include "process/rank_birth.h"
+#include "process/requesters_rights.h"
 #include "process/start_request.h"
 
 namespace retinue {
@@ -36,8 +37,15 @@ class GuardedContext {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `memory_kills` tells which ranks the kernel killed because memory ran out; it outlives this.
-  GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t index, MemoryKills& memory_kills);
+  /// `memory_kills` tells which ranks the kernel killed because memory ran out; `guardian` are this process's. Both
+  /// outlive this.
+  GuardedContext(std::shared_ptr<JobMemory> memory, std::uint32_t index, MemoryKills& memory_kills,
+                 const Credentials& guardian);
+
+  /// What its ranks would have that a requester of credentials `requester` has not; empty: nothing.
+  std::string asks_for_more_than(const Credentials& requester) const {
+    return request_.surroundings.credentials.more_than(requester);
+  }
 
   /// Forks the ranks; in each of them this does not return. A fork that fails ends those that were started and refuses
   /// the context.
@@ -146,6 +154,7 @@ class GuardedContext {
   void start_clerk_for_rest();
   void on_clerk_exit(int status);
   // In the clerk: what is left of the ranks' calls where the start, or the job, asked for it.
+  RequestersRights requesters_rights() const { return {request_.surroundings.credentials, guardian_}; }
   void add_to_report() const;
   void write_trace() const;
   std::vector<std::uint32_t> slots_by_rank() const;
@@ -156,6 +165,7 @@ class GuardedContext {
   std::shared_ptr<JobMemory> memory_;
   std::uint32_t index_;
   MemoryKills& memory_kills_;
+  const Credentials& guardian_;
   StartRequest request_;
   std::vector<Member> members_;
   Phase phase_ = Phase::kRunning;

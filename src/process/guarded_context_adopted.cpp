@@ -6,6 +6,11 @@
 #include "process/guarded_context.h"
 
 namespace retinue {
+namespace {
+
+constexpr int kUnknownStatus = 255 << 8;  // A failure.
+
+}  // namespace
 
 void GuardedContext::adopt(std::uint32_t rank, pid_t pid, FileDescriptor pidfd) {
   if (rank >= members_.size()) return;
@@ -63,8 +68,11 @@ int GuardedContext::status_of_adopted(const Member& member) const {
   if (status >= 0) return status;
   if (slot.state.load(std::memory_order_acquire) == ProcessState::kFinished)
     return slot.exit_status.load(std::memory_order_relaxed);
+  if (const int reaped = exit_status_of_reaped(member.pidfd.get()); reaped >= 0) return reaped;
   if (slot.crash.phase.load(std::memory_order_acquire) == 2 && slot.crash.signal > 0) return slot.crash.signal;
-  return member.ladder_signal != 0 ? member.ladder_signal : SIGKILL;
+  if (member.ladder_signal != 0) return member.ladder_signal;
+  process_slot(*memory_, member.slot).is_status_taken = 1;
+  return kUnknownStatus;
 }
 
 }  // namespace retinue

@@ -77,11 +77,14 @@ void GuardedContext::start_clerk_for_rest() {
   const bool reports = !report_file_of(*memory_).empty();
   const bool traces = has_failed() && !failure_trace_folder(request_.logs, *memory_, record().id).empty();
   const bool nothing = ranks.empty() && !tells && !reports && !traces;
-  clerk_ = nothing ? 0 : start_clerk(ranks, [this, tells, reports, traces] {
+  const auto write_files = [this, traces] {
     if (traces) write_trace();
+  };
+  const auto tell = [this, tells, reports] {
     if (reports) add_to_report();
     if (tells) tell_failure(kReaderTime);
-  });
+  };
+  clerk_ = nothing ? 0 : start_clerk(ranks, requesters_rights(), write_files, tell);
   phase_ = clerk_ == 0 ? Phase::kDone : Phase::kSymbolizing;
   if (clerk_ != 0) return;
   tell_failure_without_clerk();
@@ -136,14 +139,8 @@ void GuardedContext::tell_failure(std::chrono::milliseconds patience) const {
   const std::string trace = failure_trace_folder(request_.logs, *memory_, record().id);
   if (has_failure_trace(trace))
     for (RankOutcome& outcome : outcomes) outcome.trace = trace;
-  std::atomic<std::uint64_t> written = 0;
-  Console console(standard_error_ ? standard_error_.get() : STDERR_FILENO, written);
-  console.add_line(request_.name + ":\n" + failure_text(outcomes));
-  for (int ready = 1; ready == 1 && console.is_pending();) {
-    if (console.flush()) continue;
-    pollfd entry{console.fd(), POLLOUT, 0};
-    ready = console.is_pending() ? poll(&entry, 1, static_cast<int>(patience.count())) : 0;
-  }
+  show_on(standard_error_ ? standard_error_.get() : STDERR_FILENO, request_.name + ":\n" + failure_text(outcomes),
+          patience);
 }
 
 std::vector<std::uint32_t> GuardedContext::slots_by_rank() const {

@@ -12,6 +12,7 @@
 #include "os/fault_point.h"
 #include "os/futex.h"
 #include "os/process_calls.h"
+#include "os/scheduling.h"
 #include "process/libdw.h"
 
 namespace retinue {
@@ -45,6 +46,7 @@ Guardian::Guardian(GuardianSetup setup) : setup_(std::move(setup)) {
   birth_.memory = setup_.memory;
   birth_.control_send_fd = setup_.control_send_fd;
   birth_.signal_mask = setup_.signal_mask;
+  birth_.credentials = Credentials::of_this_thread(ProcessStatus());
   birth_.process_name = own_name();
   birth_.rank_main = setup_.rank_main;
 }
@@ -69,7 +71,7 @@ void Guardian::prepare_process() {
   request_short_slice();
   raise_descriptor_limit();  // Ranks get their requester's.
   const bool forks_functions = setup_.memory->header().guardian_forks_program != 0;
-  door_.open(*setup_.memory);
+  door_.open(*setup_.memory, setup_.control_send_fd);
   late_clerk_.open(*setup_.memory);
   heap_is_huge_ = !forks_functions || !HugeHeap::is_worth_a_look();
   setup_.memory->set_lock_patience(kLockPatience);
@@ -106,6 +108,7 @@ void Guardian::run() {
     late_clerk_.serve(*setup_.memory);
     if (!shutting_down_ || !contexts_.empty()) continue;
     fault_point("guardian.shutdown");
+    tell_unheard_failures();
     sweep_orphans();
     // Orphans of closures do not come to the guardian. What it cannot see is the program's to look for.
     const bool is_swept = !had_closures_ || sweep_by_marks();

@@ -47,19 +47,23 @@ class Guardian {
   /// A step of half a millisecond towards `heap_is_huge_`, for moments without ranks and requests.
   void make_forks_cheaper();
   void receive_requests();
-  void obey(const ControlMessage& message, std::vector<FileDescriptor>& descriptors);
+  /// `sender`: who sent the message; 0: nobody of this PID namespace.
+  void obey(const ControlMessage& message, std::vector<FileDescriptor>& descriptors, pid_t sender);
   static void end_with_program(GuardedContext& context, std::uint32_t how);
-  void begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors);
+  void begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors, pid_t sender);
   void reap();
   void end_contexts();
   void sweep_orphans();
-  void adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors);
+  void adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors,
+             pid_t sender);
   void refuse(std::uint32_t index, const char* reason);
   /// Lets `retinue ps` and its like speak with the job.
   void serve_door();
   /// Lets the job's clock stand while a rank is debugged.
   void keep_clock();
   void stop_contexts_of_dead_parents();
+  /// At the program's end: nobody can ask any more.
+  void tell_unheard_failures();
   void free_ended_contexts();
   void free_abandoned_ranks();
   bool free_starts_of_members(const GuardedContext& context);

@@ -8,6 +8,7 @@
 
 #include "os/process_calls.h"
 #include "process/guardian.h"
+#include "process/unheard_failure.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -16,6 +17,7 @@ namespace {
 using Clock = GuardedContext::Clock;
 
 constexpr auto kSweepTime = std::chrono::seconds(10);
+constexpr auto kNoPatience = std::chrono::milliseconds(0);  // The guardian waits for nobody.
 
 }  // namespace
 
@@ -69,11 +71,23 @@ void Guardian::end_contexts() {
     if (is_end_held_) break;
     (*found)->publish_end();
     contexts_.erase(found);
-    if (claim_abandoned(context_record(*setup_.memory, index))) unfreed_.push_back(index);
+    if (ContextRecord& record = context_record(*setup_.memory, index); claim_abandoned(record)) {
+      tell_unheard_failure(*setup_.memory, record, kNoPatience);
+      unfreed_.push_back(index);
+    }
     free_ended_contexts();  // Before the next end is told: who hears of it finds nothing left.
   }
   if (!unfreed_.empty()) free_ended_contexts();
   if (!abandoned_.empty()) free_abandoned_ranks();
+}
+
+void Guardian::tell_unheard_failures() {
+  const JobHeader& header = setup_.memory->header();
+  for (std::uint32_t index = 0; index < header.context_end.load(std::memory_order_acquire); ++index) {
+    ContextRecord& record = context_record(*setup_.memory, index);
+    if (record.state.load(std::memory_order_acquire) == ContextRecord::kEnded)
+      tell_unheard_failure(*setup_.memory, record, kNoPatience);
+  }
 }
 
 void Guardian::free_ended_contexts() {

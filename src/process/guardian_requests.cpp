@@ -1,4 +1,5 @@
 // Obeying what the program and its ranks ask for.
+#include <fmt/format.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "os/control_socket.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
+#include "os/process_stat.h"
 #include "os/spare_descriptors.h"
 #include "process/guardian.h"
 #include "retinue/base/error.h"
@@ -19,11 +21,13 @@ void Guardian::receive_requests() {
   for (;;) {
     ControlMessage message{};
     std::vector<FileDescriptor> descriptors;
-    const std::size_t bytes = receive_message(setup_.control_receive.get(), &message, sizeof message, descriptors);
+    pid_t sender = 0;
+    const std::size_t bytes =
+        receive_message(setup_.control_receive.get(), &message, sizeof message, descriptors, &sender);
     if (bytes == 0) return;
     if (bytes != sizeof message) continue;
     try {
-      obey(message, descriptors);
+      obey(message, descriptors, sender);
     } catch (const std::exception& error) {
       // One bad request must not take the job along.
       std::fprintf(stderr, "retinue: the guardian could not serve a request: %s\n", error.what());
@@ -32,20 +36,31 @@ void Guardian::receive_requests() {
   }
 }
 
+namespace {
+
+/// 0: it is gone.
+pid_t parent_of(pid_t pid) {
+  constexpr std::size_t kParent = 4 - 3;
+  const std::vector<std::string> fields = process_stat(pid);
+  return fields.size() > kParent ? std::stoi(fields[kParent]) : 0;
+}
+
+}  // namespace
+
 GuardedContext* Guardian::find(std::uint32_t index) {
   const auto found = std::find_if(contexts_.begin(), contexts_.end(),
                                   [index](const auto& context) { return context->index() == index; });
   return found == contexts_.end() ? nullptr : found->get();
 }
 
-void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
+void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& descriptors, pid_t sender) {
   GuardedContext* context = find(message.context);
   switch (message.kind) {
     case ControlKind::kStart:
-      if (context == nullptr && message.context < kMaxContexts) begin(message, descriptors);
+      if (context == nullptr && message.context < kMaxContexts) begin(message, descriptors, sender);
       break;
     case ControlKind::kAdopt:
-      if (context != nullptr) adopt(*context, message, descriptors);
+      if (context != nullptr) adopt(*context, message, descriptors, sender);
       break;
     case ControlKind::kStop:
       if (context != nullptr) context->stop(message.pid != 0 ? message.pid : SIGTERM);
@@ -72,10 +87,13 @@ void Guardian::end_with_program(GuardedContext& context, std::uint32_t how) {
   if (context.parent_slot() == kProgramSlot) context.let_finish();
 }
 
-void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
+void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors,
+                     pid_t sender) {
   fault_point("guardian.adopt", static_cast<int>(message.rank));
   FileDescriptor pidfd;
-  if (message.pid > 0) {
+  // The caller is the parent of what it forked: for no other process of its choice does the guardian use its own rights.
+  const pid_t parent = parent_of(message.pid);
+  if (message.pid > 0 && (parent == sender || parent == 0)) {
     // The descriptor is lost where it exceeds a limit on the way.
     try {
       pidfd = descriptors.empty() ? open_pidfd(message.pid) : std::move(descriptors[0]);
@@ -102,7 +120,7 @@ void Guardian::refuse(std::uint32_t index, const char* reason) {
   notify_context(record);
 }
 
-void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors) {
+void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors, pid_t sender) {
   if (descriptors.empty())
     throw SystemError("the guardian has no descriptors left to take the caller's (raise ulimit -n)", EMFILE);
   const std::uint32_t parent = context_record(*setup_.memory, message.context).parent_slot;
@@ -113,8 +131,12 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
   if (setup_.memory->header().stop_asked.load(std::memory_order_relaxed) != 0)
     return refuse(message.context, "the job is being stopped (by `retinue stop`): it starts no ranks any more");
   const bool is_first = contexts_.empty();
-  contexts_.push_back(std::make_unique<GuardedContext>(setup_.memory, message.context, memory_kills_));
+  contexts_.push_back(
+      std::make_unique<GuardedContext>(setup_.memory, message.context, memory_kills_, birth_.credentials));
   GuardedContext& context = *contexts_.back();
+  // Job memory holds whatever the sender wrote there: what it may do the kernel knows.
+  if (const std::string more = context.asks_for_more_than(Credentials::of_process(sender)); !more.empty())
+    return refuse(message.context, fmt::format("the start asks for {}, which its caller has not", more).c_str());
   fault_point("guardian.begin");
   context.tie(descriptors);
   context.start_logs(descriptors);

@@ -42,7 +42,8 @@ std::string door_name(uid_t user, std::uint64_t job_id) {
   return door_prefix(user) + fmt::format("{:016x}", job_id);
 }
 
-void JobDoor::open(const JobMemory& memory) {
+void JobDoor::open(const JobMemory& memory, int control_send) {
+  control_send_ = control_send;
   if (auto socket = listen_local(door_name(geteuid(), memory.header().job_id))) listening_ = std::move(*socket);
 }
 
@@ -94,6 +95,10 @@ bool JobDoor::serve(Visitor& visitor, JobMemory& memory, bool& stop) {
   if (bytes == sizeof request && request.version == kDoorVersion) {
     if (request.kind == DoorRequest::kLook) {
       answer(visitor.socket.get(), {}, {memory.memfd()});
+      return false;
+    }
+    if (request.kind == DoorRequest::kRank) {
+      answer(visitor.socket.get(), {}, {memory.memfd(), control_send_});
       return false;
     }
     if (request.kind == DoorRequest::kJoin) {

@@ -17,7 +17,8 @@ namespace retinue {
 /// cannot have one runs all the same; it is not listed then. Nothing here blocks.
 class JobDoor {
  public:
-  void open(const JobMemory& memory);
+  /// `control_send`: how ranks reach the guardian.
+  void open(const JobMemory& memory, int control_send);
 
   /// What poll() shall watch.
   void add_entries(std::vector<pollfd>& entries) const;
@@ -47,6 +48,7 @@ class JobDoor {
   DoorAnswer let_guest_in(const Visitor& visitor, JobMemory& memory, std::vector<FileDescriptor>& descriptors);
 
   FileDescriptor listening_;
+  int control_send_ = -1;
   std::vector<Visitor> visitors_;
   Guests guests_;
 };

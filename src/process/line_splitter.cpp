@@ -17,8 +17,10 @@ bool LineSplitter::is_wanted(std::string_view line) const {
 void LineSplitter::show(std::string_view rest_of_line, std::string_view mark, std::string& output) {
   if (!begun_.empty()) begun_ += rest_of_line;
   const std::string_view line = begun_.empty() ? rest_of_line : begun_;
-  if (is_wanted(line)) {
-    output += prefix_;
+  is_after_return_ = line.ends_with('\r');
+  is_last_wanted_ = is_wanted(line);
+  if (is_last_wanted_) {
+    if (line != "\r") output += prefix_;  // With which a bar begins that returns before each of its states.
     output += line;
     if (!mark.empty()) {
       output += mark;
@@ -29,14 +31,25 @@ void LineSplitter::show(std::string_view rest_of_line, std::string_view mark, st
   begun_.clear();
 }
 
+void LineSplitter::show_line_end(std::string& output) {
+  if (is_last_wanted_) output += '\n';
+  ++whole_line_bytes_;
+  is_after_return_ = false;
+}
+
 std::size_t LineSplitter::take(std::string_view text, std::string& output, std::size_t limit) {
   const std::size_t before = output.size();
   std::size_t taken = 0;
   while (taken < text.size()) {
     const std::string_view rest = text.substr(taken);
-    const std::size_t newline = rest.find('\n');
-    const bool is_whole = newline != std::string_view::npos;
-    std::string_view line = rest.substr(0, is_whole ? newline + 1 : rest.size());
+    if (is_after_return_ && begun_.empty() && rest[0] == '\n') {
+      show_line_end(output);
+      ++taken;
+      continue;
+    }
+    const std::size_t end = rest.find_first_of("\r\n");
+    const bool is_whole = end != std::string_view::npos;
+    std::string_view line = rest.substr(0, is_whole ? end + 1 : rest.size());
     const bool is_too_long = begun_.size() + line.size() > kLongestLine;
     if (is_too_long) line = line.substr(0, kLongestLine - begun_.size());
     if (!is_whole && !is_too_long) {
@@ -56,6 +69,7 @@ void LineSplitter::finish(std::string& output) {
 
 void LineSplitter::restart() {
   begun_.clear();
+  is_after_return_ = false;
   whole_line_bytes_ = 0;
 }
 

@@ -8,7 +8,8 @@
 
 namespace retinue {
 
-/// Turns one stream's bytes, in whatever portions they come, into whole lines with a prefix. Bytes pass untouched.
+/// Turns one stream's bytes, in whatever portions they come, into whole lines with a prefix. Bytes pass untouched. A
+/// carriage return ends a line as a line end does: a progress bar is shown while it moves.
 class LineSplitter {
  public:
   /// A longer line is shown in parts of this size, so that a stream without line ends needs no endless memory.
@@ -33,6 +34,8 @@ class LineSplitter {
   std::uint64_t whole_line_bytes() const { return whole_line_bytes_; }
 
  private:
+  /// The line end after a carriage return is that line's.
+  void show_line_end(std::string& output);
   bool is_wanted(std::string_view line) const;
   std::size_t shown_bytes(std::string_view rest_of_line) const {
     return prefix_.size() + begun_.size() + rest_of_line.size();
@@ -43,6 +46,8 @@ class LineSplitter {
   std::vector<std::string> filters_;
   std::string begun_;  ///< Of a line whose end has not come yet.
   std::uint64_t whole_line_bytes_ = 0;
+  bool is_after_return_ = false;  ///< A carriage return came last.
+  bool is_last_wanted_ = false;   ///< The line before was shown.
 };
 
 }  // namespace retinue

@@ -16,6 +16,7 @@
 #include <filesystem>
 
 #include "os/process_calls.h"
+#include "os/scheduling.h"
 #include "process/signal_names.h"
 #include "process/tee.h"
 #include "retinue/base/error.h"
@@ -72,7 +73,8 @@ void keep_descriptors(int output, int error, int wake) {
 
 }  // namespace
 
-LogClerk::LogClerk(const LogRequest& logs, const std::vector<FileDescriptor>& standard) : logs_(logs) {
+LogClerk::LogClerk(const LogRequest& logs, const std::vector<FileDescriptor>& standard, RequestersRights rights)
+    : logs_(logs), rights_(std::move(rights)) {
   if (!logs.shows_any()) return;
   try {
     if (standard.size() < 3) throw SystemError("passing the console to the guardian", EBADF);
@@ -104,10 +106,11 @@ void LogClerk::start_showing() {
 
 void LogClerk::be_clerk(pid_t guardian) const {
   signal(SIGCHLD, SIG_DFL);
-  watch_guardian(guardian);
   prctl(PR_SET_NAME, "retinue-clerk");
   request_default_slice();
   try {
+    if (rights_.differ()) rights_.requester.take(rights_.guardian);
+    watch_guardian(guardian);
     keep_descriptors(output_.get(), error_.get(), wake_.get());
     const FileDescriptor guardian_pidfd = pidfd_of_parent(guardian);
     Tee tee(logs_, *board_, {3, guardian_pidfd.get(), STDOUT_FILENO, STDERR_FILENO});
@@ -122,8 +125,14 @@ void LogClerk::start_removing() {
   const pid_t guardian = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    die_with_parent(guardian);
     prctl(PR_SET_NAME, "retinue-clerk");
+    try {
+      if (rights_.differ()) rights_.requester.take(rights_.guardian);
+    } catch (const Error& error) {
+      say(fmt::format("retinue: {} stays: {}", logs_.directory, error.what()));
+      _exit(1);
+    }
+    die_with_parent(guardian);
     std::error_code error;
     std::filesystem::remove_all(logs_.directory, error);
     if (error) say(fmt::format("retinue: removing {}: {}", logs_.directory, error.message()));

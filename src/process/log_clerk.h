@@ -9,6 +9,7 @@
 
 #include "os/file_descriptor.h"
 #include "process/log_request.h"
+#include "process/requesters_rights.h"
 #include "process/tee_board.h"
 
 namespace retinue {
@@ -23,7 +24,7 @@ class LogClerk {
   enum class Files { kKeep, kRemoveTemporary };
 
   /// `standard`: descriptors 0, 1, 2 of the requester, whose consoles the last two are. Forks the clerk.
-  LogClerk(const LogRequest& logs, const std::vector<FileDescriptor>& standard);
+  LogClerk(const LogRequest& logs, const std::vector<FileDescriptor>& standard, RequestersRights rights);
 
   bool owns(pid_t pid) const { return pid != 0 && pid == pid_; }
   void on_exit(int status);
@@ -51,6 +52,7 @@ class LogClerk {
   void say(const std::string& text) const;
 
   const LogRequest& logs_;
+  RequestersRights rights_;
   std::optional<TeeBoard> board_;
   FileDescriptor wake_;
   FileDescriptor output_;

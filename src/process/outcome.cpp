@@ -90,6 +90,10 @@ std::string abandonment_description(char state) {
   return fmt::format("SIGKILL did not end it in time (state {}{})", state, meaning);
 }
 
+constexpr const char* kStatusTaken =
+    "its exit code or signal is not known: other code of the program that forked it waits for any child, as "
+    "waitpid(-1) does, and took it";
+
 void describe_signal(const ProcessSlot& slot, RankOutcome& outcome) {
   outcome.out_of_memory = outcome.signal == SIGKILL && slot.killed_for_memory == 1;
   if (outcome.out_of_memory) {
@@ -131,6 +135,10 @@ void add_end(const ProcessSlot& slot, RankOutcome& outcome) {
   outcome.abandoned = slot.abandoned_in != 0;
   if (outcome.abandoned) {
     outcome.message = abandonment_description(slot.abandoned_in);
+    return;
+  }
+  if (slot.is_status_taken != 0 && !has_own_crash) {
+    outcome.message = kStatusTaken;
     return;
   }
   if (has_own_crash && is_from_error_file(slot.crash) && (is_killed || outcome.end == RankEnd::kStopped)) {

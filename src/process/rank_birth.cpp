@@ -10,12 +10,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "ipc/context_table.h"
 #include "ipc/process_table.h"
 #include "os/clock.h"
 #include "os/cpus.h"
 #include "os/environment.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
+#include "os/scheduling.h"
 #include "process/crash_writer.h"
 #include "process/error_file.h"
 #include "process/job_sweep.h"
@@ -93,8 +95,9 @@ class Execution {
 
   /// In the child. Errors: SystemError, before it is tried.
   [[noreturn]] void run(const RankBirth& birth, std::uint32_t slot, BootstrapRole role) {
-    variables_.back() += bootstrap_value(*birth.memory, inheritable(birth.memory->memfd()),
-                                         inheritable(birth.control_send_fd), slot, role);
+    variables_.back() +=
+        bootstrap_value(*birth.memory, inheritable(birth.memory->memfd()), inheritable(birth.control_send_fd), slot,
+                        role, role == BootstrapRole::kFunctionRank ? getpid() : 0);
     environment_[variables_.size() - 1] = variables_.back().data();
     environ = environment_.data();  // Whose PATH it is that execvp() looks into.
     execvp(command_.file.c_str(), arguments_.data());
@@ -118,18 +121,32 @@ void leave_guardian_behind(const RankBirth& birth, const ProcessSlot& slot, pid_
   fault_point("rank.born", slot.rank);
 }
 
+/// The requester's, which may have given up rights since its Runtime. What follows is done by those.
+void take_credentials(const RankBirth& birth, const Surroundings& surroundings, pid_t guardian) {
+  if (surroundings.credentials == birth.credentials) return;
+  surroundings.credentials.take(birth.credentials);
+  die_with_parent(guardian);
+}
+
+void enter_directory(const StartRequest& request) {
+  if (!request.directory.empty() && chdir(request.directory.c_str()) != 0)
+    throw SystemError("entering " + request.directory, errno);
+}
+
 void place(const RankRequest& rank) {
   if (!rank.cpus.empty()) set_allowed_cpus(rank.cpus);
   if (rank.memory_node >= 0) bind_memory(rank.memory_node);
 }
 
 /// Takes on what the rank is given from outside, all but its environment.
-void settle(const RankBirth& birth, const StartRequest& request, const ProcessSlot& slot) {
+void settle(const RankBirth& birth, const StartRequest& request, const ProcessSlot& slot, pid_t guardian) {
   take_standard_descriptors(birth);
   const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
   if (rank.has_no_input) close_input();
   request.surroundings.enter();
   place(rank);
+  take_credentials(birth, request.surroundings, guardian);
+  enter_directory(request);
   direct_streams(request.logs, slot.local_rank);
   reset_signals(birth.signal_mask);
 }
@@ -166,16 +183,17 @@ std::map<std::string, std::string> rank_environment(const JobMemory& memory, con
 void settle_forked_rank(const JobMemory& memory, const ProcessSlot& slot, const StartRequest& request) {
   let_look_at_stacks(process_slot(memory, kGuardianSlot).pid.load(std::memory_order_relaxed));
   replace_environment(request.surroundings.environment, rank_environment(memory, slot, request));
-  const std::string& directory = request.surroundings.directory;
-  if (chdir(directory.c_str()) != 0) throw SystemError("entering " + directory, errno);
+  enter_directory(request);
   place(request.ranks.at(static_cast<std::size_t>(slot.rank)));
   direct_streams(request.logs, slot.local_rank);
 }
 
-std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot,
-                            BootstrapRole role) {
-  return fmt::format("{},{},{},{},{}", memory.header().job_id, memfd, control_fd, slot,
-                     static_cast<std::uint32_t>(role));
+std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot, BootstrapRole role,
+                            pid_t pid) {
+  const std::uint32_t context = process_slot(memory, slot).context;
+  const std::uint32_t context_id = context < kMaxContexts ? context_record(memory, context).id : 0;
+  return fmt::format("{},{},{},{},{},{},{}", memory.header().job_id, memfd, control_fd, slot,
+                     static_cast<std::uint32_t>(role), context_id, pid);
 }
 
 void record_failure(CrashRecord& record, const char* type, const char* message) {
@@ -196,7 +214,7 @@ void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t 
     birth.memory->set_lock_patience(JobMemory::kLockPatience);  // The guardian has less.
     replace_environment(request.surroundings.environment, rank_environment(*birth.memory, slot, request));
     unsetenv(kBootstrapVariable);
-    settle(birth, request, slot);
+    settle(birth, request, slot, guardian);
     birth.rank_main(slot_index, request);
   });
 }
@@ -209,16 +227,19 @@ pid_t start_program(const RankBirth& birth, const StartRequest& request, std::ui
   Execution execution(
       is_function ? request.command : rank.command,
       changed_environment(request.surroundings.environment, rank_environment(*birth.memory, slot, request)));
+  const auto run = [&] {
+    end_in_failure(slot, [&](ProcessSlot&) {
+      leave_guardian_behind(birth, slot, guardian);
+      settle(birth, request, slot, guardian);
+      execution.run(birth, slot_index, is_function ? BootstrapRole::kFunctionRank : BootstrapRole::kProgramRank);
+    });
+  };
   // In our memory: nothing in there changes what is the guardian's.
-  return fork_to_execute(
-      [&] {
-        end_in_failure(slot, [&](ProcessSlot&) {
-          leave_guardian_behind(birth, slot, guardian);
-          settle(birth, request, slot);
-          execution.run(birth, slot_index, is_function ? BootstrapRole::kFunctionRank : BootstrapRole::kProgramRank);
-        });
-      },
-      execution.stack_bytes());
+  if (request.surroundings.credentials == birth.credentials) return fork_to_execute(run, execution.stack_bytes());
+  // Others of the requester's user may look into a process of its credentials, and so into that memory.
+  const pid_t pid = fork();
+  if (pid == 0) run();
+  return pid;
 }
 
 }  // namespace retinue

@@ -25,11 +25,14 @@ struct RankBirth {
   std::vector<int> guardian_fds;         ///< The guardian's own, closed in a rank.
   std::vector<FileDescriptor> standard;  ///< Descriptors 0, 1, 2 of the requester.
   sigset_t signal_mask;                  ///< The program's, as it was at its Runtime.
+  Credentials credentials;               ///< The guardian's.
   std::string process_name;              ///< As /proc/self/comm shows it.
   RankMain rank_main = nullptr;
 };
 
-/// The environment variable by which an executed process finds its job: "job-id,memfd,control-fd,slot,role".
+/// The environment variable by which an executed process finds its job:
+/// "job-id,memfd,control-fd,slot,role,context-id,pid". A program's rank has no pid: the process that makes a Runtime
+/// may be a child, or the second program of a script.
 constexpr const char* kBootstrapVariable = "RETINUE_BOOTSTRAP";
 
 /// What an executed process is to be.
@@ -43,7 +46,9 @@ std::map<std::string, std::string> rank_environment(const JobMemory& memory, con
 /// In a rank that its requester forked, whose surroundings it has: makes what differs its own. Errors: SystemError.
 void settle_forked_rank(const JobMemory& memory, const ProcessSlot& slot, const StartRequest& request);
 
-std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot, BootstrapRole role);
+/// `pid`: of a function's rank, or of a guardian's parent, so that no child of theirs takes itself for it; else 0.
+std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot, BootstrapRole role,
+                            pid_t pid);
 
 /// In a fork of the guardian: becomes the rank of `slot` and runs its function. Does not return; what goes wrong before
 /// that is written into the slot's crash record.

@@ -86,6 +86,12 @@ nlohmann::json data_of(const ProcessSlot& slot, std::uint32_t process, const Mer
   return {{"rank", slot.rank},
           {"pid", slot.pid.load(std::memory_order_relaxed)},
           {"ending", ending_text(outcome)},
+          // A rank that only noticed another's failure is that one's victim.
+          {"failure", !is_failure(outcome)  ? "none"
+                      : outcome.consequence ? "consequence"
+                                            : "own"},
+          {"failed_at",
+           static_cast<std::uint64_t>(outcome.ended.count()) - std::min<std::uint64_t>(begin, outcome.ended.count())},
           {"begun", started - std::min(begin, started)},
           {"ended", ended - std::min(begin, ended)},
           {"cpu_ns", (outcome.use.user_cpu + outcome.use.system_cpu).count()},

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 
 #include "ipc/parcel.h"
 #include "os/cpus.h"
@@ -19,14 +19,6 @@
 
 namespace retinue {
 namespace {
-
-/// The umask can only be read by setting it, which other threads would notice; the kernel also tells it.
-std::uint32_t current_umask() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;)
-    if (word == "Umask:" && status >> word) return static_cast<std::uint32_t>(std::stoul(word, nullptr, 8));
-  return 022;
-}
 
 /// A stored request's head and the archives behind it. Errors: UsageError if it is none.
 std::pair<std::string_view, std::string_view> split(std::string_view stored) {
@@ -40,13 +32,17 @@ std::pair<std::string_view, std::string_view> split(std::string_view stored) {
 
 }  // namespace
 
-Surroundings Surroundings::of_this_process() {
+Surroundings Surroundings::of_this_thread(const ProcessStatus& status) {
+  constexpr int kOctal = 8;
   Surroundings now;
   now.environment = current_environment();
   char directory[PATH_MAX];
   // A directory that was removed has no path any more, but can still be entered by this one.
   now.directory = getcwd(directory, sizeof directory) != nullptr ? directory : fmt::format("/proc/{}/cwd", getpid());
-  now.umask = current_umask();
+  now.credentials = Credentials::of_this_thread(status);
+  now.scheduling = Scheduling::of_this_thread();
+  // It can only be read by setting it, which other threads would notice; the kernel also tells it.
+  now.umask = static_cast<std::uint32_t>(status.number("Umask", kOctal));
   for (int which = 0; which < RLIMIT_NLIMITS; ++which) {
     rlimit limit{};
     if (getrlimit(static_cast<__rlimit_resource_t>(which), &limit) != 0) throw SystemError("getrlimit", errno);
@@ -59,6 +55,7 @@ Surroundings Surroundings::of_this_process() {
 void Surroundings::enter() const {
   if (chdir(directory.c_str()) != 0) throw SystemError("entering the caller's directory " + directory, errno);
   ::umask(umask);
+  if (scheduling != Scheduling::of_this_thread()) scheduling.take();
   for (std::size_t which = 0; which < limits.size(); ++which) {
     const auto resource = static_cast<__rlimit_resource_t>(which);
     rlimit now{};
@@ -76,7 +73,7 @@ void store_request(JobMemory& memory, ContextRecord& record, const StartRequest&
   const std::uint64_t head_bytes = head.size();
   record.request =
       store_parcel(memory, {{reinterpret_cast<const char*>(&head_bytes), sizeof head_bytes}, head, request.archives},
-                   request.references);
+                   request.references, BlockUse::kRuntime);
   // The requester may die while its ranks still read it.
   memory.retain(record.request, kGuardianSlot);
   memory.release(record.request);
@@ -97,7 +94,8 @@ std::string error_file_of(const StartRequest& request, std::size_t rank) {
   if (!request.logs.directory.empty()) path = request.logs.error_file_of(static_cast<int>(rank));
   const auto& own = request.ranks.at(rank).environment;
   if (const auto found = own.find(kErrorFileVariable); found != own.end()) path = found->second;
-  return path.empty() || path.starts_with('/') ? path : request.surroundings.directory + "/" + path;
+  if (path.empty() || path.starts_with('/')) return path;
+  return std::filesystem::path(request.surroundings.directory) / request.directory / path;
 }
 
 std::string_view stored_archive(const JobMemory& memory, const ContextRecord& record, const ArchiveSlice& slice) {

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "ipc/job_layout.h"
+#include "os/credentials.h"
+#include "os/scheduling.h"
 #include "process/log_request.h"
 #include "retinue/ipc/shared_block.h"
 #include "retinue/process/stop_policy.h"
@@ -22,17 +24,20 @@ namespace retinue {
 struct Surroundings {
   std::vector<std::string> environment;  ///< NAME=value
   std::string directory;
+  Credentials credentials;
+  Scheduling scheduling;
   std::uint32_t umask = 0;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> limits;  ///< Soft and hard, by RLIMIT_ number.
   std::vector<int> cpus;                                        ///< CPU numbers that it may run on.
 
-  static Surroundings of_this_process();
-  /// Makes all but the environment this process's own. Errors: SystemError.
+  /// `status` is the calling thread's.
+  static Surroundings of_this_thread(const ProcessStatus& status);
+  /// Makes all but environment and credentials this process's own. Errors: SystemError.
   void enter() const;
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(environment, directory, umask, limits, cpus);
+    archive(environment, directory, credentials, scheduling, umask, limits, cpus);
   }
 };
 
@@ -97,6 +102,7 @@ struct StartRequest {
   /// returned.
   std::int64_t exit_grace_ms = 0;
   Surroundings surroundings;
+  std::string directory;  ///< Where the ranks start, from the surroundings' directory; empty: there.
   LogRequest logs;
   std::vector<RankRequest> ranks;
   // Of the requester alone; not in a request that was loaded.
@@ -107,7 +113,7 @@ struct StartRequest {
   template <class Archive>
   void serialize(Archive& archive) {
     archive(kind, name, entry, command, terminate_wait_ms, kill_wait_ms, tells_failure, daemon, exit_grace_ms,
-            surroundings, logs, ranks);
+            surroundings, directory, logs, ranks);
   }
 };
 

@@ -18,6 +18,7 @@
 
 #include "ipc/job_layout.h"
 #include "os/process_calls.h"
+#include "os/scheduling.h"
 #include "process/job_sweep.h"
 #include "retinue/base/error.h"
 

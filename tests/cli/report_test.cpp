@@ -101,6 +101,14 @@ TEST_F(Report, HasAllContextsOfAJobAlsoThoseThatFailed) {
   EXPECT_EQ(newest_but_one(1)[7], 1) << "the dead rank's call was under way";
   EXPECT_NE(newest_but_one(0)[7], 0) << "the other's failed, or was still waiting when it was stopped";
   EXPECT_TRUE(contains(context_named(all, "throw")["failure"], "bad </script> of <b>rank 1</b>"));
+  for (const char* name : {"die", "throw"}) {
+    const json& ranks = context_named(all, name)["ranks"];
+    EXPECT_EQ(ranks[1]["failure"], "own") << name;
+    EXPECT_NE(ranks[0]["failure"], "own") << name << ": rank 0 only noticed it";
+    EXPECT_GE(ranks[1]["failed_at"], ranks[1]["begun"]) << name;
+    EXPECT_LE(ranks[1]["failed_at"], ranks[1]["ended"]) << name;
+  }
+  EXPECT_EQ(context_named(all, "well2")["ranks"][0]["failure"], "none");
   EXPECT_EQ(files(), 1u);
 }
 

@@ -36,8 +36,27 @@ TEST(LineSplitter, AnUnfinishedLineIsShownOnceAndMarked) {
 }
 
 TEST(LineSplitter, BytesPassUntouched) {
-  const std::string odd("a\0b\xff\xfe\r\x1b[0m\n\0\n", 13);
-  EXPECT_EQ(split(odd, 3), std::string("[a]:") + odd.substr(0, 11) + "[a]:" + odd.substr(11));
+  const std::string odd("a\0b\xff\xfe\x1b[0m\n\0\n", 12);
+  EXPECT_EQ(split(odd, 3), std::string("[a]:") + odd.substr(0, 10) + "[a]:" + odd.substr(10));
+  for (const std::size_t portion : {1, 2, 3, 100})
+    EXPECT_EQ(split("of DOS\r\nand of Unix\n\r\n", portion), "[a]:of DOS\r\n[a]:and of Unix\n\r\n") << portion;
+}
+
+TEST(LineSplitter, ABarIsShownWhileItMoves) {
+  for (const std::size_t portion : {1, 3, 100}) {
+    EXPECT_EQ(split("\r10 %\r20 %\ndone\n", portion), "\r[a]:10 %\r[a]:20 %\n[a]:done\n") << portion;
+    EXPECT_EQ(split("10 %\r20 %\r\ndone\n", portion), "[a]:10 %\r[a]:20 %\r\n[a]:done\n") << portion;
+  }
+  LineSplitter splitter("[a]:", {});
+  std::string output;
+  splitter.take("10 %\r", output, kNoLimit);
+  EXPECT_EQ(output, "[a]:10 %\r");
+  splitter.take("20 %", output, kNoLimit);
+  EXPECT_EQ(output, "[a]:10 %\r") << "it may go on";
+  EXPECT_EQ(splitter.whole_line_bytes(), 5u);
+  splitter.take("\r", output, kNoLimit);
+  EXPECT_EQ(output, "[a]:10 %\r[a]:20 %\r");
+  EXPECT_EQ(split("loss 1\rnothing\r\nloss 2\r\n", 4, {"loss"}), "[a]:loss 1\r[a]:loss 2\r\n");
 }
 
 TEST(LineSplitter, ALongLineComesWhole) {

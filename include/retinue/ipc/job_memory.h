@@ -16,6 +16,9 @@ namespace retinue {
 
 struct JobHeader;
 
+/// What a block is for. Some of the table's entries are kept for the runtime's own blocks.
+enum class BlockUse { kData, kRuntime };
+
 /// The memory that all processes of a job share: one sparse sealed memfd, mapped whole by each of them.
 ///
 /// It has no name, so nothing can be left behind: the kernel frees it when its last process is gone. Pages are
@@ -65,7 +68,7 @@ class JobMemory {
   /// Errors: SharedMemoryExhausted, which names the largest holders.
   /// Cost: a microsecond for pages that were used before; for new ones about a second per 15 GB, per 1 GB where the
   /// kernel has no huge pages to give.
-  BlockHandle allocate(std::size_t bytes);
+  BlockHandle allocate(std::size_t bytes, BlockUse use = BlockUse::kData);
 
   /// One more hold of the calling process on a block that is alive. Errors: UsageError if it is not.
   void retain(const BlockHandle& block);

@@ -41,7 +41,9 @@ class Runtime {
   std::string job_id() const;
   std::string job_name() const;
 
-  /// This process's place in the world it was started in; rank 0 of a world of one in a program that is no rank.
+  /// This process's place in the world it was started in; rank 0 of a world of one in a program that nobody started as
+  /// a rank. Errors: UsageError in a program that is no rank of a job where RANK and WORLD_SIZE, or what mpirun or srun
+  /// say, make it one of several: join_world() makes the group of those.
   RankContext rank_context() const;
 
   const std::shared_ptr<JobMemory>& memory() const noexcept;

@@ -59,6 +59,10 @@ class StoreExchange {
   /// waits until the others have called this, too. Blocking: 2 s at most.
   void leave_together() noexcept;
 
+  /// After the last step: another rank than 0 says that it has read what rank 0 gave. Returns the keys by which rank 0
+  /// sees that all have, where it is to end the store; to others none. Never throws for a store that is gone.
+  std::vector<std::string> finish() noexcept;
+
  private:
   struct Comer;
 
@@ -67,6 +71,7 @@ class StoreExchange {
   std::string prefix(std::int64_t number) const;
   /// Of the process that is in a meeting as that rank.
   std::string key_of_process(int rank) const;
+  std::string key_of_reader(int rank) const;
   /// How often this or another process has joined as that rank. `more`: in addition.
   std::int64_t joined(int rank, int more, Deadline deadline);
   /// Errors: UsageError where another process of this host is in a meeting as this rank; all in that have it, too.

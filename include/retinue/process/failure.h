@@ -23,6 +23,9 @@ enum class RankEnd {
   kNotStarted,  ///< The job failed first.
 };
 
+/// "running", "returned", "raised", "exited", "signaled", "stopped", "not_started".
+const char* to_string(RankEnd end) noexcept;
+
 /// What a rank used until its end, with its children that it waited for; zeros where nobody knows.
 struct ResourceUse {
   std::chrono::nanoseconds user_cpu{0};

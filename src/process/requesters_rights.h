@@ -1,0 +1,16 @@
+#pragma once
+
+#include "os/credentials.h"
+
+namespace retinue {
+
+/// What the process that asked for a start may do, and what the guardian may, which works for it: what a request names,
+/// as files, is done with the requester's rights.
+struct RequestersRights {
+  Credentials requester;
+  Credentials guardian;
+
+  bool differ() const { return requester != guardian; }
+};
+
+}  // namespace retinue

@@ -1,0 +1,28 @@
+#include "process/unheard_failure.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "process/console.h"
+#include "process/failure_text.h"
+#include "process/start_request.h"
+
+namespace retinue {
+
+void tell_unheard_failure(const JobMemory& memory, ContextRecord& record, std::chrono::milliseconds patience) {
+  std::vector<RankOutcome> outcomes;
+  for (std::uint32_t rank = 0; rank < record.nprocs; ++rank)
+    outcomes.push_back(outcome_of(process_slot(memory, record.slots[rank])));
+  if (!std::ranges::any_of(outcomes, is_failure) || record.heard.exchange(1) != 0) return;
+  memory.header().unheard_failures.fetch_add(1);
+  show_on(STDERR_FILENO,
+          fmt::format("retinue: ranks failed (started as \"{}\"), and nobody asked how they ended by join(), wait() or "
+                      "status():\n{}",
+                      load_request(memory, record).name, failure_text(outcomes)),
+          patience);
+}
+
+}  // namespace retinue

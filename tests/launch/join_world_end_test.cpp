@@ -1,0 +1,104 @@
+// Rank 0 serves the meeting, and may end as soon as it is through with it.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "launch/world_scene.h"
+#include "retinue/base/error.h"
+#include "retinue/launch/join_group.h"
+#include "retinue/launch/join_world.h"
+#include "retinue/store/tcp_store.h"
+
+namespace retinue::test {
+namespace {
+
+constexpr int kRounds = 40;  // Of the old code one in seven failed.
+
+enum Code { kJoined = 10, kNotOneHost = 11, kOther = 12 };
+
+int how_it_went(const WorldOptions& options) {
+  try {
+    join_world(options);
+    return kJoined;
+  } catch (const NotOneHost&) {
+    return kNotOneHost;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return kOther;
+  }
+}
+
+/// A child that ends by exit(), as a program does. `prepare` runs in it first.
+pid_t start(const std::function<WorldOptions()>& options, const std::function<void()>& prepare) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  set_environment({});
+  prepare();
+  std::exit(how_it_went(options()));
+}
+
+int code_of(pid_t pid) {
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  return WEXITSTATUS(status);
+}
+
+/// A PID namespace of its own: there nobody can map another's memory.
+void go_elsewhere() {
+  if (unshare(CLONE_NEWPID) != 0) std::exit(kOther);
+  const pid_t inside = fork();
+  if (inside == 0) return;
+  int status = 0;
+  waitpid(inside, &status, 0);
+  _exit(WEXITSTATUS(status));
+}
+
+void stay_here() {}
+
+void expect_both(int expected, const std::function<void()>& where_rank_1_is) {
+  for (int round = 0; round < kRounds; ++round) {
+    const std::string method = fmt::format("tcp://127.0.0.1:{}", free_port());
+    const auto options_of = [&](int rank) {
+      return [&method, rank] { return WorldOptions{.init_method = method, .world_size = 2, .rank = rank}; };
+    };
+    const pid_t rank_0 = start(options_of(0), stay_here);
+    const pid_t rank_1 = start(options_of(1), where_rank_1_is);
+    EXPECT_EQ(code_of(rank_0), expected) << "round " << round;
+    EXPECT_EQ(code_of(rank_1), expected) << "round " << round;
+  }
+}
+
+TEST(JoinWorldEnd, OfRank0IsNoneOfTheMeeting) {
+  expect_both(kJoined, stay_here);
+}
+
+TEST(JoinWorldEnd, ComesAfterAllKnowThatTheyAreNotOnOneHost) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root may make a PID namespace";
+  expect_both(kNotOneHost, go_elsewhere);
+}
+
+TEST(JoinWorldEnd, OfAStoreOfTheProgramsOwnIsNoneOfTheMeetingEither) {
+  for (int round = 0; round < kRounds; ++round) {
+    const int port = free_port();
+    const auto options_of = [port](int rank) {
+      return [port, rank] {
+        auto store = std::make_shared<TcpStore>(TcpStoreOptions{.port = port, .is_server = rank == 0});
+        return WorldOptions{.store = std::move(store), .world_size = 2, .rank = rank};
+      };
+    };
+    const pid_t rank_0 = start(options_of(0), stay_here);
+    const pid_t rank_1 = start(options_of(1), stay_here);
+    EXPECT_EQ(code_of(rank_0), kJoined) << "round " << round;
+    EXPECT_EQ(code_of(rank_1), kJoined) << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace retinue::test

@@ -1,0 +1,57 @@
+// Ranks that fail when nobody asks any more how they ended.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <string>
+
+#include "cli/shell_run.h"
+
+using retinue::test::shell_run;
+using Result = retinue::test::ShellResult;
+
+namespace {
+
+constexpr const char* kReport = "retinue: ranks failed (started as \"rank\"), and nobody asked how they ended";
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+Result run(const std::string& what, const std::string& launcher = "") {
+  return shell_run(launcher + RETINUE_BIN_DIR "/unheard_program '" + what + "'");
+}
+
+TEST(UnheardFailure, IsToldAndFailsTheProgram) {
+  for (const char* what : {"dropped before", "dropped after", "kept", "leaked"}) {
+    const Result result = run(what);
+    EXPECT_EQ(WEXITSTATUS(result.status), 1) << what << ": " << result.output;
+    EXPECT_EQ(count_of(result.output, kReport), 1u) << what << ": " << result.output;
+    EXPECT_EQ(count_of(result.output, "raised std::runtime_error: the failure of the test"), 1u) << result.output;
+    EXPECT_EQ(count_of(result.output, "fail(int, int) at unheard_program.cpp:"), 1u) << what << ": " << result.output;
+  }
+}
+
+TEST(UnheardFailure, LeavesTheProgramsOwnCode) {
+  const Result result = run("own code");
+  EXPECT_EQ(WEXITSTATUS(result.status), 7) << result.output;
+  EXPECT_EQ(count_of(result.output, kReport), 1u) << result.output;
+}
+
+TEST(UnheardFailure, FailsARunOfTheCommand) {
+  const Result result = run("dropped after", "$RETINUE run -n 1 ");
+  EXPECT_NE(WEXITSTATUS(result.status), 0) << result.output;
+  EXPECT_EQ(count_of(result.output, kReport), 1u) << result.output;
+}
+
+TEST(UnheardFailure, IsNoneWhereSomebodyAsked) {
+  for (const char* what : {"asked", "waited", "pool", "process"}) {
+    const Result result = run(what);
+    EXPECT_EQ(result.status, 0) << what << ": " << result.output;
+    EXPECT_EQ(count_of(result.output, "nobody asked"), 0u) << what << ": " << result.output;
+  }
+  EXPECT_EQ(count_of(run("process").output, "the failure of the test"), 1u);
+}
+
+}  // namespace

@@ -1,0 +1,78 @@
+// Starts a rank that fails, and does with what spawn returned what its argument says.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "os/process_calls.h"
+#include "retinue/launch/pool.h"
+#include "retinue/launch/process.h"
+#include "retinue/launch/spawn.h"
+
+namespace {
+
+void fail(int, int gate) {
+  char byte = 0;
+  [[maybe_unused]] const ssize_t got = read(gate, &byte, 1);  // Until the program has closed its end.
+  throw std::runtime_error("the failure of the test");
+}
+
+void fail_at_once(int) {
+  throw std::runtime_error("the failure of the test");
+}
+
+int die_in_task(int) {
+  _exit(5);
+}
+
+void wait_for(pid_t pid) {
+  const retinue::FileDescriptor pidfd = retinue::open_pidfd(pid);
+  pollfd end{pidfd.get(), POLLIN, 0};
+  poll(&end, 1, -1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  int gate[2];
+  if (pipe2(gate, O_CLOEXEC) != 0) return 2;
+  retinue::Runtime runtime(argc, argv);
+  if (what == "pool") {
+    retinue::Pool pool({.processes = 1});
+    try {
+      pool.apply<die_in_task>(1);
+    } catch (const retinue::ProcessException&) {
+      std::puts("lost");
+    }
+    return 0;
+  }
+  if (what == "process") {
+    retinue::Process<fail_at_once> process(1);
+    process.start();
+    process.join();
+    return 0;
+  }
+  auto ranks = std::make_unique<retinue::ProcessContext>(
+      retinue::spawn<fail>({.start_method = retinue::StartMethod::kFork, .join = false}, gate[0]));
+  const pid_t pid = ranks->pids()[0];
+  if (what == "dropped before") ranks.reset();
+  close(gate[1]);
+  wait_for(pid);
+  if (what == "dropped after") ranks.reset();
+  if (what == "leaked") [[maybe_unused]]
+    auto* leaked = ranks.release();
+  if (what == "asked")
+    while (ranks->status()[0].end == retinue::RankEnd::kRunning) usleep(1000);
+  if (what == "waited") ranks->wait();
+  if (what == "own code") {
+    ranks.reset();
+    return 7;
+  }
+  return 0;
+}
