@@ -280,6 +280,45 @@ void detail::check_elements(std::string_view call, std::size_t elements, std::si
     throw UsageError(fmt::format("{}: a buffer holds {} elements where {} are needed", call, elements, wanted));
 }
 
+namespace {
+
+template <class Data>
+std::vector<Data> parts_of(std::string_view call, Data data, std::size_t element_bytes,
+                           const std::vector<std::size_t>& counts, std::size_t ranks) {
+  if (counts.size() != ranks)
+    throw UsageError(
+        fmt::format("{}: {} counts for a group of {}; give one for each rank", call, counts.size(), ranks));
+  const std::size_t elements = data.size() / element_bytes;
+  std::vector<Data> parts;
+  std::size_t left = elements;
+  for (const std::size_t count : counts) {
+    if (count > left) break;
+    parts.push_back(data.first(count * element_bytes));
+    data = data.subspan(count * element_bytes);
+    left -= count;
+  }
+  if (parts.size() != ranks || left != 0)
+    throw UsageError(fmt::format("{}: a buffer of {} elements does not consist of parts of {} elements", call, elements,
+                                 fmt::join(counts, ", ")));
+  return parts;
+}
+
+}  // namespace
+
+std::vector<ConstBytes> detail::input_parts(std::string_view call, ConstBytes data, std::size_t element_bytes,
+                                            const std::vector<std::size_t>& counts, std::size_t ranks) {
+  return parts_of(call, data, element_bytes, counts, ranks);
+}
+
+std::vector<Bytes> detail::output_parts(std::string_view call, Bytes data, std::size_t element_bytes,
+                                        const std::vector<std::size_t>& counts, std::size_t ranks) {
+  return parts_of(call, data, element_bytes, counts, ranks);
+}
+
+void detail::refuse_negative_count(std::string_view call, std::size_t rank) {
+  throw UsageError(fmt::format("{}: the count of rank {}'s part is negative", call, rank));
+}
+
 std::string detail::name_of_part(const Communicator& parent, std::string_view name, int first_rank) {
   constexpr std::size_t kParentBytes = 80;  // Of groups in groups in groups; names have 200 bytes.
   const Session& session = checked(parent.impl_).sharing("split").session();

@@ -214,7 +214,7 @@ TEST_P(MismatchTable, OfUnevenSizes) {
       }
       EXPECT_NE(message.find(" takes 4 bytes from rank 1, which gives 5 (the 2nd call of each): "), std::string::npos)
           << message;
-      EXPECT_NE(piece_of(message, kOdd).find(" at odd.cpp:22"), std::string::npos) << message;
+      EXPECT_NE(call_of_rank(message, kOdd).find(" at odd.cpp:22"), std::string::npos) << message;
       EXPECT_NE(message.find(" at ours.cpp:11"), std::string::npos) << message;
     }
   });

@@ -215,7 +215,7 @@ TEST(Mismatch, OfTypesOfDataThatOnlyMove) {
       check_mismatch(
           size, [&](Communicator& c) { exchange<float>(c, kind); },
           [&](Communicator& c) { exchange<std::int32_t>(c, kind); },
-          {"rank 0: " + call + "(fp32, 4 bytes", "rank 1: " + call + "(int32, 4 bytes"});
+          {(size == 2 ? "rank 0: " : "ranks 0, 2: ") + call + "(fp32, 4 bytes", "rank 1: " + call + "(int32, 4 bytes"});
     }
 }
 
