@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -38,7 +39,7 @@ Numbers agree_on_cuts(retinue::Communicator& group, const SharedNumbers& sorted)
   Numbers samples;
   for (std::size_t i = 0; i < ranks; ++i) samples.push_back(sorted[i * sorted.size() / ranks]);
   Numbers all(ranks * ranks);
-  group.all_gather(std::span<const std::uint32_t>(samples), std::span(all));
+  group.all_gather(samples, all);
   std::sort(all.begin(), all.end());
   Numbers cuts;
   for (std::size_t i = 1; i < ranks; ++i) cuts.push_back(all[i * ranks]);
@@ -53,26 +54,16 @@ Numbers exchange(retinue::Communicator& group, const SharedNumbers& sorted, cons
   // How many numbers go to each rank, and, after this, how many come from each.
   std::vector<std::uint64_t> given(ranks);
   std::vector<std::uint64_t> taken(ranks);
-  std::vector<retinue::ConstBytes> inputs;
   auto begin = sorted.begin();
   for (std::size_t i = 0; i < ranks; ++i) {
     const auto end = i < cuts.size() ? std::lower_bound(begin, sorted.end(), cuts[i]) : sorted.end();
-    inputs.push_back(std::as_bytes(std::span(begin, end)));
     given[i] = static_cast<std::uint64_t>(end - begin);
     begin = end;
   }
-  group.all_to_all(std::span<const std::uint64_t>(given), std::span(taken));
+  group.all_to_all(given, taken);
 
-  std::size_t count = 0;
-  for (const std::uint64_t part : taken) count += part;
-  Numbers mine(count);
-  std::vector<retinue::Bytes> outputs;
-  auto to = mine.begin();
-  for (const std::uint64_t part : taken) {
-    outputs.push_back(std::as_writable_bytes(std::span(to, part)));
-    to += static_cast<std::ptrdiff_t>(part);
-  }
-  group.run(retinue::CollectiveCall::all_to_all(inputs, outputs));
+  Numbers mine(std::accumulate(taken.begin(), taken.end(), std::size_t{0}));
+  group.all_to_all(sorted, given, mine, taken);
   return mine;
 }
 // [/exchange]

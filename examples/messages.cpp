@@ -68,7 +68,7 @@ Rod collect(retinue::Communicator& group, const Rod& rod) {
   std::copy(piece.begin(), piece.end(), whole.begin());
   Rod buffer(count);
   for (int i = 1; i < group.size(); ++i) {
-    const retinue::Received received = group.recv(std::span(buffer), retinue::kAnySource);
+    const retinue::Received received = group.recv(buffer, retinue::kAnySource);
     std::copy(buffer.begin(), buffer.end(), whole.begin() + received.source * static_cast<std::ptrdiff_t>(count));
   }
   return whole;

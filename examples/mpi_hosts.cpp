@@ -28,7 +28,7 @@ struct Hosts {
   }
 
   void all_reduce(std::span<double> data) {
-    on_host.reduce(std::span<const double>(data), data, 0);
+    on_host.reduce(data, data, 0);
     if (on_host.rank() == 0)
       MPI_Allreduce(MPI_IN_PLACE, data.data(), static_cast<int>(data.size()), MPI_DOUBLE, MPI_SUM, leaders);
     on_host.broadcast(data, 0);

@@ -21,12 +21,23 @@ void fill(char (&field)[kBytes], std::string_view text) {
   std::memcpy(field, text.data(), std::min(text.size(), kBytes - 1));
 }
 
-/// Writes as much of the end of `text` as there is room for, and zeros behind it: of a path the end says more.
+/// Writes a path of at most `bytes`; of a longer one the end, from a folder on where one fits: ".../rt/mod/train.cpp".
+inline void write_path(char* to, std::size_t bytes, std::string_view path) {
+  constexpr std::string_view kCut = "...";
+  if (path.size() > bytes) {
+    std::memcpy(to, kCut.data(), kCut.size());
+    to += kCut.size();
+    path.remove_prefix(path.size() - (bytes - kCut.size()));
+    if (const std::size_t folder = path.find('/'); folder != std::string_view::npos) path.remove_prefix(folder);
+  }
+  std::memcpy(to, path.data(), path.size());
+}
+
+/// The same into a field, and zeros behind it.
 template <std::size_t kBytes>
-void fill_tail(char (&field)[kBytes], std::string_view text) {
-  if (text.size() > kBytes) text.remove_prefix(text.size() - kBytes);
+void fill_path(char (&field)[kBytes], std::string_view path) {
   std::memset(field, 0, kBytes);
-  std::memcpy(field, text.data(), text.size());
+  write_path(field, kBytes, path);
 }
 
 }  // namespace retinue

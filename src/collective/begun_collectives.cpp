@@ -18,7 +18,7 @@ CollectiveCall CollectiveOperation::with_own_lists(CollectiveCall what, std::vec
 
 CollectiveOperation::CollectiveOperation(OperationDriver& engine, const Session& session, const CollectiveCall& what,
                                          CallSite site)
-    : Operation(engine),
+    : Operation(engine, site),
       session_(session),
       what_(with_own_lists(what, inputs_, outputs_)),
       call_(checked_call(what_, session.rank(), session.size(), site)) {}

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/char_field.h"
 #include "os/futex.h"
 #include "os/memory.h"
 
@@ -96,9 +97,7 @@ void SiteWriter::write_anew(SiteWords& words, const CallSite& site) {
   char* text = reinterpret_cast<char*>(values);
   const std::uint32_t line = packed_line(site);
   std::memcpy(text, &line, sizeof line);
-  const std::size_t length = std::strlen(site.file);
-  const std::size_t kept = std::min(length, kPathBytes);
-  std::memcpy(text + sizeof line, site.file + (length - kept), kept);
+  write_path(text + sizeof line, kPathBytes, site.file);
   for (std::size_t i = 0; i < std::size(values); ++i) words[i].store(values[i], std::memory_order_relaxed);
   file_ = site.file;
   line_ = line;

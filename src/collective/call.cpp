@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <functional>
 
+#include "collective/overlap.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -70,6 +70,9 @@ void check_buffers(const Call& call, std::size_t size) {
   }
   if (call.takes && what.uneven && call.pattern.takes_parts()) {
     check_list(what.kind, what.outputs, size, "outputs");
+    if (const OverlappingPair pair = overlapping_pair(what.outputs))
+      refuse(what.kind, "outputs {} and {} overlap; each rank's part needs memory of its own", pair->first,
+             pair->second);
   } else if (call.takes && what.output == nullptr && what.count > 0) {
     refuse(what.kind, "the output is null");
   }
@@ -79,13 +82,6 @@ void check_own_part(const Call& call, int rank) {
   const std::size_t given = call.input_part(rank).size();
   const std::size_t taken = call.output_part(rank).size();
   if (given != taken) refuse(call.what.kind, "rank {} gives itself {} bytes and takes {}", rank, given, taken);
-}
-
-bool overlap(ConstBytes a, ConstBytes b) {
-  if (a.empty() || b.empty()) return false;
-  const auto a_begin = reinterpret_cast<std::uintptr_t>(a.data());
-  const auto b_begin = reinterpret_cast<std::uintptr_t>(b.data());
-  return a_begin < b_begin + b.size() && b_begin < a_begin + a.size();
 }
 
 /// All of this member's buffer as one run; only of even calls.

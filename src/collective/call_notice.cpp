@@ -33,7 +33,7 @@ CallNotice::CallNotice(const Call& call, std::uint64_t number)
       element_bytes(call.element_bytes),
       is_uneven(call.what.uneven ? 1 : 0),
       line(packed_line(call.site)) {
-  fill_tail(file, call.site.file);
+  fill_path(file, call.site.file);
   if (call.what.function == nullptr) return;
   function_object = call.what.function->object();
   function_offset = call.what.function->offset();

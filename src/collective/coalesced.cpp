@@ -1,10 +1,9 @@
 // all_reduce_coalesced: many buffers in one call.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <vector>
 
+#include "collective/overlap.h"
 #include "collective/paths.h"
 #include "collective/reducer.h"
 #include "collective/slices.h"
@@ -26,26 +25,6 @@ std::uint64_t signature_of(std::span<const Bytes> buffers) {
     value ^= value >> 29;
   }
   return value;
-}
-
-void check_that_none_overlap(std::span<const Bytes> buffers) {
-  const auto begin_of = [&](std::size_t i) { return reinterpret_cast<std::uintptr_t>(buffers[i].data()); };
-  bool ascends = true;
-  std::uintptr_t end = 0;
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    if (buffers[i].empty()) continue;
-    ascends = ascends && begin_of(i) >= end;
-    end = begin_of(i) + buffers[i].size();
-  }
-  if (ascends) return;
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < buffers.size(); ++i)
-    if (!buffers[i].empty()) order.push_back(i);
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return begin_of(a) < begin_of(b); });
-  for (std::size_t i = 1; i < order.size(); ++i)
-    if (begin_of(order[i]) < begin_of(order[i - 1]) + buffers[order[i - 1]].size())
-      refuse(
-          fmt::format("buffers {} and {} overlap", std::min(order[i - 1], order[i]), std::max(order[i - 1], order[i])));
 }
 
 void reduce_staged(Session& session, const Call& call) {
@@ -92,7 +71,8 @@ void check_coalesced(Call& call) {
                          name_of(call.what.dtype)));
     bytes += buffers[i].size();
   }
-  check_that_none_overlap(buffers);
+  if (const OverlappingPair pair = overlapping_pair(buffers))
+    refuse(fmt::format("buffers {} and {} overlap", pair->first, pair->second));
   call.count = bytes / call.element_bytes;
   call.signature = signature_of(buffers);
 }

@@ -8,6 +8,7 @@
 
 #include "collective/engine_group.h"
 #include "collective/message_calls.h"
+#include "collective/one_caller.h"
 #include "collective/path_probe.h"
 #include "collective/paths.h"
 #include "collective/select.h"
@@ -19,8 +20,8 @@ namespace retinue {
 /// Members that share memory.
 class SharingMembers {
  public:
-  SharingMembers(JobGroup group, const CommunicatorOptions& options, const CallSite& site)
-      : session_(std::move(group), options, site), engine_(session_), messages_(session_, engine_) {
+  SharingMembers(JobGroup group, const CommunicatorOptions& options, const CallSite& site, OneCaller& callers)
+      : session_(std::move(group), options, site), engine_(session_, callers), messages_(session_, engine_) {
     measure_paths(session_, [&](const CollectiveCall& call) { run(call, site.inside(OuterCall::kOpening)); });
     session_.note_opening();
     engine_.log().open(session_.sequence());
@@ -119,9 +120,9 @@ const CommunicatorOptions& checked(const CommunicatorOptions& options) {
 class Communicator::Impl {
  public:
   Impl(JobGroup group, const CommunicatorOptions& options, const CallSite& site)
-      : sharing_(std::in_place, std::move(group), checked(options), site) {}
+      : callers_(group.name), sharing_(std::in_place, std::move(group), checked(options), site, callers_) {}
   Impl(std::unique_ptr<Engine> engine, const EngineMembers& members, const CommunicatorOptions& options)
-      : apart_(std::in_place, std::move(engine), members, checked(options)) {
+      : callers_(members.name), apart_(std::in_place, std::move(engine), members, checked(options)) {
     group_.name = members.name;
     group_.rank = members.rank;
   }
@@ -129,6 +130,20 @@ class Communicator::Impl {
   bool is_sharing() const { return sharing_.has_value(); }
   int size() { return sharing_ ? sharing_->session().size() : apart_->size(); }
   const JobGroup& group() { return sharing_ ? sharing_->session().group() : group_; }
+
+  Request start(const CollectiveCall& call, CallSite site) {
+    OperationEngine& engine = sharing(name_of(call.kind)).engine();
+    const OneCaller::Scope scope(callers_, call.kind, site);
+    return engine.start(call, site);
+  }
+
+  /// Calls `make` with what sends and receives. `name`: a literal, as "send".
+  template <typename Make>
+  auto with_messages(const char* name, const CallSite& site, Make make) {
+    MessageCalls& messages = sharing(name).messages();
+    const OneCaller::Scope scope(callers_, name, site);
+    return make(messages);
+  }
 
   /// For what only such members can do. Errors: UsageError for others.
   SharingMembers& sharing(std::string_view call) {
@@ -141,6 +156,7 @@ class Communicator::Impl {
   }
 
   void run(const CollectiveCall& call, CallSite site) {
+    const OneCaller::Scope scope(callers_, call.kind, site);
     sharing_ ? sharing_->run(call, site) : apart_->run(call, site);
   }
 
@@ -150,6 +166,7 @@ class Communicator::Impl {
   }
 
   void monitored_barrier(const MonitoredBarrierOptions& options, CallSite site) {
+    const OneCaller::Scope scope(callers_, "monitored_barrier", site);
     sharing_ ? sharing_->monitored_barrier(options, site) : apart_->monitored_barrier(options, site);
   }
 
@@ -159,6 +176,7 @@ class Communicator::Impl {
   }
 
  private:
+  OneCaller callers_;
   std::optional<SharingMembers> sharing_;
   std::optional<EngineGroup> apart_;  ///< Of members that share none.
   JobGroup group_;
@@ -222,40 +240,83 @@ void Communicator::monitored_barrier(const MonitoredBarrierOptions& options, Cal
 }
 
 Request Communicator::start(const CollectiveCall& call, CallSite site) {
-  return checked(impl_).sharing(name_of(call.kind)).engine().start(call, site);
+  return checked(impl_).start(call, site);
 }
 
 void Communicator::send_bytes(ConstBytes data, int destination, int tag, CallSite site) {
-  checked(impl_).sharing("send").messages().send(data, destination, tag, site);
+  checked(impl_).with_messages("send", site,
+                               [&](MessageCalls& messages) { messages.send(data, destination, tag, site); });
 }
 
 Received Communicator::recv_bytes(Bytes buffer, int source, int tag, CallSite site) {
-  return checked(impl_).sharing("recv").messages().receive(buffer, nullptr, source, tag, site);
+  return checked(impl_).with_messages(
+      "recv", site, [&](MessageCalls& messages) { return messages.receive(buffer, nullptr, source, tag, site); });
 }
 
 Received Communicator::recv_any_size(std::vector<std::byte>& data, int source, int tag, CallSite site) {
-  return checked(impl_).sharing("recv").messages().receive({}, &data, source, tag, site);
+  return checked(impl_).with_messages(
+      "recv", site, [&](MessageCalls& messages) { return messages.receive({}, &data, source, tag, site); });
 }
 
 Received Communicator::sendrecv_bytes(ConstBytes data, int destination, Bytes buffer, int source, int tag,
                                       CallSite site) {
-  return checked(impl_)
-      .sharing("sendrecv")
-      .messages()
-      .send_and_receive(P2POp::isend(data, destination, tag), P2POp::irecv(buffer, source, tag), site);
+  return checked(impl_).with_messages("sendrecv", site, [&](MessageCalls& messages) {
+    return messages.send_and_receive(P2POp::isend(data, destination, tag), P2POp::irecv(buffer, source, tag), site);
+  });
 }
 
 Request Communicator::begin(const P2POp& message, CallSite site) {
-  return checked(impl_).sharing(message.kind == P2POp::Kind::kSend ? "isend" : "irecv").messages().start(message, site);
+  return checked(impl_).with_messages(message.kind == P2POp::Kind::kSend ? "isend" : "irecv", site,
+                                      [&](MessageCalls& messages) { return messages.start(message, site); });
 }
 
 std::vector<Request> Communicator::batch_isend_irecv(std::span<const P2POp> messages, CallSite site) {
-  return checked(impl_).sharing("batch_isend_irecv").messages().start(messages, site);
+  return checked(impl_).with_messages("batch_isend_irecv", site,
+                                      [&](MessageCalls& calls) { return calls.start(messages, site); });
 }
 
 void detail::check_elements(std::string_view call, std::size_t elements, std::size_t wanted) {
   if (elements != wanted)
     throw UsageError(fmt::format("{}: a buffer holds {} elements where {} are needed", call, elements, wanted));
+}
+
+namespace {
+
+template <class Data>
+std::vector<Data> parts_of(std::string_view call, Data data, std::size_t element_bytes,
+                           const std::vector<std::size_t>& counts, std::size_t ranks) {
+  if (counts.size() != ranks)
+    throw UsageError(
+        fmt::format("{}: {} counts for a group of {}; give one for each rank", call, counts.size(), ranks));
+  const std::size_t elements = data.size() / element_bytes;
+  std::vector<Data> parts;
+  std::size_t left = elements;
+  for (const std::size_t count : counts) {
+    if (count > left) break;
+    parts.push_back(data.first(count * element_bytes));
+    data = data.subspan(count * element_bytes);
+    left -= count;
+  }
+  if (parts.size() != ranks || left != 0)
+    throw UsageError(fmt::format("{}: a buffer of {} elements does not consist of parts of {} elements", call, elements,
+                                 fmt::join(counts, ", ")));
+  return parts;
+}
+
+}  // namespace
+
+std::vector<ConstBytes> detail::input_parts(std::string_view call, ConstBytes data, std::size_t element_bytes,
+                                            const std::vector<std::size_t>& counts, std::size_t ranks) {
+  return parts_of(call, data, element_bytes, counts, ranks);
+}
+
+std::vector<Bytes> detail::output_parts(std::string_view call, Bytes data, std::size_t element_bytes,
+                                        const std::vector<std::size_t>& counts, std::size_t ranks) {
+  return parts_of(call, data, element_bytes, counts, ranks);
+}
+
+void detail::refuse_negative_count(std::string_view call, std::size_t rank) {
+  throw UsageError(fmt::format("{}: the count of rank {}'s part is negative", call, rank));
 }
 
 std::string detail::name_of_part(const Communicator& parent, std::string_view name, int first_rank) {

@@ -26,6 +26,8 @@ using namespace std::chrono_literals;
 
 constexpr auto kBetweenReadings = 1s;
 constexpr auto kRegistryPatience = 20ms;
+/// Whose words are told, so that the rest of the text is seen, too.
+constexpr std::ptrdiff_t kShownWaits = 12;
 /// Between two readings each member must have begun a look after the first, and ended it before the second.
 constexpr std::uint64_t kLooksBetween = 2;
 
@@ -200,11 +202,9 @@ Deadlock find_deadlock(const std::vector<SeenGroup>& groups, const Board& own_bo
     const Node& node = nodes[index];
     deadlock.has_messages |= node.wait.is_for_message;
     // Ranks are each group's own.
-    const std::string where =
-        is_of_one_group
-            ? ""
-            : fmt::format(" (pid {}, {})", process_slot(memory, node.slot).pid.load(std::memory_order_relaxed),
-                          group_text(groups, node.group));
+    const std::int32_t pid = process_slot(memory, node.slot).pid.load(std::memory_order_relaxed);
+    const std::string where = is_of_one_group ? "" : fmt::format(" (pid {}, {})", pid, group_text(groups, node.group));
+    deadlock.who.push_back(is_of_one_group ? node.rank : pid);
     const std::string whom = node.wait.is_for_message ? "" : ", for " + ranks_text(node.wait.late);
     deadlock.texts.push_back(fmt::format("{}{}{}", node.wait.text, where, whom));
     deadlock.waits.push_back(node.reading);
@@ -250,7 +250,11 @@ bool DeadlockWatch::look() {
 
 void DeadlockWatch::act(const Deadlock& deadlock) {
   std::string text = "deadlock, none of these waits can end: ";
-  for (std::size_t i = 0; i < deadlock.texts.size(); ++i) text += (i > 0 ? "; " : "") + deadlock.texts[i];
+  const auto shown = std::min(std::ssize(deadlock.texts), kShownWaits);
+  for (std::ptrdiff_t i = 0; i < shown; ++i) text += (i > 0 ? "; " : "") + deadlock.texts[static_cast<std::size_t>(i)];
+  if (shown < std::ssize(deadlock.texts))
+    text += fmt::format("; and those of {}{}", deadlock.is_of_one_group ? "ranks " : "the processes ",
+                        ranges_text({deadlock.who.begin() + shown, deadlock.who.end()}));
   if (!deadlock.has_messages)
     text += ". All ranks must come to their groups' calls in one order";
   else if (deadlock.is_of_one_group)

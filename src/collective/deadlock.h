@@ -32,6 +32,7 @@ struct Deadlock {
   std::vector<SeenGroup> groups;
   std::vector<WaitReading> waits;  ///< All that it rests on, those of the cycle first.
   std::vector<std::string> texts;  ///< Of the cycle's waits, in its order.
+  std::vector<int> who;            ///< Who waits so: ranks or, in several groups, pids.
   bool is_certain = false;         ///< False: a wait ends by itself, or another thread of a process may end it.
   bool has_messages = false;
   bool is_of_one_group = true;

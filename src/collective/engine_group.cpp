@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/thrown_here.h"
 #include "collective/buffer_list.h"
 #include "collective/kernels.h"
 #include "collective/late_report.h"
@@ -88,7 +89,7 @@ void EngineGroup::run(const CollectiveCall& what, CallSite site, WhenLost when_l
     failure_ = failure_of(error, when_lost);
   } catch (const TimeoutError& error) {
     const std::string missing = late_.missing_text(wait(), LateByStore::kFirstWord);
-    failure_ = std::make_exception_ptr(TimeoutError(late_.agreed_timeout(head() + error.what() + missing)));
+    failure_ = thrown_here(TimeoutError(late_.agreed_timeout(head() + error.what() + missing)));
   } catch (...) {
     failure_ = std::current_exception();
   }
@@ -99,7 +100,7 @@ void EngineGroup::run(const CollectiveCall& what, CallSite site, WhenLost when_l
 
 std::exception_ptr EngineGroup::failure_of(const PeerLost& error, WhenLost when_lost) {
   const std::string timeout = late_.timeout_of_others(sequence_);
-  if (!timeout.empty()) return std::make_exception_ptr(TimeoutError(timeout));
+  if (!timeout.empty()) return thrown_here(TimeoutError(timeout));
   // Of several at one address an engine may not know which, and who closed a connection may have done so for another.
   const std::optional<PeerLost> said = late_.loss_of_others();
   const PeerLost& loss = said ? *said : error;
@@ -118,7 +119,7 @@ std::exception_ptr EngineGroup::failure_of(const PeerLost& error, WhenLost when_
     const std::chrono::nanoseconds waited = LateByStore::Clock::now() - begin_;
     text += late_.missing_text(wait(), std::max(timeout_ - waited, LateByStore::kFirstWord), lost);
   }
-  return std::make_exception_ptr(PeerLost(text, lost));
+  return thrown_here(PeerLost(text, lost));
 }
 
 std::string EngineGroup::own_call() const {

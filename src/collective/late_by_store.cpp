@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/ranks_text.h"
 #include "ipc/late_desk.h"
 #include "retinue/base/error.h"
 #include "retinue/store/store.h"
@@ -229,7 +230,7 @@ void LateByStore::report(const Wait& wait) {
     else if (const auto does = find(key_of_activity(wait.sequence, late[i])))
       text += fmt::format("    it {}\n", *does);
   }
-  if (late.size() > kNamedMissing) text += fmt::format("  and {} more\n", late.size() - kNamedMissing);
+  if (late.size() > kNamedMissing) text += fmt::format("  {} {}, too\n", ranks_behind(late, kNamedMissing), state);
   const std::chrono::nanoseconds waited = Clock::now() - wait.since;
   text += late_end(waited + late_after_, std::max(wait.timeout - waited, 0ns));
   if (!show_late_report(memory_.get(), text, first_looks_)) show_late_report(nullptr, text, first_looks_);
@@ -258,7 +259,7 @@ std::string LateByStore::missing_text(const Wait& wait, std::chrono::nanoseconds
       text += fmt::format("{}rank {} ({}), seen {}{}", i == 0 ? "" : "; ", late[i], ranks_->where(late[i]),
                           wait.history(late[i]), does ? ", which " + *does : "");
     }
-    if (late.size() > kNamedMissing) text += fmt::format("; and {} more", late.size() - kNamedMissing);
+    if (late.size() > kNamedMissing) text += "; and " + ranks_behind(late, kNamedMissing);
     return text;
   } catch (const std::exception& error) {
     return fmt::format("; who is missing can't be told: {}", error.what());
@@ -328,7 +329,7 @@ std::vector<std::string> LateByStore::words_of_waiting(const Wait& wait, const s
     if (std::find(missing.begin(), missing.end(), rank) != missing.end()) continue;
     std::optional<std::string> text = find(key_of_wait(wait.sequence, rank));
     if (!text) continue;  // It came just now, and is no suspect.
-    if (lines.size() == static_cast<std::size_t>(kNamedWaiting)) {
+    if (lines.size() == kNamedWaiting) {
       lines.emplace_back("  and others wait\n");
       break;
     }

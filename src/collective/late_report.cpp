@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/ranks_text.h"
 #include "collective/late_text.h"
 #include "collective/rendezvous.h"
 #include "collective/report.h"
@@ -113,16 +114,18 @@ std::string LateReport::text(const SeenWait& own, const std::vector<int>& late, 
   const auto now = job_now(header);
   std::string text = late_head(group_.name, late);
   const Reporter report(group_, board_, 0);
-  int waiting = 0;
+  std::vector<int> waiting;
   for (int rank = 0; rank < board_.size(); ++rank) {
     const auto wait = rank == group_.rank ? own : read_wait(board_.member(rank).wait);
-    if (!wait || ++waiting > kNamedWaiting) continue;
+    if (!wait) continue;
+    waiting.push_back(rank);
+    if (waiting.size() > kNamedWaiting) continue;
     text +=
         fmt::format("  {} (pid {}), for {} now\n", wait->text, report.pid_of(rank), duration_text(now - wait->since));
   }
-  if (waiting > kNamedWaiting) text += fmt::format("  and {} more wait\n", waiting - kNamedWaiting);
+  if (waiting.size() > kNamedWaiting) text += fmt::format("  {}: waiting, too\n", ranks_behind(waiting, kNamedWaiting));
   for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) text += missing_text(own, late[i]);
-  if (late.size() > kNamedMissing) text += fmt::format("  and {} more are missing\n", late.size() - kNamedMissing);
+  if (late.size() > kNamedMissing) text += fmt::format("  {}: missing, too\n", ranks_behind(late, kNamedMissing));
   const auto left = deadline.left(std::chrono::hours(24 * 365));
   const auto again = left > kBeforeTheEnd
                          ? std::min<std::chrono::nanoseconds>(now - own.since + late_after_, left - kBeforeTheEnd)

@@ -17,7 +17,7 @@
 namespace retinue {
 
 constexpr std::size_t kNamedMissing = 8;
-constexpr int kNamedWaiting = 16;
+constexpr std::size_t kNamedWaiting = 16;
 
 /// As "10.5 s" or "3 min".
 std::string duration_text(std::chrono::nanoseconds time);

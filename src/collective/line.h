@@ -57,7 +57,8 @@ constexpr std::size_t kFactorWord = kInlineBytes / 8 - 1;  ///< Of `inline_data`
 constexpr std::size_t kFunctionWord = 1;
 constexpr std::uint64_t kLines = 16;  ///< Slots of a member's ring: how far one may be ahead of the others.
 
-/// Where a call was made: packed_line() in the first four bytes, then the tail of the path, filled with zeros.
+/// Where a call was made: packed_line() in the first four bytes, then the path as write_path() shortens it,
+/// filled with zeros.
 using SiteWords = std::array<std::atomic<std::uint64_t>, 8>;
 constexpr std::size_t kPathBytes = sizeof(SiteWords) - sizeof(unsigned);
 

@@ -6,9 +6,27 @@
 #include <memory>
 #include <utility>
 
+#include "collective/overlap.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
+namespace {
+
+/// Which of them is done first nobody knows: one would write what another sends, or has received.
+void check_that_none_overlap(std::string_view call, std::span<const P2POp> messages) {
+  std::vector<UsedBuffer> buffers;
+  for (const P2POp& message : messages) {
+    const bool receives = message.kind == P2POp::Kind::kReceive;
+    buffers.push_back({.bytes = receives ? ConstBytes(message.buffer) : message.data, .is_written = receives});
+  }
+  if (const OverlappingPair pair = overlapping_pair(buffers))
+    throw UsageError(
+        fmt::format("{}: the buffers of messages {} and {} overlap, of which one is received into; give "
+                    "each memory of its own",
+                    call, pair->first, pair->second));
+}
+
+}  // namespace
 
 void MessageCalls::check(const P2POp& message) const {
   const bool sends = message.kind == P2POp::Kind::kSend;
@@ -69,6 +87,8 @@ Received MessageCalls::receive(Bytes buffer, std::vector<std::byte>* grows, int 
 Received MessageCalls::send_and_receive(const P2POp& out, const P2POp& in, CallSite site) {
   const std::uint64_t started = log().now();
   check(in);
+  if (overlap(out.data, in.buffer))
+    throw UsageError("sendrecv: the message is received into what is sent; give each memory of its own");
   prepare(out);
   ReceiveOperation receive(engine_, session_, in.buffer, in.peer, in.tag, site);
   SendOperation send(engine_, out.data, out.peer, out.tag, site);
@@ -84,6 +104,7 @@ Received MessageCalls::send_and_receive(const P2POp& out, const P2POp& in, CallS
 
 std::vector<Request> MessageCalls::start(std::span<const P2POp> messages, CallSite site) {
   for (const P2POp& message : messages) check(message);
+  check_that_none_overlap("batch_isend_irecv", messages);
   for (const P2POp& message : messages) prepare(message);
   std::vector<Request> requests;
   for (const P2POp& message : messages) requests.push_back(start_prepared(message, site));

@@ -29,7 +29,7 @@ void copy(Bytes to, ConstBytes from) {
 std::string ReceiveOperation::describe() const {
   return fmt::format("waits to receive {} from {} ({}) at {}",
                      grows != nullptr ? "a message" : fmt::format("at most {} bytes", buffer.size()),
-                     source_text(source), tag_text(tag), site.text());
+                     source_text(source), tag_text(tag), site().text());
 }
 
 bool ReceiveOperation::has_room(std::size_t bytes) {
@@ -153,7 +153,7 @@ bool Messages::fits(ReceiveOperation& operation, const Arrived& message) {
   try {
     if (operation.has_room(message.bytes)) return true;
     session_.fail_message(fmt::format("rank {} receives at most {} bytes at {}, and rank {} sends {} ({}) at {}",
-                                      session_.rank(), operation.buffer.size(), operation.site.text(), message.source,
+                                      session_.rank(), operation.buffer.size(), operation.site().text(), message.source,
                                       message.bytes, tag_text(message.tag), site_text(message.site)));
   } catch (const std::bad_alloc&) {
     session_.fail_message(fmt::format("rank {} has no memory for the {} bytes that rank {} sends ({}) at {}",

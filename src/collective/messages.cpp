@@ -14,7 +14,7 @@ std::string tag_text(int tag) {
 
 std::string SendOperation::describe() const {
   return fmt::format("waits to send {} bytes to rank {} ({}) at {}", data.size(), destination, tag_text(tag),
-                     site.text());
+                     site().text());
 }
 
 Messages::Messages(Session& session, EndedOperations& ended)
@@ -83,7 +83,7 @@ void Messages::push(int rank) {
     const bool posted = whole ? to.out->try_post({.tag = operation.tag,
                                                   .bytes = operation.data.size(),
                                                   .data = operation.data,
-                                                  .site = operation.site})
+                                                  .site = operation.site()})
                               : announce(rank, operation);
     if (!posted) return;
     to.queued.pop_front();
@@ -102,7 +102,7 @@ bool Messages::announce(int rank, SendOperation& operation) {
                          .bytes = operation.data.size(),
                          .id = operation.id,
                          .place = in_job ? memory.offset_of(operation.data.data()) : kInNoJob,
-                         .site = operation.site}))
+                         .site = operation.site()}))
     return false;
   ++to.announcements;
   to.announced.push_back(&operation);
@@ -134,7 +134,7 @@ void Messages::stream(int rank) {
                            .bytes = bytes,
                            .id = operation.id,
                            .data = operation.data.subspan(operation.sent, bytes),
-                           .site = operation.site}))
+                           .site = operation.site()}))
       return;
     ring(rank);
     operation.sent += bytes;

@@ -23,7 +23,7 @@ std::string tag_text(int tag);
 class SendOperation final : public Operation {
  public:
   SendOperation(OperationDriver& engine, ConstBytes bytes, int to, int with_tag, CallSite from)
-      : Operation(engine), data(bytes), destination(to), tag(with_tag), site(from) {}
+      : Operation(engine, from), data(bytes), destination(to), tag(with_tag) {}
   ~SendOperation() override { drop_unless_done(); }
 
   bool is_late(int rank) const override { return rank == destination; }
@@ -32,7 +32,6 @@ class SendOperation final : public Operation {
   ConstBytes data;
   int destination;
   int tag;
-  CallSite site;
   std::uint64_t id = 0;  ///< Once it is announced.
   std::size_t sent = 0;
 };
@@ -40,7 +39,7 @@ class SendOperation final : public Operation {
 class ReceiveOperation final : public Operation {
  public:
   ReceiveOperation(OperationDriver& engine, Session& session, Bytes bytes, int from, int with_tag, CallSite at)
-      : Operation(engine), buffer(bytes), source(from), tag(with_tag), site(at), session_(session) {}
+      : Operation(engine, at), buffer(bytes), source(from), tag(with_tag), session_(session) {}
   ~ReceiveOperation() override { drop_unless_done(); }
 
   bool takes(int from, int with_tag) const {
@@ -57,7 +56,6 @@ class ReceiveOperation final : public Operation {
   Bytes buffer;
   int source;  ///< From when it has a message on: that one's.
   int tag;
-  CallSite site;
   std::vector<std::byte>* grows = nullptr;  ///< In place of `buffer`: becomes as large as the message.
   std::size_t taken = 0;                    ///< Bytes of a message that comes in pieces.
 

@@ -7,6 +7,7 @@
 
 #include "base/char_field.h"
 #include "base/demangle.h"
+#include "base/thrown_here.h"
 #include "retinue/base/error.h"
 
 namespace retinue::detail {
@@ -20,7 +21,7 @@ void ObjectReader::refuse(const ObjectType& type, int giver, const ObjectType& w
 }
 
 void ObjectReader::refuse(const ObjectType& type, int giver, std::string_view why) {
-  error_ = std::make_exception_ptr(
+  error_ = thrown_here(
       UsageError(fmt::format("group \"{}\": {} at {}: rank {} gives a {}, and rank {} {}", group_.group().name, call_,
                              site_.text(), giver, text_of(type.name), group_.rank(), why)));
 }
@@ -35,8 +36,7 @@ void ObjectsToGive::check_references(const Communicator& group, const Encoded& v
 
 void ObjectsToGive::check_count(std::size_t count, int wanted) {
   if (count != static_cast<std::size_t>(wanted))
-    error =
-        std::make_exception_ptr(UsageError(fmt::format("scatter_object: {} values for a group of {}", count, wanted)));
+    error = thrown_here(UsageError(fmt::format("scatter_object: {} values for a group of {}", count, wanted)));
 }
 
 ObjectNotice ObjectsToGive::notice(std::size_t index) const {

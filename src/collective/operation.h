@@ -53,7 +53,7 @@ class OperationDriver {
 /// A call in progress. Started and completed once, by its engine.
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
-  explicit Operation(OperationDriver& engine) : engine_(&engine), engine_number_(engine.number()) {}
+  Operation(OperationDriver& engine, CallSite site) : engine_(&engine), engine_number_(engine.number()), site_(site) {}
   /// Those that are made call drop_unless_done() in theirs, while they can be asked what they are.
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
@@ -76,6 +76,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   /// There as long as this isn't done.
   OperationDriver& engine() const { return *engine_; }
   std::uint64_t engine_number() const { return engine_number_; }
+  /// Where it was begun.
+  const CallSite& site() const { return site_; }
 
   void start() { started_ = true; }
   void complete(std::exception_ptr error) {
@@ -116,6 +118,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
  private:
   OperationDriver* engine_;
   std::uint64_t engine_number_;
+  CallSite site_;
   bool started_ = false;
   bool done_ = false;
   std::exception_ptr error_;

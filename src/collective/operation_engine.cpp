@@ -128,12 +128,18 @@ void OperationEngine::check_process() {
 
 void OperationEngine::advance(Operation& operation) {
   check_process();
+  const OneCaller::Scope scope(callers_, "Request::done of what was begun", operation.site());
   move_on();
   if (!operation.done() && ++advances_ % kAdvancesPerLook == 0) wait_until_done(operation, std::chrono::nanoseconds(0));
   call_back();
 }
 
 bool OperationEngine::wait(Operation& operation, std::chrono::nanoseconds time) {
+  const OneCaller::Scope scope(callers_, "Request::wait for what was begun", operation.site());
+  return wait_and_call_back(operation, time);
+}
+
+bool OperationEngine::wait_and_call_back(Operation& operation, std::chrono::nanoseconds time) {
   check_process();
   const bool done = wait_until_done(operation, time);
   call_back();
@@ -143,6 +149,7 @@ bool OperationEngine::wait(Operation& operation, std::chrono::nanoseconds time) 
 std::optional<std::size_t> OperationEngine::wait_any(std::span<Operation* const> operations, Operation* needed,
                                                      std::chrono::nanoseconds time) {
   check_process();
+  const OneCaller::Scope scope(callers_, "Request::wait_any for what was begun", operations.front()->site());
   AnyDone awaited(*this, operations, needed, interrupted_);
   const JobHeader& header = session_.memory().header();
   JobDeadline deadline = JobDeadline::after(header, time);
@@ -185,7 +192,7 @@ void OperationEngine::drop(Operation& operation) noexcept {
 }
 
 void OperationEngine::finish(Operation& operation) {
-  wait(operation, std::chrono::nanoseconds::max());
+  wait_and_call_back(operation, std::chrono::nanoseconds::max());
   if (operation.error()) std::rethrow_exception(operation.error());
 }
 

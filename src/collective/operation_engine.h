@@ -11,6 +11,7 @@
 #include "collective/begun_collectives.h"
 #include "collective/call_log.h"
 #include "collective/messages.h"
+#include "collective/one_caller.h"
 #include "collective/operation.h"
 #include "collective/session.h"
 
@@ -21,8 +22,12 @@ namespace retinue {
 /// Threads: one at a time, but for interrupt().
 class OperationEngine final : public OperationDriver {
  public:
-  explicit OperationEngine(Session& session)
-      : session_(session), log_(session.group()), messages_(session, ended_), collectives_(session, log_, ended_) {
+  OperationEngine(Session& session, OneCaller& callers)
+      : session_(session),
+        callers_(callers),
+        log_(session.group()),
+        messages_(session, ended_),
+        collectives_(session, log_, ended_) {
     session_.waiter().set_background(&messages_);
   }
   /// Ends all that hasn't ended.
@@ -46,7 +51,7 @@ class OperationEngine final : public OperationDriver {
   bool wait_until_done(Operation& operation, std::chrono::nanoseconds time);
   /// Blocking: until all collectives that were begun have ended, well or not, those of callbacks among them.
   void finish_collectives() {
-    while (!collectives_.empty()) wait(collectives_.last(), std::chrono::nanoseconds::max());
+    while (!collectives_.empty()) wait_and_call_back(collectives_.last(), std::chrono::nanoseconds::max());
   }
   /// To be called after a collective: ends all messages if it broke the group, and calls back for those that ended.
   void after_collective();
@@ -66,6 +71,7 @@ class OperationEngine final : public OperationDriver {
   /// Errors: UsageError in a process that was forked from the member's.
   void check_process();
   Request begun(std::shared_ptr<Operation> operation);
+  bool wait_and_call_back(Operation& operation, std::chrono::nanoseconds time);
   void move_on();
   void fail_all(const std::exception_ptr& error);
   /// After a wait that didn't end well: if it was in vain, or too long, for one of them, all fail.
@@ -76,6 +82,7 @@ class OperationEngine final : public OperationDriver {
   bool collectives_await_a_lost_member() const;
 
   Session& session_;
+  OneCaller& callers_;
   CallLog log_;
   EndedOperations ended_;
   Messages messages_;

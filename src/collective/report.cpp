@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
+#include "base/ranks_text.h"
 #include "collective/call.h"
 #include "collective/process_end.h"
 #include "ipc/process_slot.h"
@@ -16,8 +19,6 @@
 
 namespace retinue {
 namespace {
-
-constexpr int kNamedRanks = 16;
 
 std::string describe_alone(const SeenCall& call) {
   const CallShape& shape = call.shape;
@@ -41,16 +42,48 @@ std::string details_of(const SeenCall& call) {
   return details.empty() ? details : details + " ";
 }
 
-/// `call_of`: of a rank, what is known of its call.
+/// Ranks that made the same call at the same place.
+struct SameCalls {
+  std::string text;
+  std::vector<int> ranks;
+  std::size_t alike = 0;  ///< How many ranks made that call at whatever place; those that made none come last.
+};
+
+/// `call_of`: of a rank, what is known of its call. First the calls that the fewest made: who is wrong stands there.
+template <typename CallOf>
+std::vector<SameCalls> same_calls(int ranks, CallOf call_of) {
+  std::map<std::string, std::size_t> alike;
+  std::map<std::string, SameCalls> by_text;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::optional<SeenCall> call = call_of(rank);
+    SameCalls& same = by_text[call ? described_at(*call) : "nothing"];
+    if (same.ranks.empty()) same.text = call ? describe(*call) : "";
+    same.ranks.push_back(rank);
+    if (call) ++alike[same.text];
+  }
+  std::vector<SameCalls> groups;
+  for (auto& [text, same] : by_text) {
+    const auto found = alike.find(same.text);
+    groups.push_back({text, std::move(same.ranks), found == alike.end() ? ~std::size_t{0} : found->second});
+  }
+  std::ranges::sort(groups, {}, [](const SameCalls& group) {
+    return std::tuple(group.alike, group.ranks.size(), group.ranks.front());
+  });
+  return groups;
+}
+
+/// Of more calls than who reads it can look through the ranks alone.
 template <typename CallOf>
 std::string calls_of_all(int ranks, CallOf call_of) {
+  constexpr std::size_t kShownCalls = 8;
+  const std::vector<SameCalls> groups = same_calls(ranks, call_of);
   std::string text;
-  const int named = std::min(ranks, kNamedRanks);
-  for (int rank = 0; rank < named; ++rank) {
-    const std::optional<SeenCall> call = call_of(rank);
-    text += fmt::format("{}rank {}: {}", rank > 0 ? "; " : "", rank, call ? described_at(*call) : "nothing");
-  }
-  if (named < ranks) text += fmt::format("; and {} more", ranks - named);
+  for (std::size_t i = 0; i < std::min(groups.size(), kShownCalls); ++i)
+    text += fmt::format("{}{}: {}", i > 0 ? "; " : "", ranks_by_ranges(groups[i].ranks), groups[i].text);
+  std::vector<int> others;
+  for (std::size_t i = kShownCalls; i < groups.size(); ++i)
+    others.insert(others.end(), groups[i].ranks.begin(), groups[i].ranks.end());
+  if (!others.empty()) text += fmt::format("; {}: other calls", ranks_by_ranges(others));
   return text;
 }
 
@@ -174,22 +207,25 @@ std::vector<int> Reporter::late_at_the_ends(const std::vector<int>& late) const 
 
 std::string Reporter::lost(const std::vector<int>& ranks) const {
   std::string text = fmt::format("group \"{}\": ", group_.name);
-  for (const int rank : ranks) text += fate_of(rank) + "; ";
+  if (ranks.size() > kNamedRanks) text += fmt::format("{} are lost; ", ranks_by_ranges(ranks));
+  for (std::size_t i = 0; i < std::min(ranks.size(), kNamedRanks); ++i) text += fate_of(ranks[i]) + "; ";
   return text + own_call();
 }
 
 std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanoseconds timeout,
                                 const ActivityOf& activity_of) const {
-  std::string text = fmt::format("group \"{}\": {}, and its timeout of {} ms passed; missing: ", group_.name,
-                                 own_call(), std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
+  // Of several all are named first, since each one's words are long.
+  std::string text = fmt::format("group \"{}\": {}, and its timeout of {} ms passed{}; missing: ", group_.name,
+                                 own_call(), std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count(),
+                                 late.size() > 1 ? " without " + ranks_by_ranges(late) : "");
   const auto add = [&](const std::vector<int>& ranks, std::string_view before) {
-    const std::size_t named = std::min<std::size_t>(ranks.size(), kNamedRanks);
+    const std::size_t named = std::min(ranks.size(), kNamedRanks);
     for (std::size_t i = 0; i < named; ++i) {
       const std::int32_t pid = pid_of(ranks[i]);
       text += fmt::format("{}rank {} (pid {}){}, which {}", i > 0 ? "; " : before, ranks[i], pid, seen(ranks[i]),
                           activity_of(ranks[i], pid));
     }
-    if (named < ranks.size()) text += fmt::format("; and {} more", ranks.size() - named);
+    if (named < ranks.size()) text += "; and " + ranks_behind(ranks, named);
   };
   add(late, "");
   std::vector<int> ends = late_at_the_ends(late);

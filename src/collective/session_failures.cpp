@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "base/thrown_here.h"
 #include "collective/report.h"
 #include "collective/session.h"
 #include "retinue/base/deadline.h"
@@ -197,13 +198,13 @@ void Session::break_group(FailureKind kind, const std::string& text, const std::
 void Session::set_failure(FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
   switch (kind) {
     case FailureKind::kPeerLost:
-      failure_ = std::make_exception_ptr(PeerLost(text, ranks));
+      failure_ = thrown_here(PeerLost(text, ranks));
       break;
     case FailureKind::kMismatch:
-      failure_ = std::make_exception_ptr(CollectiveMismatch(text));
+      failure_ = thrown_here(CollectiveMismatch(text));
       break;
     case FailureKind::kTimeout:
-      failure_ = std::make_exception_ptr(TimeoutError(text));
+      failure_ = thrown_here(TimeoutError(text));
       break;
   }
 }

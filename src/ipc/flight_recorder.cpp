@@ -131,7 +131,7 @@ std::uint16_t FlightRecorder::add_group(std::string_view name, int rank, int siz
   RecordedGroupName& group = head_->groups[place];
   group.uses.fetch_add(1, std::memory_order_acq_rel);
   char text[sizeof group.name];
-  fill_tail(text, name);
+  fill_path(text, name);
   group.rank.store(rank, std::memory_order_release);
   group.size.store(size, std::memory_order_release);
   for (std::size_t i = 0; i < std::size(group.name); ++i) {
@@ -152,7 +152,7 @@ void FlightRecorder::leave_group(std::uint16_t group) {
 std::uint32_t FlightRecorder::find_site(const char* file, unsigned line) {
   RecordedSite wanted{};
   wanted.line = line;
-  fill_tail(wanted.path, file);
+  fill_path(wanted.path, file);
   const std::lock_guard lock(mutex_);
   const std::uint32_t count = head_->site_count.load(std::memory_order_relaxed);
   for (std::uint32_t i = 1; i < count; ++i)

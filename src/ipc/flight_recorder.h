@@ -48,7 +48,7 @@ struct RecordedGroupName {
   std::atomic<std::uint64_t> name[14];  ///< Its end, filled with zeros.
 };
 
-/// A call site: its line, then the tail of its path, filled with zeros.
+/// A call site: its line, then its path as fill_path() shortens it.
 struct RecordedSite {
   std::uint32_t line;
   char path[60];

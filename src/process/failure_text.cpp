@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/ranks_text.h"
 #include "process/last_lines.h"
 #include "process/signal_names.h"
 
@@ -21,6 +22,8 @@ constexpr std::size_t kMaxStackLines = 20;
 constexpr std::size_t kMaxOutputLines = 6;
 constexpr std::size_t kMaxOtherLines = 16;
 constexpr std::size_t kMaxLineChars = 400;
+// Where errors name ranks; it may take several lines' room.
+constexpr std::size_t kMaxFirstLineChars = 4 * kMaxLineChars;
 constexpr std::size_t kMaxOtherChars = 140;
 
 std::string shorten(std::string_view text, std::size_t max_chars) {
@@ -106,20 +109,6 @@ int weight(const RankOutcome& outcome) {
   return outcome.end == RankEnd::kNotStarted ? 4 : 5;
 }
 
-/// "0, 2-7": ranks in increasing order, runs of at least three as a range.
-std::string ranges_text(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (last < i + 2) last = i;
-    text += text.empty() ? "" : ", ";
-    text += last == i ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
 struct Group {
   std::string ending;
   std::vector<int> ranks;
@@ -135,7 +124,6 @@ std::vector<Group> group_others(std::span<const RankOutcome> outcomes, std::size
     if (same == groups.end()) same = groups.insert(groups.end(), {ending, {}, outcomes[i].pid});
     same->ranks.push_back(outcomes[i].rank);
   }
-  for (Group& group : groups) std::sort(group.ranks.begin(), group.ranks.end());
   return groups;
 }
 
@@ -225,13 +213,16 @@ std::string failure_text(std::span<const RankOutcome> outcomes) {
   const RankOutcome& cause = outcomes[root];
   const auto [words, details] = ending_parts(cause);
   std::string head = fmt::format("rank {} (pid {}) {}", cause.rank, cause.pid, words);
-  head += shorten(first_line(details), kMaxLineChars);
+  const std::string first = shorten(first_line(details), kMaxFirstLineChars);
+  head += first;
+  const std::size_t first_lines = 1 + first.size() / kMaxLineChars;
   if (const std::size_t end = details.find('\n'); end != std::string::npos) {
-    head += excerpt(std::string_view(details).substr(end + 1), kMaxMessageLines - 1, "  ");
+    head += excerpt(std::string_view(details).substr(end + 1), kMaxMessageLines - first_lines, "  ");
   }
   const std::string tail =
       output_text(cause) + trace_text(cause) + use_text(cause.use) + others_text(group_others(outcomes, root));
   const auto lines =
+      first_lines - 1 +
       static_cast<std::size_t>(std::count(head.begin(), head.end(), '\n') + std::count(tail.begin(), tail.end(), '\n'));
   const std::size_t stack_lines = std::min(kMaxStackLines, kMaxLines - 2 - std::min(lines, kMaxLines - 2));
   return head + stack_excerpt(cause.stack, stack_lines) + tail;

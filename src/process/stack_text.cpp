@@ -143,6 +143,43 @@ bool is_raising(const StackLine& line) {
   return is_unnamed_runtime(line) || is_among(line, kRaising);
 }
 
+/// Retinue's own; its tests and benchmarks are programs.
+bool is_of_library(std::string_view function) {
+  const std::string_view name = qualified_name(function);
+  constexpr std::array<std::string_view, 2> kTests = {"retinue::test::", "retinue::bench::"};
+  return name.starts_with("retinue::") &&
+         std::ranges::none_of(kTests, [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+/// What lies between two calls of Retinue's, as between an operation on tensors and its backend.
+bool is_bridge(const StackLine& line) {
+  constexpr std::array<std::string_view, 6> kBridges = {"std::", "__gnu_cxx::", "c10::", "c10d::", "at::", "torch::"};
+  const std::string_view name = qualified_name(line.function);
+  const bool is_torch = line.object.starts_with("libtorch") || line.object.starts_with("libc10");
+  return is_torch || std::ranges::any_of(kBridges, [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+/// From the innermost frame outwards: the outermost line of the library before the first that is the user's, or `first`
+/// where that is no line of the library.
+template <class Iterator>
+Iterator users_call(Iterator first, Iterator last) {
+  Iterator call = first;
+  for (Iterator line = first; line != last;) {
+    // Lines of one frame are inlined into its outermost one, and local functions' names lack their namespace.
+    const auto is_elsewhere = [&](const StackLine& other) {
+      return other.offset != line->offset || other.object != line->object;
+    };
+    const Iterator end = std::find_if(line, last, is_elsewhere);
+    Iterator own_end = line;
+    for (Iterator at = line; at != end; ++at)
+      if (is_of_library(at->function)) own_end = std::next(at);
+    if (own_end != line) call = std::prev(own_end);
+    if (own_end != end && !std::all_of(own_end, end, is_bridge)) break;
+    line = end;
+  }
+  return call;
+}
+
 /// Where what is not the user's begins, from `first` outwards.
 Lines::iterator end_of_users(Lines& lines, Lines::iterator first) {
   const auto is_glue = [](const StackLine& line) {
@@ -156,16 +193,25 @@ Lines::iterator end_of_users(Lines& lines, Lines::iterator first) {
 
 }  // namespace
 
-LineRange users_range(const std::vector<StackLine>& lines) {
-  const auto first = std::ranges::find_if_not(lines, is_raising);
+Innermost innermost_of(std::string_view exception_type) {
+  constexpr std::string_view kNamespace = "retinue::";
+  const bool is_own =
+      exception_type.starts_with(kNamespace) && exception_type.find("::", kNamespace.size()) == std::string_view::npos;
+  return is_own ? Innermost::kLibrary : Innermost::kNews;
+}
+
+LineRange users_range(const std::vector<StackLine>& lines, Innermost innermost) {
+  auto first = std::ranges::find_if_not(lines, is_raising);
+  if (innermost == Innermost::kLibrary) first = users_call(first, lines.end());
   const auto last = std::find_if(first, lines.end(), is_plumbing);
   const auto index = [&](auto at) { return static_cast<std::size_t>(at - lines.begin()); };
   return {index(first), std::min(index(last) + 1, lines.size())};
 }
 
-std::vector<StackLine> trim_stack(std::vector<StackLine> lines) {
-  const auto first = std::find_if_not(lines.begin(), lines.end(), is_raising);
+std::vector<StackLine> trim_stack(std::vector<StackLine> lines, Innermost innermost) {
+  auto first = std::find_if_not(lines.begin(), lines.end(), is_raising);
   const auto last = end_of_users(lines, first);
+  if (innermost == Innermost::kLibrary) first = users_call(first, last);
   // A stack of nothing but plumbing is Retinue's own failure: then all of it is news.
   if (last == first) return lines;
   return {std::make_move_iterator(first), std::make_move_iterator(last)};

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/char_field.h"
 #include "process/stack_capture.h"
 
 namespace retinue {
@@ -61,6 +62,11 @@ std::vector<SourceFrame> function_alone(const std::string& function) {
   return {{.function = function, .file = {}, .line = 0, .is_inlined = false}};
 }
 
+/// Of a signal in the library the place is news.
+Innermost innermost_of_record(const CrashRecord& record) {
+  return record.kind == CrashKind::kSignal ? Innermost::kNews : innermost_of(text_of(record.type));
+}
+
 }  // namespace
 
 Symbolizer::Object& Symbolizer::object_at(const std::string& path) {
@@ -114,11 +120,12 @@ std::string Symbolizer::symbolize(const CrashRecord& record) noexcept {
   try {
     expect_all(record);
     // Debug information costs most by far, that of the C library above all: it is read for what will be shown.
-    const LineRange named = users_range(functions_of(record));
+    const Innermost innermost = innermost_of_record(record);
+    const LineRange named = users_range(functions_of(record), innermost);
     std::vector<StackLine> lines = lines_of(record, named);
     const std::size_t count = lines.size();
-    lines = trim_stack(std::move(lines));
-    if (lines.size() == count) lines = trim_stack(lines_of(record, {0, frame_count_of(record)}));
+    lines = trim_stack(std::move(lines), innermost);
+    if (lines.size() == count) lines = trim_stack(lines_of(record, {0, frame_count_of(record)}), innermost);
     return stack_text(lines);
   } catch (...) {
     return {};

@@ -14,12 +14,17 @@ TEST(RanksText, SaysThemAsPeopleDo) {
   EXPECT_EQ(ranks_text({0, 1, 5}), "ranks 0, 1 and 5");
 }
 
-TEST(RanksText, CountsThoseThatItDoesNotName) {
+TEST(RanksText, NamesManyByRanges) {
   EXPECT_EQ(ranks_text({4, 5}, 2), "ranks 4 and 5");
-  EXPECT_EQ(ranks_text({4, 5, 9}, 2), "ranks 4, 5 and 1 more");
+  EXPECT_EQ(ranks_text({9, 4, 5}, 2), "ranks 4, 5, 9");
   std::vector<int> all(65'536);
   std::iota(all.begin(), all.end(), 0);
-  EXPECT_EQ(ranks_text(all), "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 65520 more");
+  EXPECT_EQ(ranks_text(all), "ranks 0-65535");
+  all.erase(all.begin() + 7);
+  EXPECT_EQ(ranks_by_ranges(all), "ranks 0-6, 8-65535");
+  EXPECT_EQ(ranks_behind(all, 65'534), "rank 65535");
+  EXPECT_EQ(ranks_by_ranges({3}), "rank 3");
+  EXPECT_EQ(ranges_text({0, 1, 3, 4, 5}), "0, 1, 3-5");
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ void work(retinue::RankContext& context, const std::string& how) {
   std::vector<float> values(1000, 1);
   for (int i = 0; i < 20; ++i) group.all_reduce(std::span(values));
   const int other = 1 - group.rank();
-  group.sendrecv(std::span(values), other, std::span(values), other);
+  std::vector<float> others(values.size());
+  group.sendrecv(std::span(values), other, std::span(others), other);
   if (how == "die") {
     if (group.rank() == 0) group.barrier();
     // Rank 1 dies in that one, and rank 0 in the next, which nobody else comes to.

@@ -204,7 +204,7 @@ TEST(ByAnEngineErrors, NameDifferentCallsOnAllRanks) {
         std::vector<float> own(4);
         group.run(CollectiveCall::all_reduce(own.data(), 4, Dtype::kFloat32, ReduceOp::kSum), {"here.cpp", 34});
       },
-      {"\"of threads\"", "the 4th of each", "rank 0: all_reduce(fp32, 4, sum) at here.cpp:34",
+      {"\"of threads\"", "the 4th of each", "ranks 0, 2: all_reduce(fp32, 4, sum) at here.cpp:34",
        "rank 1: barrier at elsewhere.cpp:12"});
   expect_mismatch(2,
                   [](Communicator& group) {

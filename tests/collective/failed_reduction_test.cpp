@@ -59,7 +59,7 @@ void check_mismatch(const std::function<void(Communicator&)>& ours, const std::f
 
 TEST(FailedReduction, OfDifferentFunctions) {
   check_mismatch(reduce_one<join, Pair>, reduce_one<join_backwards, Pair>,
-                 {"rank 0: all_reduce(elements of 8 bytes, 4, ", "join) at ",
+                 {"ranks 0, 2: all_reduce(elements of 8 bytes, 4, ", "join) at ",
                   "rank 1: all_reduce(elements of 8 bytes, 4, ", "join_backwards) at ", "failed_reduction_test.cpp:"});
 }
 
@@ -74,7 +74,7 @@ TEST(FailedReduction, OfAFunctionAndABuiltInReduction) {
                    int data[4] = {};
                    group.all_reduce(std::span<int>(data));
                  },
-                 {"rank 0: all_reduce(elements of 4 bytes, 4, ", "rank 1: all_reduce(int32, 4, sum)"});
+                 {"ranks 0, 2: all_reduce(elements of 4 bytes, 4, ", "rank 1: all_reduce(int32, 4, sum)"});
 }
 
 struct Singular : std::runtime_error {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collective/exchange_model.h"
+#include "collective/mismatch_text.h"
 #include "retinue/collective/communicator.h"
 #include "support/ranks.h"
 
@@ -79,15 +80,8 @@ void make(Communicator& group, const Entry& entry, const CallSite& site) {
   group.run(call, site);
 }
 
-/// What the others say of each rank. A call with a root, or a scan, needs not everybody's line, so the first that
-/// notices may name one that had not come yet.
-std::string piece_of(const std::string& message, int rank) {
-  const std::string head = fmt::format("rank {}: ", rank);
-  const std::size_t begin = message.find(head);
-  if (begin == std::string::npos) return "";
-  return message.substr(begin + head.size(), message.find("; rank ", begin) - begin - head.size());
-}
-
+/// A call with a root, or a scan, needs not everybody's line, so the first that notices may name one that had not come
+/// yet.
 bool needs_few(CollectiveKind kind) {
   return has_root(kind) || kind == CollectiveKind::kScan;
 }
@@ -114,7 +108,7 @@ class MismatchTable : public testing::TestWithParam<int> {
     EXPECT_EQ(message.substr(0, begin.size()), begin);
     for (int rank = 0; rank < communicator.size(); ++rank) {
       const std::string wanted = rank == kOdd ? text_of(odd) + " at odd.cpp:22" : text_of(ours) + " at ours.cpp:11";
-      const std::string piece = piece_of(message, rank);
+      const std::string piece = call_of_rank(message, rank);
       if (may_miss_some && piece == "nothing") continue;
       EXPECT_EQ(piece, wanted) << message;
     }
@@ -220,7 +214,7 @@ TEST_P(MismatchTable, OfUnevenSizes) {
       }
       EXPECT_NE(message.find(" takes 4 bytes from rank 1, which gives 5 (the 2nd call of each): "), std::string::npos)
           << message;
-      EXPECT_NE(piece_of(message, kOdd).find(" at odd.cpp:22"), std::string::npos) << message;
+      EXPECT_NE(call_of_rank(message, kOdd).find(" at odd.cpp:22"), std::string::npos) << message;
       EXPECT_NE(message.find(" at ours.cpp:11"), std::string::npos) << message;
     }
   });

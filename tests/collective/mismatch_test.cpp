@@ -126,8 +126,51 @@ TEST(Mismatch, OfCountsAmongThree) {
     };
   };
   check_mismatch(3, reduce(100000), reduce(100001),
-                 {"rank 0: all_reduce(fp64, 100000, max)", "rank 1: all_reduce(fp64, 100001, max)",
-                  "rank 2: all_reduce(fp64, 100000, max)"});
+                 {"(the 11th of each): rank 1: all_reduce(fp64, 100001, max) at ",
+                  "; ranks 0, 2: all_reduce(fp64, 100000, max) at "});
+}
+
+/// Where all that differ stand first, and no rank is left out.
+TEST(Mismatch, OfManyRanksNamesAllAndFirstThoseThatDiffer) {
+  run_ranks(64, [](const JobGroup& group) {
+    Communicator communicator(group);
+    std::vector<float> data(11);
+    const bool is_odd = group.rank == 3 || group.rank == 40;
+    // Rank 0 makes the call of most at a place of its own, as where it is the one that logs.
+    const CallSite site{group.rank == 0
+                            ? "/a/folder/of/which/there/is/no/room/in/what/ranks/tell/of/their/calls/first.cpp"
+                            : "rest.cpp",
+                        88};
+    try {
+      communicator.all_reduce(std::span(data).first(is_odd ? 11 : 10), ReduceOp::kSum, site);
+      ADD_FAILURE() << "the calls went together";
+    } catch (const CollectiveMismatch& error) {
+      EXPECT_STREQ(
+          error.what(),
+          "group \"test group\": the ranks met in different calls (the 1st of each): "
+          "ranks 3, 40: all_reduce(fp32, 11, sum) at rest.cpp:88; "
+          "rank 0: all_reduce(fp32, 10, sum) at .../is/no/room/in/what/ranks/tell/of/their/calls/first.cpp:88; "
+          "ranks 1, 2, 4-39, 41-63: all_reduce(fp32, 10, sum) at rest.cpp:88");
+    }
+  });
+}
+
+TEST(Mismatch, OfAsManyCallsAsRanksShowsSomeAndNamesAllRanks) {
+  run_ranks(12, [](const JobGroup& group) {
+    Communicator communicator(group);
+    std::vector<float> data(12);
+    try {
+      communicator.all_reduce(std::span(data).first(static_cast<std::size_t>(group.rank)), ReduceOp::kSum,
+                              {"own.cpp", 1});
+      ADD_FAILURE() << "the calls went together";
+    } catch (const CollectiveMismatch& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("(the 1st of each): rank 0: all_reduce(fp32, 0, sum) at own.cpp:1; rank 1: "),
+                std::string::npos)
+          << text;
+      EXPECT_TRUE(text.ends_with("; rank 7: all_reduce(fp32, 7, sum) at own.cpp:1; ranks 8-11: other calls")) << text;
+    }
+  });
 }
 
 TEST(Mismatch, OfTypes) {
@@ -172,7 +215,7 @@ TEST(Mismatch, OfTypesOfDataThatOnlyMove) {
       check_mismatch(
           size, [&](Communicator& c) { exchange<float>(c, kind); },
           [&](Communicator& c) { exchange<std::int32_t>(c, kind); },
-          {"rank 0: " + call + "(fp32, 4 bytes", "rank 1: " + call + "(int32, 4 bytes"});
+          {(size == 2 ? "rank 0: " : "ranks 0, 2: ") + call + "(fp32, 4 bytes", "rank 1: " + call + "(int32, 4 bytes"});
     }
 }
 

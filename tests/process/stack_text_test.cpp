@@ -58,6 +58,64 @@ TEST(StackText, KeepsAStackThatIsNothingButPlumbing) {
   EXPECT_TRUE(trim_stack({}).empty());
 }
 
+StackLine at(StackLine line, std::uint64_t offset) {
+  line.offset = offset;
+  return line;
+}
+
+/// What the library throws is told by its message: of its frames one stays, the call that the user made.
+TEST(StackText, OfTheLibrarysOwnErrorsBeginsWithTheUsersCall) {
+  const StackLine user = named("train(retinue::Communicator&)");
+  const std::vector<StackLine> lines = {
+      named("__cxa_throw"),
+      at(named("set_failure"), 1),  // A local function that is inlined into the next: without its namespace.
+      at(named("retinue::Session::fail(retinue::Waiter::Outcome)"), 1),
+      at(named("void retinue::SharingMembers::run<retinue::Call>(int)"), 2),
+      at(named("retinue::Communicator::barrier(retinue::CallSite)"), 3),  // Inlined into the user's function.
+      at(user, 3),
+      at(named("retinue::spawn_like(int)"), 4),
+      at(named("main"), 5),
+  };
+  const std::vector<std::string> all = functions_of({lines.begin() + 1, lines.end()});
+  EXPECT_EQ(functions_of(trim_stack(lines, Innermost::kLibrary)),
+            (std::vector<std::string>{all.begin() + 3, all.end()}));
+  EXPECT_EQ(functions_of(trim_stack(lines)), all);
+  const LineRange shown = users_range(lines, Innermost::kLibrary);
+  EXPECT_EQ(shown.first, 4u);
+}
+
+TEST(StackText, PassesWhatLiesBetweenTwoCallsOfTheLibrary) {
+  const std::vector<std::string> tensors = {"retinue::ShmBackend::allreduce()",
+                                            "c10d::(anonymous namespace)::allreduce()",
+                                            "",
+                                            "c10d::ProcessGroup::allreduce()",
+                                            "retinue::all_reduce(at::Tensor&)",
+                                            "train()",
+                                            "std::function<void ()>::operator()() const",
+                                            "retinue::run()"};
+  std::vector<StackLine> lines;
+  for (const std::string& name : tensors)
+    lines.push_back(at(named(name, name.empty() ? "libtorch_cpu.so" : "p"), lines.size()));
+  EXPECT_EQ(functions_of(trim_stack(lines, Innermost::kLibrary)),
+            (std::vector<std::string>{tensors.begin() + 4, tensors.end()}));
+  // Called by the user, LibTorch's function is the user's business.
+  lines.erase(lines.begin() + 4);
+  EXPECT_EQ(functions_of(trim_stack(lines, Innermost::kLibrary)).front(), tensors[0]);
+  // A thread of the library's own.
+  const std::vector<StackLine> helper = {at(named("retinue::A::a()"), 1), at(named("retinue::B::help()"), 2),
+                                         at(named("std::thread::run()"), 3), at(named("start_thread", "libc.so.6"), 4)};
+  EXPECT_EQ(functions_of(trim_stack(helper, Innermost::kLibrary)).front(), "retinue::B::help()");
+}
+
+TEST(StackText, OfAnErrorOfTheUsersBeginsWhereItWasThrown) {
+  const std::vector<StackLine> lines = {at(named("add(int, int)"), 1), at(named("retinue::Communicator::run()"), 2),
+                                        at(named("train()"), 3)};
+  EXPECT_EQ(trim_stack(lines, Innermost::kLibrary).size(), 3u);
+  EXPECT_EQ(innermost_of("retinue::PeerLost"), Innermost::kLibrary);
+  EXPECT_EQ(innermost_of("retinue::test::Mine"), Innermost::kNews);
+  EXPECT_EQ(innermost_of("std::runtime_error"), Innermost::kNews);
+}
+
 TEST(StackText, KnowsByFunctionsWhichFramesMayBeShown) {
   const LineRange range =
       users_range({named("__cxa_throw"), named("train()"), named("void retinue::detail::entry_thunk<&train>(int)"),

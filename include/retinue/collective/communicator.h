@@ -16,6 +16,7 @@
 #include "retinue/collective/request.h"
 #include "retinue/collective/typed_collectives.h"
 #include "retinue/collective/types.h"
+#include "retinue/collective/uneven_collectives.h"
 #include "retinue/ipc/job_group.h"
 
 namespace retinue {
@@ -34,9 +35,9 @@ std::string name_of_part(const Communicator& parent, std::string_view name, int 
 ///
 /// A *part* is what one rank gives to another, or to all. Where there are parts for all ranks or from all, they lie one
 /// behind the other in rank order. A rank may give or take its own part in place; all_to_all, scan, reduce and
-/// all_reduce also take `output` equal to `input`. Other overlaps are UsageErrors. Pointers need no alignment. Buffers
-/// that a rank does not use (the output of reduce and gather and the input of scatter, where it is not the root) may be
-/// null.
+/// all_reduce also take `output` equal to `input`. Other overlaps, also of a rank's outputs, are UsageErrors. Pointers
+/// need no alignment. Buffers that a rank does not use (the output of reduce and gather and the input of scatter, where
+/// it is not the root) may be null.
 ///
 /// Messages between two ranks come in the order in which they were begun, for receives that take them. Where several
 /// ranks could give, `source` may be kAnySource, and `tag` kAnyTag; otherwise tags are not negative. A message may be
@@ -46,7 +47,7 @@ std::string name_of_part(const Communicator& parent, std::string_view name, int 
 /// needs nothing of another for that (the root of a small broadcast, a giver of a gather) does not wait for it, and may
 /// be some calls ahead: barrier, and where each gives something to each, returns when all have made the call. A
 /// mismatch that nobody's data depend on is thrown in one of the next calls, the next barrier at the latest.
-/// Threads: one call at a time; calls from several threads are serialised by the caller.
+/// Threads: one call at a time, of whatever thread. One that comes while another is in a call gets a UsageError.
 /// Errors: PeerLost, CollectiveMismatch, TimeoutError, UsageError.
 /// After an error: all but UsageError poison the group; later calls throw the same.
 /// Cost: docs/reference/algorithms.md. Inputs in job memory are read where they are; others are copied once more,
@@ -55,7 +56,7 @@ std::string name_of_part(const Communicator& parent, std::string_view name, int 
 /// By an engine all collectives are there, with the same bits; each waits for all ranks, and a mismatch is known on all
 /// of them at once. Messages and start() are UsageErrors there, monitored_barrier() is a barrier with a timeout, and
 /// who died is what the engine says.
-class Communicator : public TypedCollectives<Communicator> {
+class Communicator : public TypedCollectives<Communicator>, public UnevenCollectives<Communicator> {
  public:
   /// Blocking: waits for all members, at most `options.timeout`. Through std::make_unique or emplace() pass CallSite()
   /// last: errors would name the library's line.
@@ -87,31 +88,34 @@ class Communicator : public TypedCollectives<Communicator> {
   /// Blocking: until the data may be changed, which for much data is when the receiver takes them.
   /// Cost: of up to 16 KiB (4 in large groups) two copies through memory that stays in the cache, and no wait while
   /// there is room in it. More from job memory: one copy, by the receiver; from private memory two, in pieces.
-  template <typename T>
-  void send(std::span<T> data, int destination, int tag = 0, CallSite site = {}) {
-    send_bytes(detail::message_of(data), destination, tag, site);
+  template <class Data>
+  void send(Data&& data, int destination, int tag = 0, CallSite site = {}) {
+    if constexpr (detail::can_give<Data>()) send_bytes(detail::bytes_of(data), destination, tag, site);
   }
-  template <typename T>
-  Received recv(std::span<T> buffer, int source, int tag = 0, CallSite site = {}) {
-    return recv_bytes(detail::buffer_of(buffer), source, tag, site);
+  template <class Buffer>
+  Received recv(Buffer&& buffer, int source, int tag = 0, CallSite site = {}) {
+    if constexpr (detail::can_take<Buffer>()) return recv_bytes(detail::bytes_of(buffer), source, tag, site);
   }
   /// Receives a message of any size, which `data` becomes.
   Received recv_any_size(std::vector<std::byte>& data, int source, int tag = 0, CallSite site = {});
   /// Both at once, so that two ranks may do so with each other. isend() and irecv() begin it and don't wait.
-  template <typename T, typename U>
-  Received sendrecv(std::span<T> data, int destination, std::span<U> buffer, int source, int tag = 0,
-                    CallSite site = {}) {
-    return sendrecv_bytes(detail::message_of(data), destination, detail::buffer_of(buffer), source, tag, site);
+  /// The buffers don't overlap.
+  template <class Data, class Buffer>
+  Received sendrecv(Data&& data, int destination, Buffer&& buffer, int source, int tag = 0, CallSite site = {}) {
+    if constexpr (detail::can_give<Data>() && detail::can_take<Buffer>())
+      return sendrecv_bytes(detail::bytes_of(data), destination, detail::bytes_of(buffer), source, tag, site);
   }
-  template <typename T>
-  Request isend(std::span<T> data, int destination, int tag = 0, CallSite site = {}) {
-    return begin(P2POp::isend(detail::message_of(data), destination, tag), site);
+  template <class Data>
+  Request isend(Data&& data, int destination, int tag = 0, CallSite site = {}) {
+    if constexpr (detail::can_give_later<Data>())
+      return begin(P2POp::isend(detail::bytes_of(data), destination, tag), site);
   }
-  template <typename T>
-  Request irecv(std::span<T> buffer, int source, int tag = 0, CallSite site = {}) {
-    return begin(P2POp::irecv(detail::buffer_of(buffer), source, tag), site);
+  template <class Buffer>
+  Request irecv(Buffer&& buffer, int source, int tag = 0, CallSite site = {}) {
+    if constexpr (detail::can_take_later<Buffer>())
+      return begin(P2POp::irecv(detail::bytes_of(buffer), source, tag), site);
   }
-  /// Begins all of them, or, with a UsageError, none.
+  /// Begins all of them, or, with a UsageError, none. None is received into what another one sends or receives.
   std::vector<Request> batch_isend_irecv(std::span<const P2POp> messages, CallSite site = {});
 
   void barrier(CallSite site = {}) { run(CollectiveCall::barrier(), site); }
@@ -121,11 +125,13 @@ class Communicator : public TypedCollectives<Communicator> {
   /// After an error: as after any, the group can't be used on; those that came can make a new one.
   void monitored_barrier(const MonitoredBarrierOptions& options = {}, CallSite site = {});
 
-  // On spans of elements, and reductions by a function of the program.
+  // On ranges of elements, by functions of the program, and with parts of several sizes.
   using TypedCollectives::all_reduce, TypedCollectives::reduce, TypedCollectives::reduce_scatter,
       TypedCollectives::scan;
   using TypedCollectives::broadcast, TypedCollectives::all_gather, TypedCollectives::gather, TypedCollectives::scatter,
       TypedCollectives::all_to_all;
+  using UnevenCollectives::all_gather, UnevenCollectives::gather, UnevenCollectives::scatter,
+      UnevenCollectives::all_to_all, UnevenCollectives::reduce_scatter;
 
   /// Reduces `count` elements at `data` over all ranks, in place, with the bits of the serial loop over ranks.
   /// Cost: buffers in job memory: each rank reads its slice from all and writes it to all, twice the buffer's bytes per

@@ -14,8 +14,8 @@ namespace retinue {
 
 /// Some data under a name, as a weight of a model.
 struct NamedBytes {
-  std::string_view name;
-  ConstBytes bytes;
+  std::string_view name = {};
+  ConstBytes bytes = {};
 };
 
 /// What is compared of data. Of two of one length that differ in one word it is never the same.

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 
 #include "retinue/collective/call.h"
 
@@ -15,16 +14,6 @@ constexpr int kAnyTag = -1;
 namespace detail {
 constexpr int kReplyTag = -2;  ///< Of recv_object()'s answers; no receive with kAnyTag takes them.
 
-template <typename T>
-ConstBytes message_of(std::span<T> data) {
-  static_assert(std::is_trivially_copyable_v<T>, "other values travel by send_object()");
-  return std::as_bytes(data);
-}
-template <typename T>
-Bytes buffer_of(std::span<T> buffer) {
-  static_assert(std::is_trivially_copyable_v<T>, "other values travel by recv_object()");
-  return std::as_writable_bytes(buffer);
-}
 }  // namespace detail
 
 /// What a receive brought.

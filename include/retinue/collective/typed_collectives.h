@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "retinue/collective/call.h"
+#include "retinue/collective/elements.h"
 #include "retinue/collective/reduce_function.h"
 #include "retinue/collective/types.h"
 
@@ -16,84 +17,168 @@ void check_elements(std::string_view call, std::size_t elements, std::size_t wan
 
 }  // namespace detail
 
-/// Communicator's collectives on spans of elements. Those with `fn` reduce by it, a function of the program that makes
-/// one element of two, lower ranks first: reduce_function() says which. Their elements may be of any trivially copyable
-/// type, as those of calls that only move data; there, elements of one Dtype don't meet those of another.
+/// Communicator's collectives on vectors, arrays, spans and all other contiguous ranges of elements. Those with `fn`
+/// reduce by it, a function of the program that makes one element of two, lower ranks first: reduce_function() says
+/// which. Their elements may be of any trivially copyable type, as those of calls that only move data; there, elements
+/// of one Dtype don't meet those of another.
 template <class Ranks>
 class TypedCollectives {
  public:
-  template <typename T>
-  void all_reduce(std::span<T> data, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
-    run(CollectiveCall::all_reduce(data.data(), data.size(), DtypeOf<T>::value, op), site);
+  template <class Data>
+  void all_reduce(Data&& data, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
+    if constexpr (detail::can_reduce<Data, Data>()) {
+      const std::span all = detail::elements_of(data);
+      run(CollectiveCall::all_reduce(all.data(), all.size(), dtype_or_bytes<detail::ElementOf<Data>>(), op), site);
+    }
   }
-  template <typename T>
-  void reduce(std::span<const T> input, std::span<T> output, int root, ReduceOp op = ReduceOp::kSum,
-              CallSite site = {}) {
-    if (ranks().rank() == root) detail::check_elements("reduce", output.size(), input.size());
-    run(CollectiveCall::reduce(input.data(), output.data(), input.size(), DtypeOf<T>::value, op, root), site);
+  template <class Input, class Output>
+  void reduce(Input&& input, Output&& output, int root, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
+    if constexpr (detail::can_reduce<Input, Output>()) {
+      const std::span from = detail::elements_of(input);
+      const std::span to = detail::elements_of(output);
+      if (ranks().rank() == root) detail::check_elements("reduce", to.size(), from.size());
+      run(CollectiveCall::reduce(from.data(), to.data(), from.size(), dtype_or_bytes<detail::ElementOf<Output>>(), op,
+                                 root),
+          site);
+    }
   }
-  template <typename T>
-  void reduce_scatter(std::span<const T> input, std::span<T> output, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
-    detail::check_elements("reduce_scatter", input.size(), output.size() * parts());
-    run(CollectiveCall::reduce_scatter(input.data(), output.data(), output.size(), DtypeOf<T>::value, op), site);
+  template <class Input, class Output>
+  void reduce_scatter(Input&& input, Output&& output, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
+    if constexpr (detail::can_reduce<Input, Output>()) {
+      const std::span from = detail::elements_of(input);
+      const std::span to = detail::elements_of(output);
+      detail::check_elements("reduce_scatter", from.size(), to.size() * parts());
+      run(CollectiveCall::reduce_scatter(from.data(), to.data(), to.size(), dtype_or_bytes<detail::ElementOf<Output>>(),
+                                         op),
+          site);
+    }
   }
-  template <typename T>
-  void scan(std::span<const T> input, std::span<T> output, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
-    detail::check_elements("scan", output.size(), input.size());
-    run(CollectiveCall::scan(input.data(), output.data(), input.size(), DtypeOf<T>::value, op), site);
+  template <class Input, class Output>
+  void scan(Input&& input, Output&& output, ReduceOp op = ReduceOp::kSum, CallSite site = {}) {
+    if constexpr (detail::can_reduce<Input, Output>()) {
+      const std::span from = detail::elements_of(input);
+      const std::span to = detail::elements_of(output);
+      detail::check_elements("scan", to.size(), from.size());
+      run(CollectiveCall::scan(from.data(), to.data(), from.size(), dtype_or_bytes<detail::ElementOf<Output>>(), op),
+          site);
+    }
   }
 
-  template <auto fn, typename T>
-  void all_reduce(std::span<T> data, CallSite site = {}) {
-    run(CollectiveCall::all_reduce(data.data(), data.size(), reduce_function<fn, T>()), site);
+  template <auto fn, class Data>
+  void all_reduce(Data&& data, CallSite site = {}) {
+    if constexpr (detail::can_take<Data>()) {
+      const std::span all = detail::elements_of(data);
+      run(CollectiveCall::all_reduce(all.data(), all.size(), reduce_function<fn, detail::ElementOf<Data>>()), site);
+    }
   }
-  template <auto fn, typename T>
-  void reduce(std::span<const T> input, std::span<T> output, int root, CallSite site = {}) {
-    if (ranks().rank() == root) detail::check_elements("reduce", output.size(), input.size());
-    run(CollectiveCall::reduce(input.data(), output.data(), input.size(), reduce_function<fn, T>(), root), site);
+  template <auto fn, class Input, class Output>
+  void reduce(Input&& input, Output&& output, int root, CallSite site = {}) {
+    if constexpr (detail::can_move<Input, Output>()) {
+      const std::span from = detail::elements_of(input);
+      const std::span to = detail::elements_of(output);
+      if (ranks().rank() == root) detail::check_elements("reduce", to.size(), from.size());
+      run(CollectiveCall::reduce(from.data(), to.data(), from.size(), reduce_function<fn, detail::ElementOf<Output>>(),
+                                 root),
+          site);
+    }
   }
-  template <auto fn, typename T>
-  void reduce_scatter(std::span<const T> input, std::span<T> output, CallSite site = {}) {
-    detail::check_elements("reduce_scatter", input.size(), output.size() * parts());
-    run(CollectiveCall::reduce_scatter(input.data(), output.data(), output.size(), reduce_function<fn, T>()), site);
+  template <auto fn, class Input, class Output>
+  void reduce_scatter(Input&& input, Output&& output, CallSite site = {}) {
+    if constexpr (detail::can_move<Input, Output>()) {
+      const std::span from = detail::elements_of(input);
+      const std::span to = detail::elements_of(output);
+      detail::check_elements("reduce_scatter", from.size(), to.size() * parts());
+      run(CollectiveCall::reduce_scatter(from.data(), to.data(), to.size(),
+                                         reduce_function<fn, detail::ElementOf<Output>>()),
+          site);
+    }
   }
-  template <auto fn, typename T>
-  void scan(std::span<const T> input, std::span<T> output, CallSite site = {}) {
-    detail::check_elements("scan", output.size(), input.size());
-    run(CollectiveCall::scan(input.data(), output.data(), input.size(), reduce_function<fn, T>()), site);
+  template <auto fn, class Input, class Output>
+  void scan(Input&& input, Output&& output, CallSite site = {}) {
+    if constexpr (detail::can_move<Input, Output>()) {
+      const std::span from = detail::elements_of(input);
+      const std::span to = detail::elements_of(output);
+      detail::check_elements("scan", to.size(), from.size());
+      run(CollectiveCall::scan(from.data(), to.data(), from.size(), reduce_function<fn, detail::ElementOf<Output>>()),
+          site);
+    }
   }
 
-  template <typename T>
-  void broadcast(std::span<T> data, int root, CallSite site = {}) {
-    run(CollectiveCall::broadcast(data.data(), data.size_bytes(), root).of(dtype_or_bytes<T>()), site);
+  template <class Data>
+  void broadcast(Data&& data, int root, CallSite site = {}) {
+    if constexpr (detail::can_take<Data>()) {
+      const std::span all = detail::elements_of(data);
+      run(typed<Data>(CollectiveCall::broadcast(all.data(), all.size_bytes(), root)), site);
+    }
   }
-  template <typename T>
-  void all_gather(std::span<const T> input, std::span<T> output, CallSite site = {}) {
-    detail::check_elements("all_gather", output.size(), input.size() * parts());
-    run(CollectiveCall::all_gather(input.data(), output.data(), input.size_bytes()).of(dtype_or_bytes<T>()), site);
+  template <class Input, class Output>
+  void all_gather(Input&& input, Output&& output, CallSite site = {}) {
+    if constexpr (detail::can_move<Input, Output>()) {
+      const std::span from = detail::elements_of(input);
+      const std::span to = detail::elements_of(output);
+      detail::check_elements("all_gather", to.size(), from.size() * parts());
+      run(typed<Output>(CollectiveCall::all_gather(from.data(), to.data(), from.size_bytes())), site);
+    }
   }
-  template <typename T>
-  void gather(std::span<const T> input, std::span<T> output, int root, CallSite site = {}) {
-    if (ranks().rank() == root) detail::check_elements("gather", output.size(), input.size() * parts());
-    run(CollectiveCall::gather(input.data(), output.data(), input.size_bytes(), root).of(dtype_or_bytes<T>()), site);
+  template <class Input, class Output>
+  void gather(Input&& input, Output&& output, int root, CallSite site = {}) {
+    if constexpr (detail::can_move<Input, Output>()) {
+      const std::span from = detail::elements_of(input);
+      const std::span to = detail::elements_of(output);
+      if (ranks().rank() == root) detail::check_elements("gather", to.size(), from.size() * parts());
+      run(typed<Output>(CollectiveCall::gather(from.data(), to.data(), from.size_bytes(), root)), site);
+    }
   }
-  template <typename T>
-  void scatter(std::span<const T> input, std::span<T> output, int root, CallSite site = {}) {
-    if (ranks().rank() == root) detail::check_elements("scatter", input.size(), output.size() * parts());
-    run(CollectiveCall::scatter(input.data(), output.data(), output.size_bytes(), root).of(dtype_or_bytes<T>()), site);
+  template <class Input, class Output>
+  void scatter(Input&& input, Output&& output, int root, CallSite site = {}) {
+    if constexpr (detail::can_move<Input, Output>()) {
+      const std::span from = detail::elements_of(input);
+      const std::span to = detail::elements_of(output);
+      if (ranks().rank() == root) detail::check_elements("scatter", from.size(), to.size() * parts());
+      run(typed<Output>(CollectiveCall::scatter(from.data(), to.data(), to.size_bytes(), root)), site);
+    }
   }
-  template <typename T>
-  void all_to_all(std::span<const T> input, std::span<T> output, CallSite site = {}) {
-    detail::check_elements("all_to_all", output.size(), input.size());
-    detail::check_elements("all_to_all", input.size(), input.size() / parts() * parts());
-    run(CollectiveCall::all_to_all(input.data(), output.data(), input.size_bytes() / parts()).of(dtype_or_bytes<T>()),
-        site);
+  template <class Input, class Output>
+  void all_to_all(Input&& input, Output&& output, CallSite site = {}) {
+    if constexpr (detail::can_move<Input, Output>()) {
+      const std::span from = detail::elements_of(input);
+      const std::span to = detail::elements_of(output);
+      detail::check_elements("all_to_all", to.size(), from.size());
+      detail::check_elements("all_to_all", from.size(), from.size() / parts() * parts());
+      run(typed<Output>(CollectiveCall::all_to_all(from.data(), to.data(), from.size_bytes() / parts())), site);
+    }
+  }
+
+  // Without a root.
+  template <class Data>
+  void broadcast(Data&&) {
+    static_assert(detail::kNever<Data>, "broadcast needs the rank that gives, as in broadcast(data, 0)");
+  }
+  template <class Input, class Output>
+  void scatter(Input&&, Output&&) {
+    static_assert(detail::kNever<Input>, "scatter needs the rank that gives, as in scatter(input, output, 0)");
+  }
+  template <class Input, class Output>
+  void gather(Input&&, Output&&) {
+    static_assert(detail::kNever<Input>, "gather needs the rank that takes, as in gather(input, output, 0)");
+  }
+  template <class Input, class Output>
+  void reduce(Input&&, Output&&, ReduceOp = ReduceOp::kSum) {
+    static_assert(detail::kNever<Input>, "reduce needs the rank that gets the result, as in reduce(input, output, 0)");
+  }
+  template <auto fn, class Input, class Output>
+  void reduce(Input&&, Output&&) {
+    static_assert(detail::kNever<Input>, "reduce needs the rank that gets the result, as in reduce(input, output, 0)");
   }
 
  protected:
   TypedCollectives() = default;
 
  private:
+  template <class Range>
+  static CollectiveCall typed(const CollectiveCall& call) {
+    return call.of(dtype_or_bytes<detail::ElementOf<Range>>());
+  }
   Ranks& ranks() { return static_cast<Ranks&>(*this); }
   void run(const CollectiveCall& call, CallSite site) { ranks().run(call, site); }
   std::size_t parts() { return static_cast<std::size_t>(ranks().size()); }

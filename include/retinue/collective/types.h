@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 namespace retinue {
 
@@ -96,6 +97,15 @@ struct DtypeOf<std::uint32_t> {
 };
 template <>
 struct DtypeOf<std::uint64_t> {
+  static constexpr Dtype value = Dtype::kUint64;
+};
+// The other type of as many bits: std::int64_t is one of long and long long.
+template <>
+struct DtypeOf<std::conditional_t<std::is_same_v<std::int64_t, long>, long long, long>> {
+  static constexpr Dtype value = Dtype::kInt64;
+};
+template <>
+struct DtypeOf<std::conditional_t<std::is_same_v<std::uint64_t, unsigned long>, unsigned long long, unsigned long>> {
   static constexpr Dtype value = Dtype::kUint64;
 };
 template <>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,7 @@
 
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
+#include "retinue/base/never.h"
 #include "retinue/ipc/message_channel.h"
 #include "retinue/ipc/message_codec.h"
 
@@ -40,6 +42,10 @@ class Queue {
   Queue() = default;
   /// In the job of this process, or in another's. Errors: UsageError for options that cannot be.
   explicit Queue(const QueueOptions& options) : Queue(JobMemory::current(), options) {}
+  template <std::integral Count>
+  explicit Queue(Count) {
+    static_assert(detail::kNever<Count>, "a Queue takes options: write Queue<T> queue({.capacity = 10})");
+  }
   Queue(const std::shared_ptr<JobMemory>& memory, const QueueOptions& options)
       : channel_(detail::MessageChannel::create(memory, options, detail::type_hash<T>(), room_of(options))) {}
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "retinue/base/never.h"
 #include "retinue/launch/future.h"
 #include "retinue/launch/initializer.h"
 #include "retinue/launch/options.h"
@@ -67,6 +69,10 @@ class Pool {
   /// Starts the workers and returns at once. Errors: UsageError for wrong options and in a daemonic process, so in a
   /// Pool's worker, too; SystemError when no processes can be started.
   explicit Pool(const PoolOptions& options = {});
+  template <std::integral Workers>
+  explicit Pool(Workers) {
+    static_assert(detail::kNever<Workers>, "a Pool takes options: write Pool pool({.processes = 4})");
+  }
   ~Pool();
   Pool(Pool&&) noexcept;
   Pool& operator=(Pool&&) noexcept;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <map>
 #include <set>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "retinue/base/never.h"
 #include "retinue/launch/arguments.h"
 #include "retinue/launch/entry.h"
 #include "retinue/launch/options.h"
@@ -37,18 +39,27 @@ void check_local_ranks(const char* what, const std::set<int>& keys, std::size_t 
 StartOptions with_environments(StartOptions options, const EnvironmentByRank& envs, std::size_t nprocs);
 
 template <class Closure>
-concept RankClosure = std::is_invocable_v < std::remove_reference_t<Closure>
-&, RankContext& > ;
+concept RankClosure = std::invocable < std::remove_reference_t<Closure>
+&, RankContext& > || std::invocable<std::remove_reference_t<Closure>&, int>;
+
+template <class Given>
+Given context_or_rank(RankContext& context) {
+  if constexpr (std::is_same_v<Given, int>)
+    return context.rank();
+  else
+    return context;
+}
 
 /// As invoke_entry and entry_thunk, for what only forks of the caller can call.
 template <class Closure>
 ReturnedValue invoke_closure(Closure& closure, RankContext& context) {
-  using Result = std::decay_t<std::invoke_result_t<Closure&, RankContext&>>;
+  using Given = std::conditional_t<std::invocable<Closure&, RankContext&>, RankContext&, int>;
+  using Result = std::decay_t<std::invoke_result_t<Closure&, Given>>;
   if constexpr (std::is_void_v<Result>) {
-    std::invoke(closure, context);
+    std::invoke(closure, context_or_rank<Given>(context));
     return {};
   } else {
-    return returned_value<Result>(std::invoke(closure, context));
+    return returned_value<Result>(std::invoke(closure, context_or_rank<Given>(context)));
   }
 }
 
@@ -82,9 +93,9 @@ ProcessContext spawn(const SpawnOptions& options, Arguments&&... arguments) {
   return context;
 }
 
-/// Runs `closure(RankContext&)` in forks of the caller: `options.start_method` must be kFork or unset. What it returns
-/// is given back as a function's is.
-/// Errors: as above; UsageError while the caller has other threads, since their locks would never be released.
+/// Runs `closure(RankContext&)`, or `closure(int rank)`, in forks of the caller: `options.start_method` must be kFork
+/// or unset. What it returns is given back as a function's is. Errors: as above; UsageError while the caller has other
+/// threads, since their locks would never be released.
 template <detail::RankClosure Closure>
 ProcessContext spawn(const SpawnOptions& options, Closure&& closure) {
   if (options.nprocs < 1) throw UsageError("spawn: nprocs must be at least 1");
@@ -96,6 +107,22 @@ ProcessContext spawn(const SpawnOptions& options, Closure&& closure) {
                             [&closure](RankContext& rank) { return detail::invoke_closure(closure, rank); });
   if (options.join) context.join();
   return context;
+}
+
+// What is written otherwise.
+template <auto fn, std::integral Nprocs, class... Arguments>
+void spawn(Nprocs, Arguments&&...) {
+  static_assert(detail::kNever<Nprocs>, "spawn takes options first: write spawn<fn>({.nprocs = 2}, arguments...)");
+}
+template <std::integral Nprocs, class Closure>
+void spawn(Nprocs, Closure&&) {
+  static_assert(detail::kNever<Nprocs>, "spawn takes options first: write spawn({.nprocs = 2}, closure)");
+}
+template <class Closure>
+requires(!detail::RankClosure<Closure>) void spawn(const SpawnOptions&, Closure&&) {
+  static_assert(detail::kNever<Closure>,
+                "spawn runs a closure that takes a RankContext& or int rank; what else it needs it captures, and a "
+                "function with arguments is a template argument: spawn<fn>({.nprocs = 2}, arguments...)");
 }
 
 /// Starts `fn` once per entry of `args`, with arguments of its own for each local rank, and returns at once. `envs` is
@@ -119,10 +146,10 @@ ProcessContext start_processes(const StartOptions& options, const std::map<int, 
 
 /// A program to start: a path, or a name that is looked up in PATH, and its arguments.
 struct Program {
-  std::string file;
-  std::vector<std::string> arguments;
+  std::string file = {};
+  std::vector<std::string> arguments = {};
   /// Added to the caller's environment.
-  std::map<std::string, std::string> environment;
+  std::map<std::string, std::string> environment = {};
   /// What it reads: the caller's standard input (end of file where that is a terminal), or an end of file at once.
   enum class Input { kCallers, kNone } input = Input::kCallers;
 };

@@ -3,14 +3,17 @@
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <source_location>
 #include <string>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
+#include "retinue/base/never.h"
 #include "retinue/collective/options.h"
 #include "retinue/ipc/job_group.h"
 
@@ -54,6 +57,13 @@ ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions 
 /// Of any processes of a job.
 ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options = {},
                                 std::source_location where = std::source_location::current());
+
+// What is written otherwise.
+template <std::convertible_to<std::string_view> Backend, class... More>
+void init_process_group(const Backend&, const More&...) {
+  static_assert(detail::kNever<Backend>,
+                "init_process_group takes options: write init_process_group({.backend = \"gloo\"})");
+}
 
 /// In the options of a call: it waits for other ranks as long as its group says.
 inline constexpr std::chrono::milliseconds kGroupTimeout{-1};

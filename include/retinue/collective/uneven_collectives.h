@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstddef>
+#include <ranges>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "retinue/collective/call.h"
+#include "retinue/collective/elements.h"
+#include "retinue/collective/types.h"
+
+namespace retinue {
+namespace detail {
+
+/// The parts of a buffer that `counts` elements make, one for each rank, one behind the other.
+/// Errors: UsageError where they don't make up the buffer, or are not as many as there are ranks.
+std::vector<ConstBytes> input_parts(std::string_view call, ConstBytes data, std::size_t element_bytes,
+                                    const std::vector<std::size_t>& counts, std::size_t ranks);
+std::vector<Bytes> output_parts(std::string_view call, Bytes data, std::size_t element_bytes,
+                                const std::vector<std::size_t>& counts, std::size_t ranks);
+
+[[noreturn]] void refuse_negative_count(std::string_view call, std::size_t rank);
+
+template <PartCounts Counts>
+std::vector<std::size_t> checked_counts(std::string_view call, const Counts& counts) {
+  std::vector<std::size_t> all;
+  for (const auto count : counts) {
+    if (count < 0) refuse_negative_count(call, all.size());
+    all.push_back(static_cast<std::size_t>(count));
+  }
+  return all;
+}
+
+}  // namespace detail
+
+/// Communicator's collectives on ranges whose parts differ in size, as MPI's with a `v`: `counts` say how many elements
+/// each rank's part has, in rank order, and the parts lie one behind the other. Ranks need not know each other's
+/// counts, but what one gives another must be what that takes: CollectiveMismatch.
+///
+/// Counts of who has no parts (gather, where it is not the root) don't matter, nor does that buffer.
+template <class Ranks>
+class UnevenCollectives {
+ public:
+  template <class Input, class Output, detail::PartCounts Counts>
+  void all_gather(Input&& input, Output&& output, const Counts& counts, CallSite site = {}) {
+    if constexpr (detail::can_move<Input, Output>()) {
+      const auto outputs = takes("all_gather", output, counts);
+      run<Output>(CollectiveCall::all_gather(std::as_bytes(detail::elements_of(input)), outputs), site);
+    }
+  }
+  template <class Input, class Output, detail::PartCounts Counts>
+  void gather(Input&& input, Output&& output, const Counts& counts, int root, CallSite site = {}) {
+    if constexpr (detail::can_move<Input, Output>()) {
+      std::vector<Bytes> outputs;
+      if (ranks().rank() == root) outputs = takes("gather", output, counts);
+      run<Output>(CollectiveCall::gather(std::as_bytes(detail::elements_of(input)), outputs, root), site);
+    }
+  }
+  template <class Input, detail::PartCounts Counts, class Output>
+  void scatter(Input&& input, const Counts& counts, Output&& output, int root, CallSite site = {}) {
+    if constexpr (detail::can_move<Input, Output>()) {
+      std::vector<ConstBytes> inputs;
+      if (ranks().rank() == root) inputs = gives("scatter", input, counts);
+      run<Output>(CollectiveCall::scatter(inputs, std::as_writable_bytes(detail::elements_of(output)), root), site);
+    }
+  }
+  /// `given`: how many elements of `input` each rank gets; `taken`: how many of `output` come from each.
+  template <class Input, detail::PartCounts Given, class Output, detail::PartCounts Taken>
+  void all_to_all(Input&& input, const Given& given, Output&& output, const Taken& taken, CallSite site = {}) {
+    if constexpr (detail::can_move<Input, Output>()) {
+      const auto inputs = gives("all_to_all", input, given);
+      const auto outputs = takes("all_to_all", output, taken);
+      run<Output>(CollectiveCall::all_to_all(inputs, outputs), site);
+    }
+  }
+  /// `counts`: of `input`, the same on all ranks; the rank's own is that of `output`.
+  template <class Input, detail::PartCounts Counts, std::ranges::range Output>
+  void reduce_scatter(Input&& input, const Counts& counts, Output&& output, ReduceOp op = ReduceOp::kSum,
+                      CallSite site = {}) {
+    if constexpr (detail::can_reduce<Input, Output>()) {
+      const auto inputs = gives("reduce_scatter", input, counts);
+      const std::span to = detail::elements_of(output);
+      ranks().run(
+          CollectiveCall::reduce_scatter(inputs, to.data(), to.size(), dtype_or_bytes<detail::ElementOf<Output>>(), op),
+          site);
+    }
+  }
+
+  // Without a root.
+  template <class Input, class Output, detail::PartCounts Counts>
+  void gather(Input&&, Output&&, const Counts&) {
+    static_assert(detail::kNever<Input>, "gather needs the rank that takes, as in gather(input, output, counts, 0)");
+  }
+  template <class Input, detail::PartCounts Counts, std::ranges::range Output>
+  void scatter(Input&&, const Counts&, Output&&) {
+    static_assert(detail::kNever<Input>, "scatter needs the rank that gives, as in scatter(input, counts, output, 0)");
+  }
+
+ protected:
+  UnevenCollectives() = default;
+
+ private:
+  template <class Input, class Counts>
+  std::vector<ConstBytes> gives(std::string_view call, Input& input, const Counts& counts) {
+    return detail::input_parts(call, std::as_bytes(detail::elements_of(input)), sizeof(detail::ElementOf<Input>),
+                               detail::checked_counts(call, counts), static_cast<std::size_t>(ranks().size()));
+  }
+  template <class Output, class Counts>
+  std::vector<Bytes> takes(std::string_view call, Output& output, const Counts& counts) {
+    return detail::output_parts(call, std::as_writable_bytes(detail::elements_of(output)),
+                                sizeof(detail::ElementOf<Output>), detail::checked_counts(call, counts),
+                                static_cast<std::size_t>(ranks().size()));
+  }
+  template <class Range>
+  void run(const CollectiveCall& call, CallSite site) {
+    ranks().run(call.of(dtype_or_bytes<detail::ElementOf<Range>>()), site);
+  }
+  Ranks& ranks() { return static_cast<Ranks&>(*this); }
+};
+
+}  // namespace retinue

@@ -1,0 +1,25 @@
+// Buffers of collectives that are none.
+#include <deque>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "retinue/collective/communicator.h"
+
+// Each sentence comes once in a source: a compiler says the same of the same instantiation once.
+void refused(retinue::Communicator& group, const std::vector<int>& read_only) {
+  std::vector<int> numbers(4);
+  std::vector<double> fractions(4);
+  std::list<int> list(4);
+  std::vector<bool> bits(4);
+  std::vector<std::string> texts(4);
+  int number = 0;
+  group.all_reduce(number);                 // refused: of one value write std::span(&value, 1), of a pointer
+  group.broadcast(list, 0);                 // refused: must lie one behind the other
+  group.broadcast(bits, 0);                 // refused: a std::vector<bool> holds bits
+  group.broadcast(texts, 0);                // refused: values of other types travel by send_object
+  group.broadcast(read_only, 0);            // refused: it must not be const
+  group.broadcast(std::vector<int>(4), 0);  // refused: the call writes into a temporary
+  group.all_gather(numbers, fractions);     // refused: must hold elements of the same type
+  group.reduce(std::vector<wchar_t>(4), std::span<wchar_t>(), 0);  // refused: as in all_reduce<fn>(data)
+}
