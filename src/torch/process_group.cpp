@@ -200,15 +200,15 @@ Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, c
       });
 }
 
-Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs, const ProcessGroup& group,
+Work gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input, const ProcessGroup& group,
             GatherOptions options, std::source_location where) {
   return ask(
-      "gather", group, tensor, options, where,
-      [&](TensorBackend& ours, const CallMode& mode) { return ours.gather(outputs, tensor, options.dst, mode); },
+      "gather", group, input, options, where,
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.gather(outputs, input, options.dst, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<std::vector<at::Tensor>> lists;
         if (ranks.getRank() == options.dst) lists.push_back(outputs);
-        std::vector<at::Tensor> inputs{tensor};
+        std::vector<at::Tensor> inputs{input};
         c10d::GatherOptions asked;
         asked.rootRank = options.dst;
         asked.asyncOp = options.async_op;
@@ -217,13 +217,13 @@ Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs, co
       });
 }
 
-Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& inputs, const ProcessGroup& group,
+Work scatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs, const ProcessGroup& group,
              ScatterOptions options, std::source_location where) {
   return ask(
-      "scatter", group, tensor, options, where,
-      [&](TensorBackend& ours, const CallMode& mode) { return ours.scatter(tensor, inputs, options.src, mode); },
+      "scatter", group, output, options, where,
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.scatter(output, inputs, options.src, mode); },
       [&](c10d::ProcessGroup& ranks) {
-        std::vector<at::Tensor> outputs{tensor};
+        std::vector<at::Tensor> outputs{output};
         std::vector<std::vector<at::Tensor>> lists;
         if (ranks.getRank() == options.src) lists.push_back(inputs);
         c10d::ScatterOptions asked;
