@@ -42,6 +42,13 @@ Work ask(const char* call, const ProcessGroup& group, const at::Tensor& tensor, 
   return waited_for(other(ranks), options.async_op);
 }
 
+/// Says what its backend is called: c10d itself knows the names of its own ones.
+class NamedGroup final : public c10d::ProcessGroup {
+ public:
+  using c10d::ProcessGroup::ProcessGroup;
+  const std::string getBackendName() const override { return getDefaultBackend()->getBackendName(); }
+};
+
 /// For a barrier with `device_ids`.
 c10d::Backend& backend_of_devices(c10d::ProcessGroup& group, const std::vector<std::int64_t>& device_ids) {
   const std::string backend = group.getDefaultBackend()->getBackendName();
@@ -68,8 +75,8 @@ c10d::ProcessGroup& checked_group(std::string_view call, const ProcessGroup& gro
 }
 
 ProcessGroup make_group(c10::intrusive_ptr<c10d::Backend> backend, const std::string& name) {
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(c10::intrusive_ptr<c10d::Store>(), backend->getRank(),
-                                                       backend->getSize());
+  auto group =
+      c10::make_intrusive<NamedGroup>(c10::intrusive_ptr<c10d::Store>(), backend->getRank(), backend->getSize());
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::CUSTOM, std::move(backend));
   group->setDefaultBackend(c10d::ProcessGroup::CUSTOM);
   group->setGroupName(name.empty() ? "world" : name);

@@ -125,7 +125,8 @@ struct BarrierOptions {
 // `timeout` of nothing.
 
 /// Reduces the tensor over all ranks, in place, with the bits of the serial loop over ranks.
-/// Bool tensors: SUM and MAX are "or", PRODUCT and MIN are "and".
+/// Bool tensors: SUM and MAX are "or", PRODUCT and MIN are "and". A sparse tensor of coordinates becomes the coalesced
+/// sum, where each rank's elements may be at places of their own; other reductions and layouts are refused.
 /// Cost: nothing is copied for tensors in job memory (shared_empty).
 Work all_reduce(const at::Tensor& tensor, const ProcessGroup& group, AllReduceOptions options = {},
                 std::source_location where = std::source_location::current());
