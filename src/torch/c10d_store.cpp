@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "retinue/base/error.h"
@@ -20,12 +21,6 @@ std::string text_of(const std::vector<std::uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-std::chrono::milliseconds left(Deadline deadline) {
-  constexpr std::chrono::hours kLongest{24 * 365};
-  // Of c10d's timeouts 0 means none.
-  return std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline.left(kLongest)), std::chrono::milliseconds(1));
-}
-
 /// `deadline`: of a call that waits. Some of c10d's stores tell its end from other errors by their text alone.
 template <class Call>
 auto translated(Call call, Deadline deadline = Deadline::never()) {
@@ -39,6 +34,18 @@ auto translated(Call call, Deadline deadline = Deadline::never()) {
     const std::string text = c10::str("the c10d store: ", error.what_without_backtrace());
     if (deadline.passed()) throw TimeoutError(text);
     throw Error(text);
+  }
+}
+
+/// Looks for keys again and again: c10d's own wait, where its time is over, says so on standard error.
+void await_keys(c10d::Store& store, const std::vector<std::string>& keys, Deadline deadline) {
+  constexpr std::chrono::nanoseconds kShortest = std::chrono::milliseconds(1);
+  constexpr std::chrono::nanoseconds kLongest = std::chrono::milliseconds(50);
+  for (auto pause = kShortest; !store.check(keys); pause = std::min(pause * 2, kLongest)) {
+    if (deadline.passed())
+      throw TimeoutError(
+          c10::str("the c10d store: not all of the keys ", at::ArrayRef<std::string>(keys), " came in time"));
+    std::this_thread::sleep_for(deadline.left(pause));
   }
 }
 
@@ -91,7 +98,7 @@ std::vector<std::string> C10dStore::do_multi_get(const std::vector<std::string>&
   if (keys.empty()) return {};
   return translated(
       [&] {
-        store_->wait(keys, left(deadline));
+        await_keys(*store_, keys, deadline);
         std::vector<std::string> values;
         if (store_->hasExtendedApi()) {
           for (const auto& value : store_->multiGet(keys)) values.push_back(text_of(value));
@@ -114,7 +121,7 @@ std::string C10dStore::do_compare_set(std::string_view key, std::string_view exp
 }
 
 void C10dStore::do_wait(const std::vector<std::string>& keys, Deadline deadline) {
-  if (!keys.empty()) translated([&] { store_->wait(keys, left(deadline)); }, deadline);
+  if (!keys.empty()) translated([&] { await_keys(*store_, keys, deadline); }, deadline);
 }
 
 bool C10dStore::do_check(const std::vector<std::string>& keys, Deadline /*deadline*/) {

@@ -2,7 +2,6 @@
 
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
-#include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/embedding.h>
 
 #include <optional>
@@ -22,21 +21,6 @@ namespace {
 
 constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // PyTorch's unit for parameters and buffers
 
-/// Joins a forward's outputs in one node of the graph, so that backward from any of them reaches the parameters of all:
-/// else those of an output that the loss does not use would never be ready.
-struct JoinOutputs : torch::autograd::Function<JoinOutputs> {
-  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, at::TensorList outputs) {
-    context->set_materialize_grads(false);
-    torch::autograd::variable_list copies;
-    for (const at::Tensor& output : outputs) copies.push_back(output.clone());
-    return copies;
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
-                                                 torch::autograd::variable_list gradients) {
-    return gradients;
-  }
-};
-
 void refuse_sparse_gradients(torch::nn::Module& module) {
   for (const auto& item : module.named_modules("", /*include_self=*/true)) {
     const auto* embedding = dynamic_cast<const torch::nn::EmbeddingImpl*>(item.value().get());
@@ -47,22 +31,30 @@ void refuse_sparse_gradients(torch::nn::Module& module) {
   }
 }
 
-/// Trainable parameters, each once however many modules share it.
-void collect_parameters(torch::nn::Module& module, c10d::ProcessGroup& group, GradientReducerOptions& found) {
+/// Parameters, each once however many modules share it.
+std::vector<GradientReducerOptions::Parameter> collect_parameters(torch::nn::Module& module,
+                                                                  c10d::ProcessGroup& group) {
+  std::vector<GradientReducerOptions::Parameter> found;
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& item : module.named_parameters()) {
     const at::Tensor& parameter = item.value();
-    if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    if (!parameter.device().is_cpu() && TensorBackend::of(group, parameter) != nullptr)
+    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+    if (parameter.requires_grad() && !parameter.device().is_cpu() && TensorBackend::of(group, parameter) != nullptr)
       throw UsageError(c10::str("DistributedDataParallel: parameter \"", item.key(), "\" is on ",
                                 parameter.device().str(),
                                 ", but the group handles CPU tensors; with backend \"cpu:shm,cuda:nccl\" also those "
                                 "of GPUs"));
-    found.parameters.push_back(parameter);
-    found.names.push_back(item.key());
+    found.push_back({.name = item.key(), .tensor = parameter});
   }
-  if (found.parameters.empty())
-    throw UsageError("DistributedDataParallel: the module has no parameter that requires a gradient");
+  return found;
+}
+
+std::vector<at::Tensor> trainable(const std::vector<GradientReducerOptions::Parameter>& parameters) {
+  std::vector<at::Tensor> found;
+  for (const auto& parameter : parameters)
+    if (parameter.tensor.requires_grad()) found.push_back(parameter.tensor);
+  if (found.empty()) throw UsageError("DistributedDataParallel: the module has no parameter that requires a gradient");
+  return found;
 }
 
 }  // namespace
@@ -74,59 +66,48 @@ class DataParallelCore::Impl {
       : group_(std::move(group)), options_(options), where_(where) {
     if (!group_) throw UsageError("DistributedDataParallel: the process group is null");
     if (options_.bucket_cap_mb == 0) throw UsageError("DistributedDataParallel: bucket_cap_mb must be at least 1");
-    GradientReducerOptions reducing{.parameters = {},
-                                    .names = {},
+    GradientReducerOptions reducing{.parameters = collect_parameters(module, *group_),
                                     .bucket_cap_mb = options_.bucket_cap_mb,
                                     .find_unused_parameters = options_.find_unused_parameters,
-                                    .gradient_as_bucket_view = options_.gradient_as_bucket_view};
-    collect_parameters(module, *group_, reducing);
+                                    .before = [this] { before_averaging(); },
+                                    .after = [this] { copy_buffers_of_rank_0(); },
+                                    .where = where};
+    const std::vector<at::Tensor> trained = trainable(reducing.parameters);
     refuse_sparse_gradients(module);
     if (options_.check_divergence_every_n_steps != 0) {
       divergence_check_.emplace(group_, DivergenceOptions{.every_n_steps = options_.check_divergence_every_n_steps});
       for (const auto& item : module.named_parameters()) compared_.insert(item.key(), item.value());
     }
     buffers_ = module.buffers();
-    if (group_->getSize() == 1) return;
-    c10d::verify_params_across_processes(group_, reducing.parameters, std::nullopt);
-    copy_state_of_rank_0(module);
-    reducer_ = make_c10d_reducer(group_, std::move(reducing));
-  }
-
-  void before_forward() {
-    const bool is_step = c10::GradMode::is_enabled() && gradient_sync_;
-    if (is_step && options_.count_steps) count_step();
-    if (!reducer_) return;
-    if (is_step) {
-      if (divergence_check_) divergence_check_->step(compared_, where_);
-      reducer_->prepare_forward();
+    if (group_->getSize() > 1) {
+      c10d::verify_params_across_processes(group_, trained, std::nullopt);
+      copy_state_of_rank_0(module);
     }
-    if (buffers_stale_ && options_.broadcast_buffers && !buffers_.empty())
-      c10d::broadcast_coalesced(group_, buffers_, kBroadcastBytes, 0);
-  }
-
-  bool needs_outputs() const { return reducer_ && options_.find_unused_parameters && c10::GradMode::is_enabled(); }
-
-  void after_forward(const std::vector<at::Tensor*>& outputs) {
-    // As in PyTorch: passes that train make the ranks' buffers differ; of the others only the first needs rank 0's.
-    buffers_stale_ = c10::GradMode::is_enabled() && gradient_sync_;
-    if (!reducer_ || !buffers_stale_) return;
-    std::vector<at::Tensor> tensors;
-    for (at::Tensor* output : outputs) tensors.push_back(*output);
-    reducer_->prepare_backward(tensors);
-    if (tensors.size() < 2) return;
-    tensors = JoinOutputs::apply(at::TensorList(tensors));  // apply looks for tensors in lists of this type only
-    for (std::size_t i = 0; i < tensors.size(); ++i) *outputs[i] = tensors[i];
+    reducer_ = std::make_unique<GradientReducer>(group_, std::move(reducing));
   }
 
   const ProcessGroup& group() const { return group_; }
-  bool set_gradient_sync(bool enabled) { return std::exchange(gradient_sync_, enabled); }
+  GradientReducer& reducer() { return *reducer_; }
 
  private:
+  void before_averaging() {
+    if (options_.count_steps) count_step();
+    if (divergence_check_ && group_->getSize() > 1) divergence_check_->step(compared_, where_);
+  }
+
   void copy_state_of_rank_0(torch::nn::Module& module) {
     std::vector<at::Tensor> state;
     for (const at::Tensor& parameter : module.parameters()) state.push_back(parameter.detach());
     for (const at::Tensor& buffer : buffers_) state.push_back(buffer.detach());
     c10d::broadcast_coalesced(group_, state, kBroadcastBytes, 0);
+  }
+
+  void copy_buffers_of_rank_0() {
+    if (group_->getSize() == 1 || !options_.broadcast_buffers || buffers_.empty()) return;
+    // Another backward through the same graph takes the buffers for unchanged: it needs none of their contents.
+    std::vector<at::Tensor> contents;
+    for (const at::Tensor& buffer : buffers_) contents.push_back(buffer.variable_data());
+    c10d::broadcast_coalesced(group_, contents, kBroadcastBytes, 0);
   }
 
   ProcessGroup group_;
@@ -135,9 +116,7 @@ class DataParallelCore::Impl {
   std::optional<TensorDivergenceCheck> divergence_check_;
   StateDict compared_;  ///< The module's parameters, where they are compared.
   std::vector<at::Tensor> buffers_;
-  std::unique_ptr<GradientReducer> reducer_;  ///< Null in a world of one.
-  bool gradient_sync_ = true;
-  bool buffers_stale_ = true;
+  std::unique_ptr<GradientReducer> reducer_;
 };
 
 DataParallelCore::DataParallelCore(torch::nn::Module& module, ProcessGroup group,
@@ -148,19 +127,13 @@ DataParallelCore::DataParallelCore(DataParallelCore&&) noexcept = default;
 DataParallelCore& DataParallelCore::operator=(DataParallelCore&&) noexcept = default;
 
 void DataParallelCore::before_forward() {
-  impl_->before_forward();
-}
-bool DataParallelCore::needs_outputs() const {
-  return impl_->needs_outputs();
-}
-void DataParallelCore::after_forward(const std::vector<at::Tensor*>& outputs) {
-  impl_->after_forward(outputs);
+  if (c10::GradMode::is_enabled()) impl_->reducer().note_forward();
 }
 const ProcessGroup& DataParallelCore::group() const {
   return impl_->group();
 }
 bool DataParallelCore::set_gradient_sync(bool enabled) {
-  return impl_->set_gradient_sync(enabled);
+  return impl_->reducer().set_sync(enabled);
 }
 
 }  // namespace retinue

@@ -44,7 +44,10 @@ torch::Tensor order_of_epoch(std::size_t dataset_size, const DistributedSamplerO
 
 DistributedSampler::DistributedSampler(std::size_t dataset_size, DistributedSamplerOptions options)
     : dataset_size_(dataset_size), options_(options), epoch_(std::make_shared<SharedEpoch>()) {
-  if (options_.num_replicas < 1 || options_.rank < 0 || options_.rank >= options_.num_replicas)
+  if (options_.num_replicas < 1)
+    throw UsageError(c10::str("DistributedSampler: num_replicas is ", options_.num_replicas,
+                              "; it is the number of ranks, 1 at least"));
+  if (options_.rank < 0 || options_.rank >= options_.num_replicas)
     throw UsageError(
         c10::str("DistributedSampler: rank ", options_.rank, " is outside of [0, ", options_.num_replicas, ")"));
 }

@@ -57,15 +57,15 @@ void compare(const ProcessGroup& group, const Tensors& tensors, const std::sourc
 
 }  // namespace
 
-void check_same(const ProcessGroup& group, const StateDict& tensors, std::source_location where) {
+void check_same(const StateDict& tensors, const ProcessGroup& group, std::source_location where) {
   compare(group, tensors, where);
 }
 
-void check_same(const ProcessGroup& group, const torch::nn::Module& module, std::source_location where) {
+void check_same(const torch::nn::Module& module, const ProcessGroup& group, std::source_location where) {
   compare(group, module.named_parameters(), where);
 }
 
-void check_same(const ProcessGroup& group, const std::string& name, const at::Tensor& tensor,
+void check_same(const std::string& name, const at::Tensor& tensor, const ProcessGroup& group,
                 std::source_location where) {
   StateDict tensors;
   tensors.insert(name, tensor);
@@ -79,13 +79,13 @@ TensorDivergenceCheck::TensorDivergenceCheck(ProcessGroup group, DivergenceOptio
 
 bool TensorDivergenceCheck::step(const torch::nn::Module& module, std::source_location where) {
   if (!steps_.is_next_due()) return false;
-  check_same(group_, module, where);
+  check_same(module, group_, where);
   return true;
 }
 
 bool TensorDivergenceCheck::step(const StateDict& tensors, std::source_location where) {
   if (!steps_.is_next_due()) return false;
-  check_same(group_, tensors, where);
+  check_same(tensors, group_, where);
   return true;
 }
 

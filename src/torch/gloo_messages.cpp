@@ -9,6 +9,7 @@
 #include "retinue/base/error.h"
 #include "retinue/collective/divergence.h"
 #include "torch/gloo_engine.h"
+#include "torch/shm_work.h"
 
 namespace retinue {
 namespace {
@@ -55,6 +56,11 @@ TensorBuffer buffer_of(const TensorP2POp& message) {
 TensorP2POp named_source(TensorP2POp message, int rank, int size) {
   if (size == 2 && message.peer == kAnySource) message.peer = 1 - rank;
   return message;
+}
+
+const char* profiler_title(P2POp::Kind kind) {
+  if (!is_observed()) return nullptr;
+  return kind == P2POp::Kind::kSend ? "gloo:send" : "gloo:recv";
 }
 
 }  // namespace
@@ -131,7 +137,8 @@ std::vector<GlooMessages::WorkPtr> GlooMessages::start(std::span<const TensorP2P
 
 GlooMessage::GlooMessage(std::shared_ptr<GlooMessages> group, const TensorP2POp& message, TensorBuffer buffer,
                          std::int64_t number, std::chrono::milliseconds timeout, const CallSite& site)
-    : Work(group->rank_, message.kind == P2POp::Kind::kSend ? c10d::OpType::SEND : c10d::OpType::RECV),
+    : Work(group->rank_, message.kind == P2POp::Kind::kSend ? c10d::OpType::SEND : c10d::OpType::RECV,
+           profiler_title(message.kind), is_observed() ? std::optional(std::vector{message.tensor}) : std::nullopt),
       group_(std::move(group)),
       message_(message),
       timeout_(timeout),
@@ -226,6 +233,7 @@ void GlooMessage::end() {
   if (!sends()) group_->end_receive(message_.peer, message_.tag);
   announced_.reset();
   data_.reset();
+  if (const auto end_of_event = std::exchange(recordFunctionEndCallback_, nullptr)) end_of_event();
   ended_.store(true, std::memory_order_release);
 }
 

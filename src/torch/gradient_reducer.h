@@ -1,39 +1,91 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/node.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <source_location>
 #include <string>
 #include <vector>
 
 #include "retinue/torch/process_group.h"
+#include "torch/gradient_buckets.h"
 
 namespace retinue {
 
-/// What a reducer averages, and how.
 struct GradientReducerOptions {
-  std::vector<at::Tensor> parameters;  ///< Each once, all with gradients, in the same order on all ranks.
-  std::vector<std::string> names;      ///< Of the parameters, for messages.
+  struct Parameter {
+    std::string name;
+    at::Tensor tensor;
+  };
+  std::vector<Parameter> parameters;  ///< Each once, in the same order on all ranks, also those without gradients.
   std::size_t bucket_cap_mb = 25;
   bool find_unused_parameters = false;
-  bool gradient_as_bucket_view = true;
+  std::function<void()> before;  ///< Called when backward is done and its gradients are not averaged yet;
+  std::function<void()> after;   ///< when they are.
+  std::source_location where;
 };
 
-/// The seam of DistributedDataParallel: averages gradients over the ranks of a group while backward computes them.
+/// Averages gradients over the ranks of a group at the end of each backward that reaches the parameters, however the
+/// forward before it was called: averaging a sum of which parts are averages already is right, too.
 ///
-/// One backward between two calls of prepare_forward() is averaged; backward returns when all gradients are averages.
+/// Errors come out of backward: UsageError, on all ranks, where gradients would be lost.
 class GradientReducer {
  public:
-  virtual ~GradientReducer() = default;
+  GradientReducer(ProcessGroup group, GradientReducerOptions options);
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Before a forward whose backward shall be averaged. Blocking: may exchange the buckets' order with the other ranks.
-  virtual void prepare_forward() = 0;
-  /// After that forward. `outputs` matter with find_unused_parameters only: what they do not depend on is unused.
-  virtual void prepare_backward(const std::vector<at::Tensor>& outputs) = 0;
+  /// Whether gradients are averaged; returns what was so before.
+  bool set_sync(bool enabled);
+  /// A backward is going to follow.
+  void note_forward();
+
+ private:
+  class AfterGradient;
+  struct Member {
+    std::string name;
+    at::Tensor parameter;
+    c10::intrusive_ptr<torch::autograd::Node> accumulator = {};  ///< Null if it required no gradient.
+    std::uintptr_t after_hook = 0;
+    unsigned before_hook = 0;
+    bool is_hooked = false;
+    std::size_t place = 0;  ///< Among those that are averaged.
+  };
+  /// One backward. It ends, by an error, too, with autograd's task for it, whose callback holds it.
+  struct Pass {
+    int task = -1;
+    std::vector<char> arrived = {};  ///< By place.
+    std::string problem = {};
+    bool follows_forward = false;
+  };
+
+  void add_hooks(std::size_t index);
+  void before_gradient(const Member& member);
+  void after_gradient(const Member& member, bool is_defined);
+  Pass& current_pass();
+  void finish(Pass& pass);
+  std::string problem_of(const Pass& pass) const;
+  std::vector<char> agree(const Pass& pass);
+  [[noreturn]] void tell_all(const std::string& problem) const;
+
+  const ProcessGroup group_;
+  GradientReducerOptions options_;
+  std::vector<Member> members_;
+  std::vector<std::size_t> averaged_;  ///< Members by place.
+  std::unique_ptr<GradientBuckets> buckets_;
+  bool syncs_ = true;
+  bool follows_forward_ = false;
+
+  std::mutex mutex_;  ///< Guards what hooks change: those of several devices run on several threads.
+  std::weak_ptr<Pass> pass_;
+  std::vector<char> changed_;  ///< By place: whether a gradient came since the last averaging.
 };
-
-/// c10d's Reducer, which PyTorch's own DDP uses; with ranks of one host its buckets are in job memory.
-std::unique_ptr<GradientReducer> make_c10d_reducer(const ProcessGroup& group, GradientReducerOptions options);
 
 }  // namespace retinue

@@ -119,19 +119,19 @@ int ShmBackend::run(const TensorP2POp& message, const CallMode& mode) {
   return work->sourceRank();
 }
 
-void send(const at::Tensor& tensor, int dst, const ProcessGroup& group, int tag, std::source_location where) {
+void send(const at::Tensor& tensor, const ProcessGroup& group, int dst, int tag, std::source_location where) {
   run_one("send", TensorP2POp::isend(tensor, dst, tag), group, where);
 }
 
-int recv(const at::Tensor& tensor, int src, const ProcessGroup& group, int tag, std::source_location where) {
+int recv(const at::Tensor& tensor, const ProcessGroup& group, int src, int tag, std::source_location where) {
   return run_one("recv", TensorP2POp::irecv(tensor, src, tag), group, where);
 }
 
-Work isend(const at::Tensor& tensor, int dst, const ProcessGroup& group, int tag, std::source_location where) {
+Work isend(const at::Tensor& tensor, const ProcessGroup& group, int dst, int tag, std::source_location where) {
   return start_one("isend", TensorP2POp::isend(tensor, dst, tag), group, where);
 }
 
-Work irecv(const at::Tensor& tensor, int src, const ProcessGroup& group, int tag, std::source_location where) {
+Work irecv(const at::Tensor& tensor, const ProcessGroup& group, int src, int tag, std::source_location where) {
   return start_one("irecv", TensorP2POp::irecv(tensor, src, tag), group, where);
 }
 

@@ -111,7 +111,7 @@ void OperationQueue::start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> w
   Operation operation{.call = call, .work = std::move(work), .after = std::move(after)};
   if (!try_take()) return push(std::move(operation));
   operation.is_on_its_way = true;
-  if (!communicator_.shares_memory()) return push(std::move(operation));
+  if (!communicator_.shares_memory() || operation.call.body) return push(std::move(operation));
   std::exception_ptr error;
   try {
     operation.begun.emplace(begin(communicator_, operation.call));

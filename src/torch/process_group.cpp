@@ -42,6 +42,13 @@ Work ask(const char* call, const ProcessGroup& group, const at::Tensor& tensor, 
   return waited_for(other(ranks), options.async_op);
 }
 
+/// Says what its backend is called: c10d itself knows the names of its own ones.
+class NamedGroup final : public c10d::ProcessGroup {
+ public:
+  using c10d::ProcessGroup::ProcessGroup;
+  const std::string getBackendName() const override { return getDefaultBackend()->getBackendName(); }
+};
+
 /// For a barrier with `device_ids`.
 c10d::Backend& backend_of_devices(c10d::ProcessGroup& group, const std::vector<std::int64_t>& device_ids) {
   const std::string backend = group.getDefaultBackend()->getBackendName();
@@ -68,8 +75,8 @@ c10d::ProcessGroup& checked_group(std::string_view call, const ProcessGroup& gro
 }
 
 ProcessGroup make_group(c10::intrusive_ptr<c10d::Backend> backend, const std::string& name) {
-  auto group = c10::make_intrusive<c10d::ProcessGroup>(c10::intrusive_ptr<c10d::Store>(), backend->getRank(),
-                                                       backend->getSize());
+  auto group =
+      c10::make_intrusive<NamedGroup>(c10::intrusive_ptr<c10d::Store>(), backend->getRank(), backend->getSize());
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::CUSTOM, std::move(backend));
   group->setDefaultBackend(c10d::ProcessGroup::CUSTOM);
   group->setGroupName(name.empty() ? "world" : name);
@@ -200,15 +207,15 @@ Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, c
       });
 }
 
-Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs, const ProcessGroup& group,
+Work gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input, const ProcessGroup& group,
             GatherOptions options, std::source_location where) {
   return ask(
-      "gather", group, tensor, options, where,
-      [&](TensorBackend& ours, const CallMode& mode) { return ours.gather(outputs, tensor, options.dst, mode); },
+      "gather", group, input, options, where,
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.gather(outputs, input, options.dst, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<std::vector<at::Tensor>> lists;
         if (ranks.getRank() == options.dst) lists.push_back(outputs);
-        std::vector<at::Tensor> inputs{tensor};
+        std::vector<at::Tensor> inputs{input};
         c10d::GatherOptions asked;
         asked.rootRank = options.dst;
         asked.asyncOp = options.async_op;
@@ -217,13 +224,13 @@ Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs, co
       });
 }
 
-Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& inputs, const ProcessGroup& group,
+Work scatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs, const ProcessGroup& group,
              ScatterOptions options, std::source_location where) {
   return ask(
-      "scatter", group, tensor, options, where,
-      [&](TensorBackend& ours, const CallMode& mode) { return ours.scatter(tensor, inputs, options.src, mode); },
+      "scatter", group, output, options, where,
+      [&](TensorBackend& ours, const CallMode& mode) { return ours.scatter(output, inputs, options.src, mode); },
       [&](c10d::ProcessGroup& ranks) {
-        std::vector<at::Tensor> outputs{tensor};
+        std::vector<at::Tensor> outputs{output};
         std::vector<std::vector<at::Tensor>> lists;
         if (ranks.getRank() == options.src) lists.push_back(inputs);
         c10d::ScatterOptions asked;

@@ -1,10 +1,12 @@
 #include "torch/shm_work.h"
 
 #include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "retinue/base/error.h"
@@ -21,10 +23,21 @@ void settle(c10::ivalue::Future& future, const std::vector<at::Tensor>& outputs,
     future.markCompleted(c10::IValue(outputs));
 }
 
+std::optional<std::vector<at::Tensor>> shown_tensors(const char* title, at::TensorList tensors) {
+  return title == nullptr ? std::nullopt : std::optional(tensors.vec());
+}
+
 }  // namespace
 
-ShmWork::ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence)
-    : Work(rank, type), outputs_(std::move(outputs)), sequence_(sequence) {}
+bool is_observed() {
+  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
+}
+
+ShmWork::ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence,
+                 const char* title, at::TensorList inputs)
+    : Work(rank, type, title, shown_tensors(title, inputs.empty() ? at::TensorList(outputs) : inputs)),
+      outputs_(std::move(outputs)),
+      sequence_(sequence) {}
 
 bool ShmWork::wait(std::chrono::milliseconds timeout) {
   if (timeout == kNoTimeout) {

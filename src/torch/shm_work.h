@@ -10,10 +10,16 @@
 
 namespace retinue {
 
+/// Whether LibTorch's profiler, or another observer of its, looks at what this thread does.
+bool is_observed();
+
 /// An operation of ShmBackend on its way. Its future is a list of tensors, as c10d's Reducer expects.
 class ShmWork : public c10d::Work {
  public:
-  ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence);
+  /// `title`: under which LibTorch's profiler shows it, with the shapes of `inputs`, or of `outputs` if there are none;
+  /// null: it doesn't.
+  ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence,
+          const char* title = nullptr, at::TensorList inputs = {});
 
   /// Who waits makes the operation itself, as far as that is possible: `help` is called first by every wait() without a
   /// limit.

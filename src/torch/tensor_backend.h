@@ -55,9 +55,12 @@ class TensorBackend : public c10d::Backend {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   WorkPtr all_reduce(at::TensorList tensors, const c10d::ReduceOp& op, const CallMode& mode);
   WorkPtr all_reduce_coalesced(at::TensorList tensors, const c10d::ReduceOp& op, const CallMode& mode);
+  WorkPtr all_reduce_sparse(const at::Tensor& tensor, const c10d::ReduceOp& op, const CallMode& mode);
   WorkPtr reduce(at::TensorList tensors, const c10d::ReduceOp& op, std::int64_t root, const CallMode& mode);
   WorkPtr broadcast(at::TensorList tensors, std::int64_t root, const CallMode& mode);
   WorkPtr all_gather(at::TensorList outputs, const at::Tensor& input, const CallMode& mode);
+  /// `outputs`: those of rank 0, in the order of its inputs, then those of rank 1, and so on.
+  WorkPtr all_gather_coalesced(at::TensorList outputs, at::TensorList inputs, const CallMode& mode);
   WorkPtr all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, const CallMode& mode);
   /// `outputs` counts at the root alone.
   WorkPtr gather(at::TensorList outputs, const at::Tensor& input, std::int64_t root, const CallMode& mode);
@@ -67,6 +70,9 @@ class TensorBackend : public c10d::Backend {
                          const CallMode& mode);
   WorkPtr reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op,
                                 const CallMode& mode);
+  /// `inputs`: those for rank 0, in the order of its outputs, then those for rank 1, and so on.
+  WorkPtr reduce_scatter_coalesced(at::TensorList outputs, at::TensorList inputs, const c10d::ReduceOp& op,
+                                   const CallMode& mode);
   WorkPtr all_to_all(at::TensorList outputs, at::TensorList inputs, const CallMode& mode);
   /// Splits are rows of the first dimension for each rank; an empty list: all of one size.
   WorkPtr all_to_all_single(const at::Tensor& output, const at::Tensor& input, at::IntArrayRef output_splits,
@@ -91,6 +97,10 @@ class TensorBackend : public c10d::Backend {
   WorkPtr allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
                     const c10d::AllgatherOptions& options) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                                          const c10d::AllgatherOptions& options) override;
   WorkPtr gather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
                  const c10d::GatherOptions& options) override;
   WorkPtr scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
@@ -99,6 +109,8 @@ class TensorBackend : public c10d::Backend {
                          const c10d::ReduceScatterOptions& options) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override;
+  WorkPtr reduce_scatter_tensor_coalesced(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
   WorkPtr alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
                    const c10d::AllToAllOptions& options) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
@@ -139,12 +151,14 @@ class TensorBackend : public c10d::Backend {
     c10d::OpType type;
     CollectiveCall call;
     at::TensorList tensors = {};  ///< Whose contents the operation changes.
+    at::TensorList given = {};    ///< What it takes them from, for the profiler; empty: themselves.
     TensorBuffer input = {};
     TensorParts inputs = {};
     TensorBuffer output = {};  ///< Of all `tensors` as one, or
     TensorParts outputs = {};  ///< of each.
     std::vector<ConstBytes> input_rows = {};
     std::vector<Bytes> output_rows = {};
+    std::function<void(Communicator&)> body = nullptr;  ///< In place of `call`, but for its name.
   };
 
   /// Of messages, the first error that ended the group.
@@ -154,7 +168,7 @@ class TensorBackend : public c10d::Backend {
 
   bool is_root(std::string_view call, std::int64_t root) const;
   WorkPtr submit(Request request, const CallMode& mode);
-  WorkPtr start(Request request, const QueuedCall& call, std::uint64_t sequence);
+  WorkPtr start(Request request, const QueuedCall& call, std::uint64_t sequence, const char* title);
   WorkPtr always_work(WorkPtr work, c10d::OpType type, at::TensorList outputs) const;
 
   std::shared_ptr<OperationQueue> queue_;

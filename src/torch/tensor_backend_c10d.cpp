@@ -22,6 +22,32 @@ const at::Tensor& only_tensor(const char* call, const std::vector<at::Tensor>& t
   return tensors[0];
 }
 
+/// Errors: UsageError unless `whole` is `parts` times as large as `part`.
+void check_same_size(const char* call, const at::Tensor& whole, const at::Tensor& part, std::int64_t parts) {
+  if (!whole.defined() || !part.defined()) throw UsageError(c10::str(call, ": a tensor is undefined"));
+  if (whole.numel() != parts * part.numel())
+    throw UsageError(
+        c10::str(call, ": a tensor of ", whole.numel(), " elements where ", parts, " x ", part.numel(), " are needed"));
+}
+
+/// The parts of tensors of which each has one for each rank, as large as the tensor of `of_one_rank` at its place:
+/// those of rank 0 first.
+std::vector<at::Tensor> parts_by_rank(const char* call, const std::vector<at::Tensor>& of_all_ranks,
+                                      const std::vector<at::Tensor>& of_one_rank, int ranks) {
+  if (of_all_ranks.size() != of_one_rank.size())
+    throw UsageError(
+        c10::str(call, ": ", of_all_ranks.size(), " tensors of all ranks, and ", of_one_rank.size(), " of this one"));
+  std::vector<at::Tensor> parts;
+  for (int rank = 0; rank < ranks; ++rank)
+    for (std::size_t i = 0; i < of_all_ranks.size(); ++i) {
+      const at::Tensor& whole = of_all_ranks[i];
+      check_same_size(call, whole, of_one_rank[i], ranks);
+      if (!whole.is_contiguous()) throw UsageError(c10::str(call, ": tensor ", i, " of all ranks is not contiguous"));
+      parts.push_back(whole.detach().view({ranks, -1}).select(0, rank));
+    }
+  return parts;
+}
+
 }  // namespace
 
 TensorBackend::WorkPtr TensorBackend::always_work(WorkPtr work, c10d::OpType type, at::TensorList outputs) const {
@@ -67,6 +93,34 @@ TensorBackend::WorkPtr TensorBackend::_allgather_base(at::Tensor& output, at::Te
                      c10d::OpType::_ALLGATHER_BASE, output);
 }
 
+TensorBackend::WorkPtr TensorBackend::allgather_coalesced(std::vector<std::vector<at::Tensor>>& outputs,
+                                                          std::vector<at::Tensor>& inputs,
+                                                          const c10d::AllgatherOptions& options) {
+  constexpr const char* kCall = "allgather_coalesced";
+  if (outputs.size() != static_cast<std::size_t>(size_))
+    throw UsageError(c10::str(kCall, ": ", outputs.size(), " lists of outputs for a group of ", size_));
+  std::vector<at::Tensor> all;
+  for (std::size_t rank = 0; rank < outputs.size(); ++rank) {
+    if (outputs[rank].size() != inputs.size())
+      throw UsageError(
+          c10::str(kCall, ": ", inputs.size(), " inputs, and ", outputs[rank].size(), " outputs of rank ", rank));
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      check_same_size(kCall, outputs[rank][i], inputs[i], 1);
+      all.push_back(outputs[rank][i]);
+    }
+  }
+  return always_work(all_gather_coalesced(all, inputs, mode_of(options, "c10d allgather_coalesced")),
+                     c10d::OpType::ALLGATHER_COALESCED, all);
+}
+
+TensorBackend::WorkPtr TensorBackend::allgather_into_tensor_coalesced(std::vector<at::Tensor>& outputs,
+                                                                      std::vector<at::Tensor>& inputs,
+                                                                      const c10d::AllgatherOptions& options) {
+  const std::vector<at::Tensor> parts = parts_by_rank("allgather_into_tensor_coalesced", outputs, inputs, size_);
+  return always_work(all_gather_coalesced(parts, inputs, mode_of(options, "c10d allgather_into_tensor_coalesced")),
+                     c10d::OpType::ALLGATHER_COALESCED, outputs);
+}
+
 TensorBackend::WorkPtr TensorBackend::gather(std::vector<std::vector<at::Tensor>>& outputs,
                                              std::vector<at::Tensor>& inputs, const c10d::GatherOptions& options) {
   const at::TensorList list =
@@ -96,6 +150,15 @@ TensorBackend::WorkPtr TensorBackend::_reduce_scatter_base(at::Tensor& output, a
                                                            const c10d::ReduceScatterOptions& options) {
   return always_work(reduce_scatter_tensor(output, input, options.reduceOp, mode_of(options, "c10d reduce_scatter")),
                      c10d::OpType::_REDUCE_SCATTER_BASE, output);
+}
+
+TensorBackend::WorkPtr TensorBackend::reduce_scatter_tensor_coalesced(std::vector<at::Tensor>& outputs,
+                                                                      std::vector<at::Tensor>& inputs,
+                                                                      const c10d::ReduceScatterOptions& options) {
+  const std::vector<at::Tensor> parts = parts_by_rank("reduce_scatter_tensor_coalesced", inputs, outputs, size_);
+  return always_work(reduce_scatter_coalesced(outputs, parts, options.reduceOp,
+                                              mode_of(options, "c10d reduce_scatter_tensor_coalesced")),
+                     c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs);
 }
 
 TensorBackend::WorkPtr TensorBackend::alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "retinue/base/error.h"
+#include "torch/tensor_overlap.h"
 
 namespace retinue {
 namespace {
@@ -140,6 +141,7 @@ TensorBuffer::TensorBuffer(std::string_view call, at::TensorList tensors, Access
     if (tensor.scalar_type() != tensors[0].scalar_type()) refuse_types(call, tensors[0], tensor);
     count += tensor.numel();
   }
+  if (access != Access::kRead) check_no_overlap(call, tensors);
   if (is_one_run(tensors)) {
     memory_ = tensors.size() == 1 ? tensors[0] : tensors[0].detach().as_strided({count}, {1});
     return;
@@ -173,6 +175,7 @@ TensorParts::TensorParts(std::string_view call, at::TensorList tensors, TensorBu
     if (tensor.scalar_type() != tensors[0].scalar_type()) refuse_types(call, tensors[0], tensor);
     even = even && tensor.numel() == tensors[0].numel();
   }
+  if (access != TensorBuffer::Access::kRead) check_no_overlap(call, tensors);
   if (even && is_one_run(tensors)) {
     const Bytes all = buffers_.emplace_back(call, tensors, access).part();
     const std::size_t bytes = all.size() / tensors.size();

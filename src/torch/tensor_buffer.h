@@ -28,7 +28,7 @@ class TensorBuffer {
   enum class Access { kRead, kWrite, kReadWrite };
 
   /// Errors: UsageError for tensors that are undefined, not on the CPU, not dense, of different types, or (written to)
-  /// hold an element twice.
+  /// overlap, or hold an element twice.
   TensorBuffer(std::string_view call, at::TensorList tensors, Access access);
   TensorBuffer() = default;
 

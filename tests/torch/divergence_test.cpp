@@ -46,15 +46,15 @@ TEST_P(TensorDivergence, IsNoneOfTheSameTensors) {
   run_ranks(3, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const auto net = make_net();
-    check_same(group, *net);
-    check_same(group, state_dict(*net));
-    check_same(group, "nothing", torch::empty({0}));
-    check_same(group, "half", torch::ones({3, 3}, torch::kHalf));
+    check_same(*net, group);
+    check_same(state_dict(*net), group);
+    check_same("nothing", torch::empty({0}), group);
+    check_same("half", torch::ones({3, 3}, torch::kHalf), group);
     // A view and a copy of it hold the same elements.
     const at::Tensor matrix = torch::arange(12).view({3, 4});
-    check_same(group, "columns", members.rank == 0 ? matrix.t() : matrix.t().contiguous());
+    check_same("columns", members.rank == 0 ? matrix.t() : matrix.t().contiguous(), group);
     const at::Tensor turning = torch::view_as_complex(torch::arange(8.0f).view({4, 2}));
-    check_same(group, "conjugate", members.rank == 0 ? turning.conj() : turning.conj().resolve_conj());
+    check_same("conjugate", members.rank == 0 ? turning.conj() : turning.conj().resolve_conj(), group);
   });
 }
 
@@ -66,14 +66,14 @@ TEST_P(TensorDivergence, NamesTheTensorAndTheRank) {
       const torch::NoGradGuard no_grad;
       net->parameters()[4][0][3] += 1e-6;
     }
-    const std::string text = text_of_difference(group, [&] { check_same(group, *net); });
+    const std::string text = text_of_difference(group, [&] { check_same(*net, group); });
     EXPECT_TRUE(says(text, "divergence_test.cpp:")) << text;
     EXPECT_TRUE(says(text, "\"2.weight\" (64 bytes) of rank 1 differs from that of ranks 0 and 2")) << text;
     const std::string names =
-        text_of_difference(group, [&] { check_same(group, members.rank == 2 ? "bias" : "weight", torch::zeros({2})); });
+        text_of_difference(group, [&] { check_same(members.rank == 2 ? "bias" : "weight", torch::zeros({2}), group); });
     EXPECT_TRUE(says(names, "part 0 is \"bias\" on rank 2 and \"weight\" on ranks 0 and 1")) << names;
     const std::string sizes =
-        text_of_difference(group, [&] { check_same(group, "weight", torch::zeros({2 + members.rank / 2})); });
+        text_of_difference(group, [&] { check_same("weight", torch::zeros({2 + members.rank / 2}), group); });
     EXPECT_TRUE(says(sizes, "\"weight\" has 12 bytes on rank 2 and 8 on ranks 0 and 1")) << sizes;
   });
 }
@@ -83,8 +83,8 @@ TEST_P(TensorDivergence, ComparesParametersOfModulesAndBuffersOfStates) {
     const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const auto net = make_net();
     net->buffers()[0].fill_(members.rank);
-    check_same(group, *net);
-    const std::string text = text_of_difference(group, [&] { check_same(group, state_dict(*net)); });
+    check_same(*net, group);
+    const std::string text = text_of_difference(group, [&] { check_same(state_dict(*net), group); });
     EXPECT_TRUE(says(text, "\"1.running_mean\" (32 bytes) of rank 1 differs from that of rank 0")) << text;
   });
 }
@@ -129,10 +129,10 @@ TEST(ShmTensorDivergence, RefusesWhatItCannotCompare) {
   run_ranks(2, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members);
     EXPECT_TRUE(
-        says(usage_error_of([&] { check_same(group, "gone", at::Tensor()); }), "\"gone\": the tensor is undefined"));
-    EXPECT_TRUE(says(usage_error_of([&] { check_same(group, "sparse", torch::ones({2}).to_sparse()); }),
+        says(usage_error_of([&] { check_same("gone", at::Tensor(), group); }), "\"gone\": the tensor is undefined"));
+    EXPECT_TRUE(says(usage_error_of([&] { check_same("sparse", torch::ones({2}).to_sparse(), group); }),
                      "\"sparse\": the tensor is sparse"));
-    EXPECT_TRUE(says(usage_error_of([&] { check_same({}, "outside", torch::ones({2})); }), "group is null"));
+    EXPECT_TRUE(says(usage_error_of([&] { check_same("outside", torch::ones({2}), {}); }), "group is null"));
     EXPECT_TRUE(
         says(usage_error_of([&] { TensorDivergenceCheck(group, {.every_n_steps = 0}); }), "every_n_steps is 0"));
     barrier(group);
@@ -142,7 +142,7 @@ TEST(ShmTensorDivergence, RefusesWhatItCannotCompare) {
 TEST_P(TensorDivergence, OfWhatOneRankCannotCompareIsNoticedByAll) {
   run_ranks(3, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
-    const auto compare = [&] { check_same(group, "weight", members.rank == 1 ? at::Tensor() : torch::ones({2})); };
+    const auto compare = [&] { check_same("weight", members.rank == 1 ? at::Tensor() : torch::ones({2}), group); };
     if (members.rank == 1) {
       EXPECT_TRUE(says(usage_error_of(compare), "\"weight\": the tensor is undefined"));
       barrier(group);
@@ -155,7 +155,7 @@ TEST_P(TensorDivergence, OfWhatOneRankCannotCompareIsNoticedByAll) {
 
 TEST(ShmTensorDivergence, IsNothingInAWorldOfOne) {
   const ProcessGroup group = init_process_group({.world_size = 1, .rank = 0});
-  check_same(group, *make_net());
+  check_same(*make_net(), group);
   EXPECT_TRUE(TensorDivergenceCheck(group).step(*make_net()));
 }
 

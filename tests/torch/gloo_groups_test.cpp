@@ -33,8 +33,8 @@ TEST(GlooGroups, EndForTheOthersThoughWorksAreHeld) {
     const ProcessGroup control = by_gloo(members, "control");
     ProcessGroup group = by_gloo(members);
     at::Tensor got = number(-1);
-    const Work sent = isend(number(members.rank), 1 - members.rank, group);
-    recv(got, 1 - members.rank, group);
+    const Work sent = isend(number(members.rank), group, 1 - members.rank);
+    recv(got, group, 1 - members.rank);
     sent->wait();
     if (members.rank == 0) destroy_process_group(group);
     if (members.rank == 1) {
@@ -59,7 +59,7 @@ TEST(GlooGroups, NameAllThatMissAMonitoredBarrier) {
     }
     if (members.rank != 2) barrier(control);
     EXPECT_THROW(barrier(group), TimeoutError);
-    EXPECT_THROW(isend(number(1), (members.rank + 1) % 3, group), TimeoutError);
+    EXPECT_THROW(isend(number(1), group, (members.rank + 1) % 3), TimeoutError);
     barrier(control);
   });
 }

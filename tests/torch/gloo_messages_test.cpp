@@ -31,7 +31,7 @@ TEST(GlooMessages, KeepTheirOrderHoweverTheyAreWaitedFor) {
     const ProcessGroup group = by_gloo(members);
     if (members.rank != 0) {
       std::vector<Work> works;
-      for (int i = 0; i < 6; ++i) works.push_back(isend(number(10 * members.rank + i), 0, group, 5));
+      for (int i = 0; i < 6; ++i) works.push_back(isend(number(10 * members.rank + i), group, 0, 5));
       for (const Work& work : works) work->wait();
       return;
     }
@@ -39,7 +39,7 @@ TEST(GlooMessages, KeepTheirOrderHoweverTheyAreWaitedFor) {
     std::vector<Work> works;
     const auto begin = [&](int source) {
       got.push_back(number(-1));
-      works.push_back(irecv(got.back(), source, group, 5));
+      works.push_back(irecv(got.back(), group, source, 5));
     };
     for (int i = 0; i < 3; ++i) begin(1);
     for (std::size_t i = 3; i-- > 0;) works[i]->wait();
@@ -57,12 +57,12 @@ TEST(GlooMessages, KeepTheirOrderHoweverTheyAreWaitedFor) {
     const int left_of_1 = 3 - static_cast<int>(of_1.size());
     for (int i = 0; i < left_of_1; ++i) {
       at::Tensor rest = number(-1);
-      recv(rest, 1, group, 5);
+      recv(rest, group, 1, 5);
       EXPECT_EQ(rest[0].item<int>(), 16 - left_of_1 + i);
     }
     for (int i = static_cast<int>(of_2.size()); i < 6; ++i) {
       at::Tensor rest = number(-1);
-      recv(rest, 2, group, 5);
+      recv(rest, group, 2, 5);
       EXPECT_EQ(rest[0].item<int>(), 20 + i);
     }
   });
@@ -74,11 +74,11 @@ TEST(GlooMessages, OfAnotherSizeFailTheirReceiveAlone) {
     const int peer = 1 - members.rank;
     for (const std::int64_t sent : {1, 5, 0, 100000}) {
       if (members.rank == 0) {
-        send(number(7, sent), peer, group);
+        send(number(7, sent), group, peer);
       } else {
         at::Tensor got = number(-1);
         try {
-          recv(got, peer, group);
+          recv(got, group, peer);
           ADD_FAILURE() << "the sizes went together";
         } catch (const CollectiveMismatch& error) {
           EXPECT_TRUE(says(error.what(), fmt::format("rank 0 sent {} bytes (tag 0) for a tensor of 12", 4 * sent)))
@@ -87,9 +87,9 @@ TEST(GlooMessages, OfAnotherSizeFailTheirReceiveAlone) {
       }
     }
     for (int i = 0; i < 3; ++i) {
-      const Work sent = isend(number(members.rank), peer, group);
+      const Work sent = isend(number(members.rank), group, peer);
       at::Tensor got = number(-1);
-      recv(got, peer, group);
+      recv(got, group, peer);
       sent->wait();
       EXPECT_EQ(got[2].item<int>(), peer);
     }
@@ -105,8 +105,8 @@ TEST(GlooMessages, DontMeetOtherOperations) {
     std::vector<at::Tensor> got;
     for (int tag = 0; tag < 20; ++tag) {
       got.push_back(number(-1));
-      works.push_back(isend(number(tag), peer, group, tag));
-      works.push_back(irecv(got.back(), peer, group, tag));
+      works.push_back(isend(number(tag), group, peer, tag));
+      works.push_back(irecv(got.back(), group, peer, tag));
     }
     monitored_barrier(group);
     at::Tensor sum = torch::ones({1000});
@@ -122,17 +122,17 @@ TEST(GlooMessages, RefuseWhatCannotBe) {
   run_ranks(3, [](const JobGroup& members) {
     const ProcessGroup group = by_gloo(members);
     at::Tensor tensor = number(1);
-    EXPECT_TRUE(says(usage_error_of([&] { send(tensor, members.rank, group); }), "is not another of the group's"));
-    EXPECT_TRUE(says(usage_error_of([&] { send(tensor, 3, group); }), "rank 3"));
-    EXPECT_TRUE(says(usage_error_of([&] { recv(tensor, (members.rank + 1) % 3, group, kAnyTag); }), "no kAnyTag"));
-    EXPECT_TRUE(says(usage_error_of([&] { isend(tensor, (members.rank + 1) % 3, group, 1 << 29); }), "tags are 0 to"));
+    EXPECT_TRUE(says(usage_error_of([&] { send(tensor, group, members.rank); }), "is not another of the group's"));
+    EXPECT_TRUE(says(usage_error_of([&] { send(tensor, group, 3); }), "rank 3"));
+    EXPECT_TRUE(says(usage_error_of([&] { recv(tensor, group, (members.rank + 1) % 3, kAnyTag); }), "no kAnyTag"));
+    EXPECT_TRUE(says(usage_error_of([&] { isend(tensor, group, (members.rank + 1) % 3, 1 << 29); }), "tags are 0 to"));
     const std::vector<TensorP2POp> both = {TensorP2POp::irecv(number(0), kAnySource, 4),
                                            TensorP2POp::irecv(number(0), (members.rank + 1) % 3, 4)};
     EXPECT_TRUE(says(usage_error_of([&] { batch_isend_irecv(both, group); }), "under way with tag 4"));
     barrier(group);
     const pid_t child = fork();
     if (child == 0) {
-      const bool refused = says(usage_error_of([&] { send(tensor, (members.rank + 1) % 3, group); }), "was forked") &&
+      const bool refused = says(usage_error_of([&] { send(tensor, group, (members.rank + 1) % 3); }), "was forked") &&
                            says(usage_error_of([&] { barrier(group); }), "was forked");
       ProcessGroup left = group;
       destroy_process_group(left);
@@ -154,15 +154,15 @@ TEST(GlooMessages, WhoseHashesAreTheSameAreNotTakenForEachOther) {
     constexpr int kOne = 70420;
     constexpr int kOther = 1359;
     if (members.rank == 1) {
-      const Work one = isend(number(1, 1), 0, group, kOne);
-      const Work other = isend(number(2, 1), 0, group, kOther);
+      const Work one = isend(number(1, 1), group, 0, kOne);
+      const Work other = isend(number(2, 1), group, 0, kOther);
       one->wait();
       other->wait();
     } else {
       at::Tensor other = number(-1, 1);
       at::Tensor one = number(-1, 1);
-      const Work first = irecv(other, 1, group, kOther);
-      const Work second = irecv(one, 1, group, kOne);
+      const Work first = irecv(other, group, 1, kOther);
+      const Work second = irecv(one, group, 1, kOne);
       for (const Work& work : {first, second}) try {
           work->wait();
           ADD_FAILURE() << "if the hash is another now, find two such tags anew";
@@ -181,7 +181,7 @@ TEST(GlooMessages, OfARankThatDiesAreLost) {
               barrier(group);
               if (members.rank == 1) raise(SIGKILL);
               at::Tensor got = number(-1);
-              EXPECT_THROW(recv(got, kAnySource, group), PeerLost);
+              EXPECT_THROW(recv(got, group, kAnySource), PeerLost);
             },
             {.killed = {1}});
 }

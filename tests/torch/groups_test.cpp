@@ -53,9 +53,9 @@ TEST_P(Groups, OfListedRanks) {
     at::Tensor ones = torch::ones({5});
     all_reduce(ones, group, {.async_op = true})->wait();
     EXPECT_TRUE(torch::equal(ones, torch::full({5}, 3.0f)));
-    if (group->getRank() == 1) send(ones, 2, group);
+    if (group->getRank() == 1) send(ones, group, 2);
     if (group->getRank() == 2) {
-      EXPECT_EQ(recv(ones, 1, group), 1);
+      EXPECT_EQ(recv(ones, group, 1), 1);
     }
   });
 }
@@ -118,8 +118,8 @@ TEST_P(Groups, OutsideOfAGroupABarrierIsNothingAndTheRestIsRefused) {
     at::Tensor tensor = torch::ones({2});
     for (const std::string& text :
          {usage_error_of([&] { all_reduce(tensor, group); }), usage_error_of([&] { broadcast(tensor, group); }),
-          usage_error_of([&] { reduce(tensor, group); }), usage_error_of([&] { send(tensor, 0, group); }),
-          usage_error_of([&] { irecv(tensor, 0, group); }), usage_error_of([&] { split_group(group); })})
+          usage_error_of([&] { reduce(tensor, group); }), usage_error_of([&] { send(tensor, group, 0); }),
+          usage_error_of([&] { irecv(tensor, group, 0); }), usage_error_of([&] { split_group(group); })})
       EXPECT_TRUE(says(text, "this rank is outside of it")) << text;
   });
 }
@@ -238,7 +238,7 @@ TEST_P(Groups, ADestroyedGroupIsClosedHereAndLostThere) {
       EXPECT_FALSE(group.defined());
       at::Tensor tensor = torch::ones({2});
       EXPECT_THROW(all_reduce(tensor, copy), Closed);
-      EXPECT_THROW(isend(tensor, 1, copy), Closed);
+      EXPECT_THROW(isend(tensor, copy, 1), Closed);
       EXPECT_THROW(split_group(copy), Closed);
       destroy_process_group(group);
     } else {

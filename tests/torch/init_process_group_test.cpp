@@ -170,5 +170,25 @@ TEST(C10dStore, IsAStore) {
   EXPECT_THROW(C10dStore(nullptr), UsageError);
 }
 
+TEST(C10dStore, WaitsWithoutAWordOnStandardError) {
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const auto server = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const test::CapturedStderr captured;
+  run_strangers(1, [&](int /*rank*/) {
+    options.port = server->getPort();
+    options.isServer = false;
+    C10dStore store(c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options));
+    captured.begin();
+    EXPECT_THROW(store.wait({"c"}, 20ms), TimeoutError);
+    EXPECT_THROW(store.multi_get({"a", "b"}, Deadline::after(20ms)), TimeoutError);
+    store.set("c", "1");
+    EXPECT_EQ(store.get("c"), "1");
+  });
+  EXPECT_EQ(captured.text(), "");
+}
+
 }  // namespace
 }  // namespace retinue

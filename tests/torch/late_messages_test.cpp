@@ -28,9 +28,9 @@ TEST(LateMessages, ThatNeverComeAreADeadlockOfWhoWaitsForThem) {
     std::string text;
     try {
       if (members.rank == 0)
-        irecv(tensor, next, group)->wait();
+        irecv(tensor, group, next)->wait();
       else
-        recv(tensor, next, group);
+        recv(tensor, group, next);
     } catch (const CollectiveMismatch& error) {
       text = error.what();
     }
@@ -50,9 +50,9 @@ TEST(LateMessages, ReportWhoIsLate) {
     if (members.rank == 1) {
       EXPECT_TRUE(test::wait_until([&] { return says(captured.text(), "rank 1 is late"); })) << captured.text();
       EXPECT_TRUE(says(captured.text(), "rank 0 waits to receive at most ")) << captured.text();
-      send(tensor, 0, group);
+      send(tensor, group, 0);
     } else {
-      recv(tensor, 1, group);
+      recv(tensor, group, 1);
       EXPECT_TRUE(torch::equal(tensor, torch::full({4}, 1)));
     }
   });

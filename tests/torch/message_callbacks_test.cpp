@@ -36,8 +36,8 @@ TEST(MessageCallbacks, MayWaitForWhatEndedWithThem) {
                   barrier(group);
                   kill(getpid(), SIGKILL);
                 }
-                const Work one = irecv(torch::zeros({4}), 2, group, 1);
-                const Work other = irecv(torch::zeros({4}), 2, group, 2);
+                const Work one = irecv(torch::zeros({4}), group, 2, 1);
+                const Work other = irecv(torch::zeros({4}), group, 2, 2);
                 std::promise<void> both[2];
                 one->getFuture()->addCallback([&](Future&) {
                   EXPECT_THROW(other->wait(), PeerLost);
@@ -60,16 +60,16 @@ TEST(MessageCallbacks, MayWaitByOtherMeansForAMessage) {
   run_ranks(2, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members);
     if (members.rank == 1) {
-      send(torch::ones({1}), 0, group, 1);
-      recv(torch::zeros({1}), 0, group, 3);
-      send(torch::ones({1}), 0, group, 2);
+      send(torch::ones({1}), group, 0, 1);
+      recv(torch::zeros({1}), group, 0, 3);
+      send(torch::ones({1}), group, 0, 2);
       return;
     }
-    const Work late = irecv(torch::zeros({1}), 1, group, 2);
-    const Work early = irecv(torch::zeros({1}), 1, group, 1);
+    const Work late = irecv(torch::zeros({1}), group, 1, 2);
+    const Work early = irecv(torch::zeros({1}), group, 1, 1);
     std::promise<void> called;
     early->getFuture()->addCallback([&](Future&) {
-      send(torch::ones({1}), 1, group, 3);
+      send(torch::ones({1}), group, 1, 3);
       while (!late->isCompleted()) std::this_thread::yield();  // This thread moves nothing on meanwhile.
       called.set_value();
     });
@@ -85,11 +85,11 @@ TEST(MessageCallbacks, MayDropTheGroup) {
       ProcessGroup group = init_process_group(members);
       // The helper is there, and idle.
       const int peer = 1 - members.rank;
-      const Work before = irecv(torch::zeros({1}), peer, group, 1);
+      const Work before = irecv(torch::zeros({1}), group, peer, 1);
       std::this_thread::sleep_for(1ms);
-      send(torch::ones({1}), peer, group, 1);
+      send(torch::ones({1}), group, peer, 1);
       before->wait();
-      const Work work = irecv(torch::zeros({1}), peer, group, 2);
+      const Work work = irecv(torch::zeros({1}), group, peer, 2);
       std::promise<void> dropped;
       work->getFuture()->addCallback([&](Future&) {
         group.reset();
@@ -98,7 +98,7 @@ TEST(MessageCallbacks, MayDropTheGroup) {
       {
         const ProcessGroup held = group;  // The peer may be ahead.
         barrier(end);
-        isend(torch::ones({1}), peer, held, 2);
+        isend(torch::ones({1}), held, peer, 2);
       }
       if (waits) work->wait();
       dropped.get_future().wait();
@@ -159,17 +159,17 @@ TEST(MessageCallbacks, SleepWhileTheyWait) {
     const ProcessGroup group = init_process_group(members);
     if (members.rank == 1) {
       std::this_thread::sleep_for(5ms);  // So that rank 0's helper has it.
-      send(torch::ones({1}), 0, group, 1);
+      send(torch::ones({1}), group, 0, 1);
       std::this_thread::sleep_for(300ms);
-      send(torch::ones({1}), 0, group, 2);
+      send(torch::ones({1}), group, 0, 2);
       return;
     }
-    const Work work = irecv(torch::zeros({1}), 1, group, 1);
+    const Work work = irecv(torch::zeros({1}), group, 1, 1);
     std::promise<double> cost;
     work->getFuture()->addCallback([&](Future&) {
       const auto before = cpu_time();
       const auto start = std::chrono::steady_clock::now();
-      recv(torch::zeros({1}), 1, group, 2);
+      recv(torch::zeros({1}), group, 1, 2);
       const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
       cost.set_value(std::chrono::duration<double>(cpu_time() - before) / time);
     });
@@ -181,13 +181,13 @@ TEST(MessageWaits, MayBeShortOrLong) {
   run_ranks(2, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members);
     if (members.rank == 0) {
-      const Work work = irecv(torch::zeros({1}), 1, group);
+      const Work work = irecv(torch::zeros({1}), group, 1);
       EXPECT_ANY_THROW(work->wait(std::chrono::milliseconds(2)));
       barrier(group);
       EXPECT_TRUE(work->wait(std::chrono::milliseconds::max()));
     } else {
       barrier(group);
-      send(torch::ones({1}), 0, group);
+      send(torch::ones({1}), group, 0);
     }
   });
 }
@@ -197,12 +197,12 @@ TEST(MessageWaits, NoteTheErrorOfAGroupThatOthersBroke) {
     const ProcessGroup group = init_process_group(members);
     const int peer = 1 - members.rank;
     if (members.rank == 0) {
-      EXPECT_THROW(recv(torch::zeros({1}), peer, group), CollectiveMismatch);
+      EXPECT_THROW(recv(torch::zeros({1}), group, peer), CollectiveMismatch);
       barrier(group);
     } else {
-      const Work work = isend(torch::zeros({2}), peer, group);  // Too long, and gone at once.
+      const Work work = isend(torch::zeros({2}), group, peer);  // Too long, and gone at once.
       barrier(group);
-      EXPECT_THROW(isend(torch::zeros({2}), peer, group)->wait(), CollectiveMismatch);
+      EXPECT_THROW(isend(torch::zeros({2}), group, peer)->wait(), CollectiveMismatch);
       EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::COMM_ERROR);
     }
   });

@@ -113,22 +113,22 @@ void send_objects(RankContext& context) {
   const int previous = (rank + size - 1) % size;
   Batch received;
   // In turn: a tensor has its sender wait for who takes it.
-  if (rank == 0) retinue::send_object(batch, 1, group, 5);
-  expect(retinue::recv_object(received, previous, group, 5) == previous, "its sender");
-  if (rank != 0) retinue::send_object(batch, (rank + 1) % size, group, 5);
+  if (rank == 0) retinue::send_object(batch, group, 1, 5);
+  expect(retinue::recv_object(received, group, previous, 5) == previous, "its sender");
+  if (rank != 0) retinue::send_object(batch, group, (rank + 1) % size, 5);
   expect(received.name == "from " + std::to_string(previous), "the name");
   expect(received.tensors.at(0).sum().item<float>() == 4 * static_cast<float>(previous), "the tensor");
   if (rank == 0) {
     std::vector<int> senders;
     for (int i = 1; i < size; ++i) {
       Scores scores;
-      senders.push_back(retinue::recv_object(scores, retinue::kAnySource, group));
+      senders.push_back(retinue::recv_object(scores, group, retinue::kAnySource));
       expect(scores == scores_of(senders.back()), "what this sender sent");
     }
     std::sort(senders.begin(), senders.end());
     for (int i = 1; i < size; ++i) expect(senders[static_cast<std::size_t>(i) - 1] == i, "one of each");
   } else {
-    retinue::send_object(scores_of(rank), 0, group);
+    retinue::send_object(scores_of(rank), group, 0);
   }
   Tensor sum = torch::ones({1});
   retinue::all_reduce(sum, group);
@@ -149,9 +149,9 @@ void misuse(RankContext& context) {
   int value = 1;
   contains(usage_error_of([&] { retinue::broadcast_object(value, group, 2); }),
            "rank 2 is outside of the group's [0, 2)");
-  contains(usage_error_of([&] { retinue::send_object(value, 2, group); }), "rank 2 is outside of the group's [0, 2)");
-  contains(usage_error_of([&] { retinue::send_object(value, group->getRank(), group); }), "to another rank");
-  contains(usage_error_of([&] { retinue::recv_object(value, group->getRank(), group); }), "to another rank");
+  contains(usage_error_of([&] { retinue::send_object(value, group, 2); }), "rank 2 is outside of the group's [0, 2)");
+  contains(usage_error_of([&] { retinue::send_object(value, group, group->getRank()); }), "to another rank");
+  contains(usage_error_of([&] { retinue::recv_object(value, group, group->getRank()); }), "to another rank");
   // A tensor that isn't a leaf and requires grad is refused on its rank, and named to the other.
   Batch batch;
   if (group->getRank() == 0) batch.tensors = {torch::ones({2}, torch::requires_grad()) * 2};

@@ -4,13 +4,19 @@
 #include <cstdint>
 #include <numeric>
 #include <sstream>
+#include <string>
 #include <vector>
 
 #include "retinue/base/error.h"
 #include "retinue/torch/distributed_sampler.h"
+#include "support/says.h"
+#include "support/usage_error.h"
 
 namespace retinue {
 namespace {
+
+using test::says;
+using test::usage_error_of;
 
 struct GoldenCase {
   std::size_t dataset_size;
@@ -142,7 +148,9 @@ TEST(DistributedSampler, GoesOnWhereASavedOneStopped) {
 TEST(DistributedSampler, RefusesARankOutsideOfTheWorld) {
   EXPECT_THROW(DistributedSampler(10, {.num_replicas = 2, .rank = 2}), UsageError);
   EXPECT_THROW(DistributedSampler(10, {.num_replicas = 2, .rank = -1}), UsageError);
-  EXPECT_THROW(DistributedSampler(10, {.num_replicas = 0, .rank = 0}), UsageError);
+  for (const int count : {0, -2})
+    EXPECT_TRUE(says(usage_error_of([&] { DistributedSampler(10, {.num_replicas = count, .rank = 0}); }),
+                     "num_replicas is " + std::to_string(count)));
   EXPECT_THROW(DistributedSampler(10, ProcessGroup(), {}), UsageError);
 }
 

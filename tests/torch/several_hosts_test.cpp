@@ -88,11 +88,11 @@ TEST_F(SeveralHosts, HaveObjectsMessagesGuardsAndChecks) {
     EXPECT_EQ(numbers, (std::vector<int>{4, 5, 6}));
     EXPECT_EQ(zero_first(world, [&] { return rank; }), rank);
     const at::Tensor same = torch::ones({5});
-    check_same(world, "same", same);
-    EXPECT_THROW(check_same(world, "other", torch::full({5}, rank)), DataDivergence);
+    check_same("same", same, world);
+    EXPECT_THROW(check_same("other", torch::full({5}, rank), world), DataDivergence);
     at::Tensor got = torch::zeros({4, 3});
-    const Work sent = isend(contribution(rank, {3, 4}, at::kFloat).t(), 1 - rank, world, 7);
-    EXPECT_EQ(recv(got, kAnySource, world, 7), 1 - rank);
+    const Work sent = isend(contribution(rank, {3, 4}, at::kFloat).t(), world, 1 - rank, 7);
+    EXPECT_EQ(recv(got, world, kAnySource, 7), 1 - rank);
     sent->wait();
     EXPECT_TRUE(torch::equal(got, contribution(1 - rank, {3, 4}, at::kFloat).t()));
     monitored_barrier(world);

@@ -75,7 +75,7 @@ TEST_P(TensorExchange, MovesTheListsOfAllLayouts) {
             expect_equal(outputs[static_cast<std::size_t>(from)], part(from, own, sizes), "all_to_all", layout);
 
           outputs = own == root ? list_of(layout, members, zeros) : std::vector<at::Tensor>{};
-          finish(gather(inputs[0], outputs, group, {.dst = root, .async_op = async_op}));
+          finish(gather(outputs, inputs[0], group, {.dst = root, .async_op = async_op}));
           for (std::size_t from = 0; from < outputs.size(); ++from)
             expect_equal(outputs[from], part(static_cast<int>(from), 0, sizes), "gather", layout);
 
@@ -117,7 +117,7 @@ TEST_P(TensorExchange, MovesPartsOfSizesOfTheirOwn) {
     std::vector<at::Tensor> gathered;
     for (int from = 0; from < kRanks; ++from) gathered.push_back(torch::zeros({from + 1}));
     all_gather(gathered, part(own, 0, {own + 1}), group);
-    gather(part(own, 1, {own + 1}), own == 0 ? gathered : std::vector<at::Tensor>{}, group);
+    gather(own == 0 ? gathered : std::vector<at::Tensor>{}, part(own, 1, {own + 1}), group);
     for (int from = 0; from < kRanks; ++from)
       EXPECT_TRUE(torch::equal(gathered[static_cast<std::size_t>(from)], part(from, own == 0 ? 1 : 0, {from + 1})));
   });
@@ -221,8 +221,8 @@ TEST_P(TensorExchange, RefusesWhatDoesNotFit) {
     const at::Tensor two = torch::ones({2});
     const at::Tensor four = torch::ones({4});
     EXPECT_THROW(all_gather({two, two, two}, two, group), UsageError);
-    EXPECT_THROW(gather(two, {}, group, {.dst = members.rank}), UsageError);
-    EXPECT_THROW(gather(two, {two, two}, group, {.dst = 2}), UsageError);
+    EXPECT_THROW(gather({}, two, group, {.dst = members.rank}), UsageError);
+    EXPECT_THROW(gather({two, two}, two, group, {.dst = 2}), UsageError);
     EXPECT_THROW(scatter(two, {two, four.to(at::kInt)}, group, {.src = members.rank}), UsageError);
     EXPECT_THROW(reduce_scatter(two, {four, four}, group), UsageError);
     EXPECT_THROW(reduce_scatter_tensor(two, two, group), UsageError);
@@ -258,7 +258,7 @@ TEST_P(TensorExchange, RefusesToMixTypes) {
         {"broadcast", [&](const ProcessGroup& group) { broadcast(own, group); }},
         {"all_gather", [&](const ProcessGroup& group) { all_gather(parts, own, group); }},
         {"all_gather", [&](const ProcessGroup& group) { all_gather_into_tensor(torch::cat(parts), own, group); }},
-        {"gather", [&](const ProcessGroup& group) { gather(own, empty_at_other(0), group); }},
+        {"gather", [&](const ProcessGroup& group) { gather(empty_at_other(0), own, group); }},
         {"scatter", [&](const ProcessGroup& group) { scatter(own, empty_at_other(0), group); }},
         {"all_to_all",
          [&](const ProcessGroup& group) {
@@ -285,7 +285,7 @@ TEST(TensorExchangeAlone, OfAWorldOfOneCopies) {
   const at::Tensor input = torch::arange(6);
   at::Tensor output = torch::zeros({6}, torch::kLong);
   for (const auto& make :
-       {+[](const at::Tensor&in, const at::Tensor&out, const ProcessGroup&group) { gather(in, {out}, group); },
+       {+[](const at::Tensor&in, const at::Tensor&out, const ProcessGroup&group) { gather({out}, in, group); },
         +[](const at::Tensor&in, const at::Tensor&out, const ProcessGroup&group) { scatter(out, {in}, group); },
         +[](const at::Tensor&in, const at::Tensor&out, const ProcessGroup&group) {
           reduce_scatter(out, {in}, group, {.op = ReduceOp::AVG});

@@ -3,9 +3,13 @@
 #include <torch/torch.h>
 
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "retinue/torch/process_group.h"
 #include "support/ranks.h"
+#include "support/says.h"
+#include "support/usage_error.h"
 #include "torch/contribution.h"
 #include "torch/shm_backend.h"
 
@@ -15,6 +19,8 @@ namespace {
 using c10d::ReduceOp;
 using test::contribution;
 using test::run_ranks;
+using test::says;
+using test::usage_error_of;
 
 constexpr int kRanks = 3;
 
@@ -131,6 +137,54 @@ TEST_P(TensorValues, OfUnsignedTypesAreReduced) {
         EXPECT_TRUE(
             torch::equal(all.slice(0, 33 * rank, 33 * rank + 33).to(at::kLong), numbers(rank).to(type).to(at::kLong)));
     }
+  });
+}
+
+class Overlaps : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, Overlaps, testing::Values("shm", "gloo"));
+
+/// Lists of two tensors of four elements each, of which some element lies in both.
+std::vector<std::vector<at::Tensor>> overlapping_lists() {
+  const at::Tensor whole = torch::zeros({24});
+  const at::Tensor rows = whole.view({4, 6});
+  return {
+      {whole.narrow(0, 0, 4), whole.narrow(0, 0, 4)},
+      {whole.narrow(0, 2, 4), whole.narrow(0, 0, 4)},
+      {rows.select(1, 3), rows.select(1, 3)},  // A column.
+      {rows.select(1, 3), rows.narrow(1, 2, 2).narrow(0, 1, 2)},
+      {rows.select(0, 0).narrow(0, 0, 4), whole.as_strided({4}, {5})},
+      {whole.narrow(0, 1, 4), at::from_blob(whole.data_ptr<float>() + 4, {4})},
+  };
+}
+
+TEST_P(Overlaps, OfTensorsThatACallWritesAreRefused) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
+    const at::Tensor own = torch::ones({4});
+    const std::string text = ": tensors 0 and 1 of those that it writes to overlap in memory";
+    for (const std::vector<at::Tensor>& list : overlapping_lists()) {
+      EXPECT_TRUE(says(usage_error_of([&] { all_gather(list, own, group); }), "all_gather" + text));
+      EXPECT_TRUE(says(usage_error_of([&] { all_to_all(list, {own, own}, group); }), "all_to_all" + text));
+      EXPECT_TRUE(says(usage_error_of([&] { all_reduce_coalesced(list, group); }), "all_reduce_coalesced" + text));
+      EXPECT_TRUE(says(usage_error_of([&] { gather(list, own, group, {.dst = members.rank}); }), "gather" + text));
+    }
+    const std::string several = "several elements of tensor 0 ";
+    const at::Tensor windows = torch::zeros({5}).as_strided({2, 4}, {1, 1});
+    EXPECT_TRUE(says(usage_error_of([&] { all_gather_into_tensor(windows, own, group); }), several));
+    EXPECT_TRUE(says(usage_error_of([&] { all_reduce(windows, group); }), several));
+    EXPECT_NO_THROW(barrier(group));
+  });
+}
+
+TEST_P(Overlaps, OfExtentsAloneAreNone) {
+  run_ranks(2, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
+    const at::Tensor matrix = torch::zeros({4, 3});
+    const at::Tensor own = torch::arange(4.) + 10 * members.rank;
+    all_gather({matrix.select(1, 2), matrix.select(1, 0)}, own, group);
+    EXPECT_TRUE(torch::equal(matrix.select(1, 2), torch::arange(4.)));
+    EXPECT_TRUE(torch::equal(matrix.select(1, 0), torch::arange(4.) + 10));
+    EXPECT_TRUE(torch::equal(matrix.select(1, 1), torch::zeros({4})));
   });
 }
 

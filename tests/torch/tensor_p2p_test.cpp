@@ -42,8 +42,8 @@ TEST(TensorP2P, BringsTensorsOfAllKinds) {
           for (const at::Tensor& got :
                {torch::empty({side, side}, type), shared_empty({side, side}, members.memory, type),
                 torch::empty({side, 2 * side}, type).slice(1, 0, 2 * side, 2)}) {
-            const Work work = isend(sent, peer, group, 3);
-            EXPECT_EQ(recv(got, peer, group, 3), peer);
+            const Work work = isend(sent, group, peer, 3);
+            EXPECT_EQ(recv(got, group, peer, 3), peer);
             work->wait();
             ASSERT_TRUE(torch::equal(got, wanted)) << type << " " << side;
           }
@@ -55,20 +55,20 @@ TEST(TensorP2P, MatchesBySourceAndTag) {
   run_ranks(3, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members);
     if (members.rank != 0) {
-      send(torch::full({2}, 1.f * members.rank), 0, group, 7);
-      send(torch::full({2}, 10.f * members.rank), 0, group, 8);
+      send(torch::full({2}, 1.f * members.rank), group, 0, 7);
+      send(torch::full({2}, 10.f * members.rank), group, 0, 8);
       return;
     }
     at::Tensor first = torch::zeros({2});
     at::Tensor second = torch::zeros({2});
-    const int one = recv(first, kAnySource, group, 7);
-    const Work work = irecv(second, kAnySource, group, 7);
+    const int one = recv(first, group, kAnySource, 7);
+    const Work work = irecv(second, group, kAnySource, 7);
     work->wait();
     EXPECT_EQ(one + work->sourceRank(), 3);
     EXPECT_EQ(first[0].item<float>(), one);
     EXPECT_EQ(second[1].item<float>(), work->sourceRank());
-    recv(first, 2, group, 8);
-    recv(second, 1, group, kAnyTag);
+    recv(first, group, 2, 8);
+    recv(second, group, 1, kAnyTag);
     EXPECT_EQ(first[0].item<float>(), 20);
     EXPECT_EQ(second[0].item<float>(), 10);
   });
@@ -125,22 +125,22 @@ TEST(TensorP2P, GoesOnBesideCollectives) {
     const std::int64_t many = 1 << 20;
     at::Tensor in = torch::zeros({many});
     if (members.rank == 0) {
-      const Work work = isend(torch::full({many}, 2.f), peer, group);  // In pieces, which rank 1 asks for below.
+      const Work work = isend(torch::full({many}, 2.f), group, peer);  // In pieces, which rank 1 asks for below.
       at::Tensor sum = torch::ones({1});
       all_reduce(sum, group);
       work->wait();
-      const Work late = irecv(in, peer, group);
+      const Work late = irecv(in, group, peer);
       barrier(group);
       late->wait();
       EXPECT_EQ(in.sum().item<float>(), 3.f * static_cast<float>(many));
     } else {
-      recv(in, peer, group);  // Rank 0 is in its all_reduce.
+      recv(in, group, peer);  // Rank 0 is in its all_reduce.
       EXPECT_EQ(in.sum().item<float>(), 2.f * static_cast<float>(many));
       at::Tensor sum = torch::ones({1});
       const Work reduced = all_reduce(sum, group, {.async_op = true});
       reduced->wait();
       std::promise<void> arrived;
-      const Work work = isend(torch::full({many}, 3.f), peer, group);
+      const Work work = isend(torch::full({many}, 3.f), group, peer);
       work->getFuture()->addCallback([&](c10::ivalue::Future&) { arrived.set_value(); });
       arrived.get_future().wait();  // By nothing but the helper, while rank 0 is in its barrier.
       barrier(group);
@@ -163,14 +163,14 @@ TEST(TensorP2P, SendsAndReceivesFromSeveralThreads) {
           at::Tensor in = torch::zeros({count}, torch::kInt);
           const at::Tensor out = torch::full({count}, 1000 * t + i, torch::kInt);
           if (t % 2 == 0) {
-            const Work work = i % 3 == 0 ? irecv(in, peer, group, t) : nullptr;
+            const Work work = i % 3 == 0 ? irecv(in, group, peer, t) : nullptr;
             if (i % 2 == 0 || members.rank == 0) {
-              const Work sent = isend(out, peer, group, t);
-              work ? static_cast<void>(work->wait()) : static_cast<void>(recv(in, peer, group, t));
+              const Work sent = isend(out, group, peer, t);
+              work ? static_cast<void>(work->wait()) : static_cast<void>(recv(in, group, peer, t));
               sent->wait();
             } else {
-              work ? static_cast<void>(work->wait()) : static_cast<void>(recv(in, peer, group, t));
-              send(out, peer, group, t);
+              work ? static_cast<void>(work->wait()) : static_cast<void>(recv(in, group, peer, t));
+              send(out, group, peer, t);
             }
           } else {
             const auto works =
@@ -195,8 +195,8 @@ TEST(TensorP2P, CallbacksMayBeginMessages) {
     std::atomic<int> left = 100;
     std::function<void()> next = [&] {
       if (left-- == 0) return done.set_value();
-      const Work work = irecv(in, peer, group);
-      isend(torch::ones({1}), peer, group);
+      const Work work = irecv(in, group, peer);
+      isend(torch::ones({1}), group, peer);
       work->getFuture()->addCallback([&](c10::ivalue::Future&) { next(); });
     };
     next();
@@ -208,38 +208,38 @@ TEST(TensorP2P, RefusesWhatCannotBe) {
   run_ranks(2, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members);
     const at::Tensor tensor = torch::zeros({4});
-    EXPECT_THROW(send(tensor, 2, group), UsageError);
-    EXPECT_THROW(send(tensor, kAnySource, group), UsageError);
-    EXPECT_THROW(recv(tensor, -3, group), UsageError);
-    EXPECT_THROW(isend(tensor, 1 - members.rank, group, kAnyTag), UsageError);
-    EXPECT_THROW(irecv(tensor, 1 - members.rank, group, -2), UsageError);
-    EXPECT_THROW(send(at::Tensor(), 1 - members.rank, group), UsageError);
-    EXPECT_THROW(recv(torch::zeros({1}).expand({4}), 1 - members.rank, group), UsageError);
-    EXPECT_THROW(send(tensor, 1 - members.rank, nullptr), UsageError);
+    EXPECT_THROW(send(tensor, group, 2), UsageError);
+    EXPECT_THROW(send(tensor, group, kAnySource), UsageError);
+    EXPECT_THROW(recv(tensor, group, -3), UsageError);
+    EXPECT_THROW(isend(tensor, group, 1 - members.rank, kAnyTag), UsageError);
+    EXPECT_THROW(irecv(tensor, group, 1 - members.rank, -2), UsageError);
+    EXPECT_THROW(send(at::Tensor(), group, 1 - members.rank), UsageError);
+    EXPECT_THROW(recv(torch::zeros({1}).expand({4}), group, 1 - members.rank), UsageError);
+    EXPECT_THROW(send(tensor, nullptr, 1 - members.rank), UsageError);
     barrier(group);
   });
   const ProcessGroup alone = init_process_group();
-  EXPECT_THROW(send(torch::zeros({1}), 0, alone), UsageError);
-  EXPECT_THROW(irecv(torch::zeros({1}), 0, alone), UsageError);
+  EXPECT_THROW(send(torch::zeros({1}), alone, 0), UsageError);
+  EXPECT_THROW(irecv(torch::zeros({1}), alone, 0), UsageError);
 }
 
 TEST(TensorP2P, AShorterMessageFailsItsReceiveAlone) {
   run_ranks(2, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members);
     if (members.rank == 0) {
-      send(torch::zeros({4}), 1, group);
-      send(torch::ones({5}), 1, group);
+      send(torch::zeros({4}), group, 1);
+      send(torch::ones({5}), group, 1);
       return;
     }
     at::Tensor tensor = torch::zeros({5});
     try {
-      recv(tensor, 0, group);
+      recv(tensor, group, 0);
       ADD_FAILURE() << "received too little";
     } catch (const CollectiveMismatch& error) {
       EXPECT_NE(std::string(error.what()).find("rank 0 sent 16 bytes (tag 0) for a tensor of 20"), std::string::npos)
           << error.what();
     }
-    recv(tensor, 0, group);
+    recv(tensor, group, 0);
     EXPECT_EQ(tensor.sum().item<float>(), 5);
     EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::SUCCESS);
   });
@@ -249,12 +249,12 @@ TEST(TensorP2P, ALongerMessageFailsBothSides) {
   run_ranks(2, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members);
     if (members.rank == 0) {
-      EXPECT_THROW(send(torch::zeros({1 << 20}), 1, group), CollectiveMismatch);
+      EXPECT_THROW(send(torch::zeros({1 << 20}), group, 1), CollectiveMismatch);
     } else {
-      EXPECT_THROW(recv(torch::zeros({5}), 0, group), CollectiveMismatch);
+      EXPECT_THROW(recv(torch::zeros({5}), group, 0), CollectiveMismatch);
     }
     EXPECT_EQ(group->getDefaultBackend()->getError(), c10d::ErrorType::COMM_ERROR);
-    EXPECT_THROW(isend(torch::zeros({1}), 1 - members.rank, group)->wait(), CollectiveMismatch);
+    EXPECT_THROW(isend(torch::zeros({1}), group, 1 - members.rank)->wait(), CollectiveMismatch);
     barrier(group);  // Collectives go on.
   });
 }
@@ -269,10 +269,10 @@ TEST(TensorP2P, EndsWithItsPeer) {
                 kill(getpid(), SIGKILL);
               }
               // Waited for here, by a thread, and by the helper.
-              const Work work = irecv(in, 2, group, members.rank);
+              const Work work = irecv(in, group, 2, members.rank);
               barrier(group);
               if (members.rank == 0) {
-                EXPECT_THROW(recv(torch::zeros({1}), 2, group, 5), PeerLost);
+                EXPECT_THROW(recv(torch::zeros({1}), group, 2, 5), PeerLost);
               } else {
                 while (!work->isCompleted()) std::this_thread::yield();
               }
@@ -294,7 +294,7 @@ TEST(TensorP2P, HoldsToTheGroupsTimeout) {
     if (members.rank == 0) {
       at::Tensor in = torch::zeros({4});
       group->setTimeout(50ms);
-      const Work work = irecv(in, 1, group);
+      const Work work = irecv(in, group, 1);
       EXPECT_ANY_THROW(work->wait(std::chrono::milliseconds(5)));  // c10d's own error; the message goes on.
       EXPECT_FALSE(work->isCompleted());
       EXPECT_THROW(work->wait(), TimeoutError);
@@ -310,7 +310,7 @@ TEST(TensorP2P, OutlivesItsGroup) {
     ProcessGroup group = init_process_group(members);
     const std::int64_t many = 1 << 20;
     at::Tensor in = torch::zeros({many});
-    const Work work = members.rank == 0 ? isend(torch::ones({many}), 1, group) : irecv(in, 0, group);
+    const Work work = members.rank == 0 ? isend(torch::ones({many}), group, 1) : irecv(in, group, 0);
     group.reset();
     work->wait();
     if (members.rank == 1) {

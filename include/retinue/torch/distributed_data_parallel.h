@@ -9,35 +9,30 @@
 #include <source_location>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
-#include "retinue/base/error.h"
 #include "retinue/torch/process_group.h"
-#include "retinue/torch/visit_tensors.h"
 
 namespace retinue {
 
 struct DistributedDataParallelOptions {
-  /// Gradients are averaged in buckets of this many MiB, each as soon as backward has filled it.
+  /// Over gloo and NCCL gradients are averaged in buckets of this many MiB, each as soon as backward has filled it.
+  /// Ranks that share memory average all where they lie, when the last one is there.
   std::size_t bucket_cap_mb = 25;
-  /// Set it when some parameters take no part in some forwards; costs a walk over the graph in each forward.
+  /// Set it when some parameters take no part in some backwards: otherwise that is an error. Gradients are averaged
+  /// when backward has computed all of them then, those that got none on any rank are left alone.
   bool find_unused_parameters = false;
-  /// Buffers, such as batch norm's statistics, are those of rank 0 at the start of each forward.
+  /// Buffers, such as batch norm's statistics, become those of rank 0 at the end of each backward that averages.
   bool broadcast_buffers = true;
-  /// Gradients live in the buckets in job memory, which saves a copy: a tensor taken from grad() is overwritten by the
-  /// next backward, even after zero_grad(). Without effect for groups whose backend is not "shm".
-  bool gradient_as_bucket_view = true;
-  /// Before the first and each n-th forward after it whose gradients are averaged, the ranks' parameters are compared,
-  /// and DataDivergence names the first that differs, and the ranks (divergence.h); 0: never. For groups of backend
-  /// "shm". Costs a reading of all parameters each time.
+  /// Before the first and each n-th averaging after it the ranks' parameters are compared, and DataDivergence names the
+  /// first that differs, and the ranks (divergence.h); 0: never. For groups of backend "shm". Costs a reading of all
+  /// parameters each time.
   std::uint64_t check_divergence_every_n_steps = 0;
-  /// Each forward with gradients, but for those in no_sync(), counts as a step of this rank, for `retinue top`
-  /// (step_count.h). Of several models that are trained in one loop one should count, or none where the loop calls
-  /// count_step() itself.
+  /// Each backward that averages counts as a step of this rank, for `retinue top` (step_count.h). Of several models
+  /// that are trained in one loop one should count, or none where the loop calls count_step() itself.
   bool count_steps = true;
 };
 
-/// What DistributedDataParallel does around a module's forward, whatever the module's type.
+/// What DistributedDataParallel does with a module, whatever its type.
 class DataParallelCore {
  public:
   /// `where` is the call site of its collectives.
@@ -48,11 +43,6 @@ class DataParallelCore {
   DataParallelCore& operator=(DataParallelCore&&) noexcept;
 
   void before_forward();
-  /// Whether after_forward() must see the outputs of this forward.
-  bool needs_outputs() const;
-  /// Prepares the backward that follows. The tensors are replaced by equal ones.
-  void after_forward(const std::vector<at::Tensor*>& outputs);
-
   const ProcessGroup& group() const;
   bool set_gradient_sync(bool enabled);
 
@@ -64,13 +54,20 @@ class DataParallelCore {
 /// Trains a module on all ranks of a group as one: each rank has its own batch, gradients are averaged in backward.
 ///
 /// `Net` is a module, a module holder (TORCH_MODULE, torch::nn::Sequential) or a shared pointer to a module. The
-/// constructor gives all ranks the parameters and buffers of rank 0. Make the optimizer from `ddp->parameters()`. All
-/// ranks make the same number of forward and backward passes.
+/// constructor gives all ranks the parameters and buffers of rank 0. Make the optimizer from `ddp->parameters()`. Each
+/// backward that reaches a parameter is averaged, whichever of the module's functions its graph is from, `model(x)`,
+/// `model->forward(x)` or another, also the second one of a graph that was retained; those of one rank alone belong
+/// into no_sync(). So all ranks make the same number of backward passes outside of it. A gradient that is kept stays
+/// what it is when the parameter gets a new one, as without DistributedDataParallel.
 ///
-/// Blocking: the constructor, forward() (for buffers) and backward() wait for the other ranks, at most the group's
-/// timeout. Threads: those that the module allows; one forward and backward at a time. Errors: UsageError for modules
-/// without trainable parameters, with sparse gradients, or on another device than the group's; c10::Error when the
-/// ranks' modules differ; PeerLost and others come out of forward() and backward().
+/// Blocking: the constructor and backward() wait for the other ranks, at most the group's timeout. Threads: those that
+/// the module allows; one backward at a time. Errors: the constructor's are UsageError for modules without trainable
+/// parameters, with sparse gradients, or on another device than the group's; c10::Error when the ranks' modules differ.
+/// backward() throws, in a world of one, too: UsageError, on all ranks, where on one a parameter got no gradient (see
+/// find_unused_parameters), was converted or made to require gradients after the constructor, or got a sparse gradient;
+/// PeerLost and others of the collectives. torch::autograd::grad() of parameters throws UsageError outside of
+/// no_sync(). After an error: gradients are unspecified; after UsageError the group is usable. Cost: memory for each
+/// gradient, in job memory where ranks share that; a copy of each, and one small collective.
 template <typename Net>
 class DistributedDataParallel {
   template <typename T>
@@ -100,33 +97,21 @@ class DistributedDataParallel {
   template <typename... Inputs>
   auto forward(Inputs&&... inputs) {
     core_.before_forward();
-    auto output = module_->forward(std::forward<Inputs>(inputs)...);
-    std::vector<at::Tensor*> tensors;
-    if (core_.needs_outputs()) {
-      if constexpr (VisitableTensors<decltype(output)>)
-        visit_tensors(output, [&](at::Tensor& tensor) { tensors.push_back(&tensor); });
-      else
-        throw UsageError(
-            "DistributedDataParallel: find_unused_parameters must see the tensors in what forward() returns; "
-            "declare visit_tensors() for its type");
-    }
-    core_.after_forward(tensors);
-    return output;
+    return module_->forward(std::forward<Inputs>(inputs)...);
   }
   template <typename... Inputs>
   auto operator()(Inputs&&... inputs) {
     return forward(std::forward<Inputs>(inputs)...);
   }
 
-  /// The wrapped module, for everything but training passes: parameters, modes, checkpoints.
+  /// The wrapped module: parameters, modes, checkpoints, and its other functions.
   Module& module() const { return *module_; }
   const std::shared_ptr<Module>& ptr() const { return module_; }
   Module* operator->() const { return module_.get(); }
 
   const ProcessGroup& group() const { return core_.group(); }
 
-  /// While it lives, forward and backward passes gather gradients on this rank only; the first pass after it averages
-  /// them.
+  /// While it lives, backward passes gather gradients on this rank only; the first one after it averages them.
   class NoSync {
    public:
     explicit NoSync(DataParallelCore& core) : core_(core), before_(core.set_gradient_sync(false)) {}

@@ -21,13 +21,13 @@
 /// quantized, which are none on the other ranks; those of the collectives.
 namespace retinue {
 
-void check_same(const ProcessGroup& group, const StateDict& tensors,
+void check_same(const StateDict& tensors, const ProcessGroup& group,
                 std::source_location where = std::source_location::current());
 /// The module's parameters. Of its buffers, as batch norm's statistics, ranks may have their own: state_dict(module)
 /// has both.
-void check_same(const ProcessGroup& group, const torch::nn::Module& module,
+void check_same(const torch::nn::Module& module, const ProcessGroup& group,
                 std::source_location where = std::source_location::current());
-void check_same(const ProcessGroup& group, const std::string& name, const at::Tensor& tensor,
+void check_same(const std::string& name, const at::Tensor& tensor, const ProcessGroup& group,
                 std::source_location where = std::source_location::current());
 
 /// The same in every n-th of a loop's steps, the first included, where all ranks do the same number of steps.

@@ -27,17 +27,17 @@ namespace retinue {
 // receive alone; docs/guide/groups.md says what else differs there.
 
 /// Blocking: until the tensor may be changed, which for much data is when the receiver takes it.
-void send(const at::Tensor& tensor, int dst, const ProcessGroup& group, int tag = 0,
+void send(const at::Tensor& tensor, const ProcessGroup& group, int dst, int tag = 0,
           std::source_location where = std::source_location::current());
 /// Blocking: until the message is in the tensor. Returns the rank that sent it.
-int recv(const at::Tensor& tensor, int src, const ProcessGroup& group, int tag = 0,
+int recv(const at::Tensor& tensor, const ProcessGroup& group, int src, int tag = 0,
          std::source_location where = std::source_location::current());
 
 /// The same without waiting. The tensor must be left alone until the work is done.
-Work isend(const at::Tensor& tensor, int dst, const ProcessGroup& group, int tag = 0,
+Work isend(const at::Tensor& tensor, const ProcessGroup& group, int dst, int tag = 0,
            std::source_location where = std::source_location::current());
 /// The work's sourceRank() is the rank that sent it, once it is done.
-Work irecv(const at::Tensor& tensor, int src, const ProcessGroup& group, int tag = 0,
+Work irecv(const at::Tensor& tensor, const ProcessGroup& group, int src, int tag = 0,
            std::source_location where = std::source_location::current());
 
 /// One message of batch_isend_irecv(), torch.distributed's P2POp.

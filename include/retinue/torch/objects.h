@@ -81,7 +81,7 @@ T scatter_object(const std::vector<T>& values, const ProcessGroup& group, int sr
 /// Blocking: until the receiver has it where it holds job memory or is large; the group's later calls wait meanwhile.
 /// Tags are no tensors': send() and recv() don't meet these. Errors: also UsageError in a world of one.
 template <class T>
-void send_object(const T& value, int dst, const ProcessGroup& group, int tag = 0,
+void send_object(const T& value, const ProcessGroup& group, int dst, int tag = 0,
                  std::source_location where = std::source_location::current()) {
   detail::check_peer("send_object", group, dst);
   detail::use_communicator("send_object", group,
@@ -90,7 +90,7 @@ void send_object(const T& value, int dst, const ProcessGroup& group, int tag = 0
 
 /// Makes `value` what send_object() sent. `src`: a rank, or kAnySource. Returns the rank that sent it.
 template <class T>
-int recv_object(T& value, int src, const ProcessGroup& group, int tag = 0,
+int recv_object(T& value, const ProcessGroup& group, int src, int tag = 0,
                 std::source_location where = std::source_location::current()) {
   detail::check_peer("recv_object", group, src);
   int sender = src;

@@ -124,6 +124,8 @@ struct BarrierOptions {
   std::chrono::milliseconds timeout = kGroupTimeout;
 };
 
+// All functions of groups take outputs, inputs, the group, and then what else there is.
+//
 // The collectives below throw UsageError for tensors that they cannot do right, CUDA tensors of a group without NCCL
 // among them, before anything is sent; those of a group with it are NCCL's, as are their errors. PeerLost,
 // CollectiveMismatch and TimeoutError come from the call itself, or with `async_op` from wait() and from the work's
@@ -133,7 +135,8 @@ struct BarrierOptions {
 // `timeout` of nothing.
 
 /// Reduces the tensor over all ranks, in place, with the bits of the serial loop over ranks.
-/// Bool tensors: SUM and MAX are "or", PRODUCT and MIN are "and".
+/// Bool tensors: SUM and MAX are "or", PRODUCT and MIN are "and". A sparse tensor of coordinates becomes the coalesced
+/// sum, where each rank's elements may be at places of their own; other reductions and layouts are refused.
 /// Cost: nothing is copied for tensors in job memory (shared_empty).
 Work all_reduce(const at::Tensor& tensor, const ProcessGroup& group, AllReduceOptions options = {},
                 std::source_location where = std::source_location::current());
@@ -166,10 +169,10 @@ Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, c
                             AllGatherOptions options = {},
                             std::source_location where = std::source_location::current());
 /// Shape: as all_gather; `outputs` is empty on all ranks but `options.dst`.
-Work gather(const at::Tensor& tensor, const std::vector<at::Tensor>& outputs, const ProcessGroup& group,
+Work gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input, const ProcessGroup& group,
             GatherOptions options = {}, std::source_location where = std::source_location::current());
-/// Copies the r-th input of rank `options.src` into rank r's tensor. Shape: `inputs` is empty on the other ranks.
-Work scatter(const at::Tensor& tensor, const std::vector<at::Tensor>& inputs, const ProcessGroup& group,
+/// Copies the r-th input of rank `options.src` into rank r's output. Shape: `inputs` is empty on the other ranks.
+Work scatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs, const ProcessGroup& group,
              ScatterOptions options = {}, std::source_location where = std::source_location::current());
 
 /// Copies the r-th input of rank s into the s-th output of rank r.

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "retinue/torch/process_group.h"
+
+namespace retinue {
+
+/// Makes collectives of a backward pass; null where it is done. Its place is that of the backward.
+c10::intrusive_ptr<c10d::Work> reduce_in_backward(const ProcessGroup& group, std::vector<at::Tensor> tensors,
+                                                  c10d::ReduceOp op, bool async_op);
+
+/// The memory in which gradients lie while they become averages over the ranks of a group, and stay afterwards.
+///
+/// A parameter's gradient has a home, in job memory where ranks share that. Where somebody still has the gradient that
+/// lies there, the parameter's next one gets other memory.
+class GradientBuckets {
+ public:
+  struct Options {
+    std::size_t cap_mb = 25;
+    bool overlaps = true;  ///< Buckets are averaged as soon as they are full, unless ranks share memory.
+  };
+
+  /// `parameters`: the same on all ranks.
+  GradientBuckets(ProcessGroup group, std::vector<at::Tensor> parameters, const Options& options);
+
+  /// Whether averaging begins before all gradients are there.
+  bool overlaps() const { return overlaps_; }
+
+  /// Before the first gradient of a backward.
+  void begin();
+  /// Moves a parameter's gradient, zeros where it has none, to where it can be averaged.
+  void place(std::size_t parameter);
+  /// Its gradient is in place, and all of this backward. Called once for each, where buckets overlap.
+  void ready(std::size_t parameter);
+  /// Starts what waits for gradients that don't come, where buckets overlap, so that the ranks stay in step.
+  void start_rest();
+  /// Averages those gradients that `takes_part` says, in place, where buckets don't overlap.
+  void start(std::span<const char> takes_part);
+  /// Blocking: until all that was started is done. Errors: those of collectives.
+  void wait();
+
+ private:
+  struct Home {
+    at::Tensor tensor;
+    const void* memory = nullptr;  ///< It is elsewhere once the tensor was sent to other processes.
+    at::Tensor gradient = {};      ///< What place() made the parameter's gradient last.
+  };
+  struct Bucket {
+    std::vector<std::size_t> parameters;
+    std::size_t missing = 0;
+  };
+
+  void assign_buckets(std::size_t cap_mb);
+  void make_shared_memory(const std::shared_ptr<JobMemory>& memory);
+  Home make_home(std::size_t parameter) const;
+  bool is_free(const Home& home) const;
+  void start(std::vector<at::Tensor> gradients);
+
+  ProcessGroup group_;
+  std::vector<at::Tensor> parameters_;
+  bool overlaps_ = false;
+  std::shared_ptr<const c10::DataPtr> shared_;  ///< Of all homes, one behind the other; null: each has its own.
+  std::vector<std::size_t> offsets_;            ///< There, of each.
+  std::vector<Home> homes_;
+  std::vector<Bucket> buckets_;
+  std::vector<std::size_t> bucket_of_;  ///< By parameter.
+
+  // Of one backward.
+  std::size_t next_bucket_ = 0;
+  std::vector<char> is_ready_;
+  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
+}  // namespace retinue

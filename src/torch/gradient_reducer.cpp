@@ -1,0 +1,202 @@
+#include "torch/gradient_reducer.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+using torch::autograd::variable_list;
+
+constexpr std::int64_t kTextBytes = 1024;  ///< Of what a rank tells the others of its problem.
+
+/// What ranks tell each other before each averaging, as bytes of which each is the greatest of all ranks'.
+enum Told : std::int64_t { kProblem, kFollowsForward, kFollowsNone, kFirstChanged };
+
+[[noreturn]] void refuse_captured(const std::string& name) {
+  throw UsageError(
+      c10::str("DistributedDataParallel: torch::autograd::grad() is asked for the gradient of parameter \"", name,
+               "\", which is not averaged; call backward(), or grad() while no_sync() lives"));
+}
+
+/// Whether the backward that goes on returns the gradient instead of adding it to the parameter's.
+bool is_captured(torch::autograd::Node* accumulator) {
+  const auto* const tasks = torch::autograd::get_current_graph_task_exec_info();
+  if (tasks == nullptr || tasks->empty()) return false;
+  const auto found = tasks->find(accumulator);
+  return found != tasks->end() && found->second.captures_ != nullptr;
+}
+
+}  // namespace
+
+class GradientReducer::AfterGradient final : public torch::autograd::FunctionPostHook {
+ public:
+  AfterGradient(GradientReducer& reducer, std::size_t member) : reducer_(reducer), member_(member) {}
+  variable_list operator()(const variable_list& outputs, const variable_list& gradients) override {
+    reducer_.after_gradient(reducer_.members_[member_], gradients.front().defined());
+    return outputs;
+  }
+
+ private:
+  GradientReducer& reducer_;
+  std::size_t member_;
+};
+
+GradientReducer::GradientReducer(ProcessGroup group, GradientReducerOptions options)
+    : group_(std::move(group)), options_(std::move(options)) {
+  std::vector<at::Tensor> averaged;
+  for (GradientReducerOptions::Parameter& given : options_.parameters) {
+    Member& member = members_.emplace_back(Member{.name = std::move(given.name), .parameter = given.tensor});
+    if (!member.parameter.requires_grad()) continue;
+    member.accumulator = torch::autograd::impl::grad_accumulator(member.parameter);
+    member.place = averaged.size();
+    averaged_.push_back(members_.size() - 1);
+    averaged.push_back(member.parameter);
+  }
+  options_.parameters.clear();
+  changed_.resize(averaged.size());
+  buckets_ = std::make_unique<GradientBuckets>(
+      group_, std::move(averaged),
+      GradientBuckets::Options{.cap_mb = options_.bucket_cap_mb, .overlaps = !options_.find_unused_parameters});
+  for (std::size_t i = 0; i < members_.size(); ++i) add_hooks(i);
+}
+
+GradientReducer::~GradientReducer() {
+  for (const Member& member : members_) {
+    if (member.is_hooked) member.parameter.remove_hook(member.before_hook);
+    if (member.accumulator) member.accumulator->del_post_hook(member.after_hook);
+  }
+}
+
+/// A hook of the tensor, unlike one of its accumulator, stays when the tensor is converted, and also sees gradients
+/// that are not added to anything. Parameters without gradients get it as well, for they may be asked for some later.
+void GradientReducer::add_hooks(std::size_t index) {
+  Member& member = members_[index];
+  if (!torch::autograd::isDifferentiableType(member.parameter.scalar_type())) return;
+  const bool requires_grad = member.parameter.requires_grad();
+  member.parameter.set_requires_grad(true);
+  member.before_hook =
+      member.parameter.register_hook([this, index](const at::TensorBase&) { before_gradient(members_[index]); });
+  member.parameter.set_requires_grad(requires_grad);
+  member.is_hooked = true;
+  if (member.accumulator)
+    member.after_hook = member.accumulator->add_post_hook(std::make_unique<AfterGradient>(*this, index));
+}
+
+bool GradientReducer::set_sync(bool enabled) {
+  return std::exchange(syncs_, enabled);
+}
+
+void GradientReducer::note_forward() {
+  if (syncs_) follows_forward_ = true;
+}
+
+GradientReducer::Pass& GradientReducer::current_pass() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (const auto pass = pass_.lock(); pass && pass->task == task) return *pass;
+  const auto pass = std::make_shared<Pass>(Pass{.task = task, .arrived = std::vector<char>(averaged_.size())});
+  pass_ = pass;
+  buckets_->begin();
+  torch::autograd::Engine::get_default_engine().queue_callback([this, pass] { finish(*pass); });
+  return *pass;
+}
+
+void GradientReducer::before_gradient(const Member& member) {
+  if (!syncs_) return;
+  const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(member.parameter);
+  if (is_captured(accumulator.get())) refuse_captured(member.name);
+  if (accumulator == member.accumulator) return;
+  const std::lock_guard lock(mutex_);
+  Pass& pass = current_pass();
+  if (pass.problem.empty())
+    pass.problem = c10::str("parameter \"", member.name, "\" was ",
+                            member.accumulator ? "converted by to()" : "made to require a gradient",
+                            " after DistributedDataParallel was made, which doesn't average it so; do that before");
+}
+
+void GradientReducer::after_gradient(const Member& member, bool is_defined) {
+  const std::lock_guard lock(mutex_);
+  if (is_defined) changed_[member.place] = 1;
+  if (!syncs_) return;
+  Pass& pass = current_pass();
+  if (is_defined && member.parameter.grad().layout() != at::kStrided) {
+    pass.problem = c10::str("the gradient of parameter \"", member.name, "\" is sparse, which is not handled");
+    return;
+  }
+  if (std::exchange(pass.arrived[member.place], 1) || !pass.problem.empty()) return;
+  buckets_->place(member.place);
+  if (buckets_->overlaps()) buckets_->ready(member.place);
+}
+
+std::string GradientReducer::problem_of(const Pass& pass) const {
+  if (!pass.problem.empty() || options_.find_unused_parameters) return pass.problem;
+  const auto missing = static_cast<std::size_t>(std::count(pass.arrived.begin(), pass.arrived.end(), 0));
+  if (missing == 0) return "";
+  const auto first = std::find(pass.arrived.begin(), pass.arrived.end(), 0) - pass.arrived.begin();
+  return c10::str("parameter \"", members_[averaged_[static_cast<std::size_t>(first)]].name, "\"",
+                  missing == 1 ? "" : c10::str(" (and ", missing - 1, " more)"),
+                  " got no gradient in this backward; if that is meant, set find_unused_parameters, else let the loss "
+                  "depend on all that the module computes");
+}
+
+/// Ends on all ranks with the first one's problem, if one has any. Returns which gradients the ranks average.
+std::vector<char> GradientReducer::agree(const Pass& pass) {
+  std::string problem = problem_of(pass);
+  const std::size_t changed = options_.find_unused_parameters ? changed_.size() : 0;
+  at::Tensor told = at::zeros({kFirstChanged + static_cast<std::int64_t>(changed)}, at::kByte);
+  auto* const bytes = told.data_ptr<std::uint8_t>();
+  bytes[kProblem] = !problem.empty();
+  bytes[pass.follows_forward ? kFollowsForward : kFollowsNone] = 1;
+  std::copy_n(changed_.begin(), changed, bytes + kFirstChanged);
+  if (group_->getSize() > 1) reduce_in_backward(group_, {told}, c10d::ReduceOp::MAX, /*async_op=*/false);
+  const bool is_of_some = bytes[kFollowsForward] && bytes[kFollowsNone];
+  if (is_of_some && !pass.follows_forward && problem.empty())
+    problem =
+        "no forward of DistributedDataParallel came since the last backward, other than on other ranks; call "
+        "backward() "
+        "of this rank alone while no_sync() lives";
+  if (bytes[kProblem] || is_of_some) tell_all(problem);
+  if (changed == 0) return std::vector<char>(changed_.size(), 1);
+  return {bytes + kFirstChanged, bytes + kFirstChanged + changed};
+}
+
+void GradientReducer::tell_all(const std::string& problem) const {
+  const std::int64_t ranks = group_->getSize();
+  at::Tensor mine = at::zeros({kTextBytes}, at::kByte);
+  std::memcpy(mine.data_ptr(), problem.data(), std::min(problem.size(), static_cast<std::size_t>(kTextBytes - 1)));
+  at::Tensor all = at::empty({ranks, kTextBytes}, at::kByte);
+  if (ranks > 1)
+    all_gather_into_tensor(all, mine, group_, {}, options_.where);
+  else
+    all.copy_(mine);
+  const auto text_of = [&](std::int64_t rank) { return static_cast<const char*>(all.data_ptr()) + rank * kTextBytes; };
+  std::int64_t first = 0;
+  while (first + 1 < ranks && *text_of(first) == 0) ++first;
+  throw UsageError(c10::str("DistributedDataParallel: on rank ", first, ": ", text_of(first)));
+}
+
+void GradientReducer::finish(Pass& pass) {
+  pass.follows_forward = std::exchange(follows_forward_, false);
+  if (buckets_->overlaps()) buckets_->start_rest();
+  options_.before();
+  const std::vector<char> takes_part = agree(pass);
+  if (!buckets_->overlaps()) {
+    for (std::size_t place = 0; place < takes_part.size(); ++place)
+      if (takes_part[place]) buckets_->place(place);
+    buckets_->start(takes_part);
+  }
+  buckets_->wait();
+  std::fill(changed_.begin(), changed_.end(), 0);
+  options_.after();
+}
+
+}  // namespace retinue

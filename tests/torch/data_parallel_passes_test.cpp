@@ -1,0 +1,291 @@
+// Which backward passes DistributedDataParallel averages, which it refuses, and what becomes of gradients that are
+// kept.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "retinue/base/error.h"
+#include "retinue/torch/distributed_data_parallel.h"
+#include "support/ranks.h"
+#include "support/says.h"
+#include "support/usage_error.h"
+#include "torch/trained_net.h"
+
+namespace retinue {
+namespace {
+
+namespace nn = torch::nn;
+using test::joined_batch;
+using test::kBatch;
+using test::make_mlp;
+using test::run_ranks;
+using test::says;
+using test::seeded;
+using test::usage_error_of;
+
+/// A rank's part of a step's batch.
+at::Tensor part_of(int step, const ProcessGroup& group, int rank) {
+  return joined_batch(step, group->getSize(), {6}).first.narrow(0, kBatch * rank, kBatch);
+}
+
+/// Calls `body` on ranks that train with one thread each.
+void run_training(int ranks, const char* backend, const std::function<void(const ProcessGroup&)>& body) {
+  run_ranks(ranks, [&](const JobGroup& members) {
+    at::set_num_threads(1);
+    body(init_process_group(members, {.backend = backend}));
+  });
+}
+
+class DataParallelPasses : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, DataParallelPasses, testing::Values("shm", "gloo"));
+
+using Forward = std::function<at::Tensor(nn::Sequential&, const at::Tensor&)>;
+using Pass = std::function<void(const Forward&, nn::Sequential&, int rank)>;
+
+/// Makes `pass` three times on a wrapped net, by forwards of the wrapper and then of the net itself, and compares the
+/// gradients with the mean of those of all ranks' passes made alone.
+void expect_averaged(const ProcessGroup& group, const Pass& pass) {
+  nn::Sequential net = seeded(3, [] { return make_mlp(); });
+  nn::Sequential alone = seeded(3, [] { return make_mlp(); });
+  DistributedDataParallel ddp(net, group);
+  const Forward by_module = [](nn::Sequential& module, const at::Tensor& input) { return module->forward(input); };
+  const Forward by_arrow = [&](nn::Sequential&, const at::Tensor& input) { return ddp->forward(input); };
+  const Forward by_wrapper = [&](nn::Sequential&, const at::Tensor& input) { return ddp(input); };
+  for (const Forward& forward : {by_wrapper, by_arrow, by_wrapper}) {
+    ddp->zero_grad();
+    alone->zero_grad();
+    pass(forward, net, group->getRank());
+    for (int rank = 0; rank < group->getSize(); ++rank) pass(by_module, alone, rank);
+    const auto trained = ddp->parameters();
+    const auto expected = alone->parameters();
+    for (std::size_t i = 0; i < trained.size(); ++i)
+      EXPECT_TRUE(torch::allclose(trained[i].grad(), expected[i].grad() / group->getSize(), 1e-4, 1e-5))
+          << "parameter " << i;
+  }
+}
+
+TEST_P(DataParallelPasses, AreAveragedWhicheverForwardTheyFollow) {
+  for (const int ranks : {1, 2, 3})
+    run_training(ranks, GetParam(), [](const ProcessGroup& group) {
+      expect_averaged(group, [&](const Forward& forward, nn::Sequential& net, int rank) {
+        forward(net, part_of(0, group, rank)).sum().backward();
+      });
+    });
+}
+
+TEST_P(DataParallelPasses, MayComeAfterSeveralForwards) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    expect_averaged(group, [&](const Forward& forward, nn::Sequential& net, int rank) {
+      const at::Tensor first = forward(net, part_of(0, group, rank)).sum();
+      const at::Tensor second = forward(net, part_of(1, group, rank)).square().sum();
+      first.backward();
+      second.backward();
+    });
+  });
+}
+
+TEST_P(DataParallelPasses, MayGoThroughARetainedGraphAgain) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    expect_averaged(group, [&](const Forward& forward, nn::Sequential& net, int rank) {
+      const at::Tensor output = forward(net, part_of(0, group, rank));
+      output.sum().backward({}, /*retain_graph=*/true);
+      output.square().sum().backward();
+    });
+  });
+}
+
+TEST_P(DataParallelPasses, OfBatchNormMayGoThroughARetainedGraphAgain) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    nn::Sequential net(nn::Linear(6, 4), nn::BatchNorm1d(4), nn::Linear(4, 1));
+    DistributedDataParallel ddp(net, group);
+    const at::Tensor output = ddp(part_of(0, group, group->getRank())).sum();
+    output.backward({}, /*retain_graph=*/true);
+    const at::Tensor once = net->parameters()[0].grad().clone();
+    output.backward();
+    EXPECT_TRUE(torch::allclose(net->parameters()[0].grad(), 2 * once, 1e-5, 1e-6));
+  });
+}
+
+TEST_P(DataParallelPasses, OfOneRankAloneAreRefusedOutsideOfNoSync) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    DistributedDataParallel ddp(make_mlp(), group);
+    const at::Tensor input = part_of(0, group, group->getRank());
+    if (group->getRank() == 1) {
+      const auto alone = ddp.no_sync();
+      ddp->forward(input).sum().backward();
+    }
+    const at::Tensor loss = (group->getRank() == 1 ? ddp->forward(input) : ddp(input)).sum();
+    const std::string text = usage_error_of([&] { loss.backward(); });
+    EXPECT_TRUE(says(text, "on rank 1: no forward of DistributedDataParallel came since the last backward")) << text;
+    EXPECT_NO_THROW(ddp(input).sum().backward());
+  });
+}
+
+struct TwoHeadsImpl : nn::Module {
+  TwoHeadsImpl()
+      : body(register_module("body", nn::Linear(6, 8))),
+        first(register_module("first", nn::Linear(8, 3))),
+        second(register_module("second", nn::Linear(8, 3))) {}
+
+  at::Tensor forward(const at::Tensor& input, bool uses_second) {
+    const at::Tensor hidden = torch::tanh(body(input));
+    return uses_second ? first(hidden) + second(hidden) : first(hidden);
+  }
+
+  nn::Linear body, first, second;
+};
+TORCH_MODULE(TwoHeads);
+
+TEST_P(DataParallelPasses, WithoutAGradientOfAParameterAreRefusedOnAllRanks) {
+  for (const int ranks : {1, 2, 3})
+    run_training(ranks, GetParam(), [](const ProcessGroup& group) {
+      DistributedDataParallel ddp(TwoHeads(), group);
+      const at::Tensor input = part_of(0, group, group->getRank());
+      const int last = group->getSize() - 1;
+      for (int step = 0; step < 3; ++step) {
+        ddp(input, true).sum().backward();
+        const at::Tensor loss = ddp(input, group->getRank() != last).sum();
+        const std::string text = usage_error_of([&] { loss.backward(); });
+        const std::string expected =
+            "on rank " + std::to_string(last) + ": parameter \"second.weight\" (and 1 more) got no gradient";
+        EXPECT_TRUE(says(text, expected)) << text;
+        EXPECT_TRUE(says(text, "find_unused_parameters")) << text;
+      }
+    });
+}
+
+TEST_P(DataParallelPasses, OfAModuleConvertedLaterAreRefusedOnAllRanks) {
+  for (const int ranks : {1, 2})
+    run_training(ranks, GetParam(), [](const ProcessGroup& group) {
+      DistributedDataParallel ddp(make_mlp(), group);
+      at::Tensor input = part_of(0, group, group->getRank());
+      ddp(input).sum().backward();
+      ddp->zero_grad();
+      if (group->getRank() == 0) {
+        ddp->to(torch::kDouble);
+        input = input.to(torch::kDouble);
+      }
+      const at::Tensor loss = ddp->forward(input).sum();
+      const std::string text = usage_error_of([&] { loss.backward(); });
+      EXPECT_TRUE(says(text, "on rank 0: parameter \"")) << text;
+      EXPECT_TRUE(says(text, "was converted by to()")) << text;
+    });
+}
+
+TEST_P(DataParallelPasses, OfParametersUnfrozenLaterAreRefusedOnAllRanks) {
+  for (const int ranks : {1, 2})
+    run_training(ranks, GetParam(), [](const ProcessGroup& group) {
+      TwoHeads net;
+      net->body->weight.set_requires_grad(false);
+      DistributedDataParallel ddp(net, group);
+      const at::Tensor input = part_of(0, group, group->getRank());
+      EXPECT_NO_THROW(ddp(input, true).sum().backward());
+      EXPECT_FALSE(net->body->weight.requires_grad());
+      net->body->weight.set_requires_grad(true);
+      const std::string text = usage_error_of([&] { ddp(input, true).sum().backward(); });
+      EXPECT_TRUE(says(text, "parameter \"body.weight\" was made to require a gradient")) << text;
+      // Also where it alone gets a gradient.
+      for (const at::Tensor& parameter : net->parameters())
+        parameter.set_requires_grad(parameter.is_same(net->body->weight));
+      EXPECT_TRUE(says(usage_error_of([&] { ddp(input, true).sum().backward(); }), "made to require a gradient"));
+    });
+}
+
+TEST_P(DataParallelPasses, ThatReturnGradientsOfParametersAreRefused) {
+  for (const int ranks : {1, 2})
+    run_training(ranks, GetParam(), [](const ProcessGroup& group) {
+      DistributedDataParallel ddp(make_mlp(), group);
+      const at::Tensor input = part_of(0, group, group->getRank()).requires_grad_();
+      const auto grad_of = [&](const std::vector<at::Tensor>& inputs) {
+        return torch::autograd::grad({ddp(input).sum()}, inputs);
+      };
+      const std::string text = usage_error_of([&] { grad_of(ddp->parameters()); });
+      EXPECT_TRUE(says(text, "grad() is asked for the gradient of parameter \"")) << text;
+      EXPECT_TRUE(grad_of({input})[0].defined()) << "a gradient of the input is no parameter's";
+      const auto alone = ddp.no_sync();
+      EXPECT_EQ(grad_of(ddp->parameters()).size(), ddp->parameters().size());
+    });
+}
+
+struct TableImpl : nn::Module {
+  TableImpl() : rows(register_parameter("rows", torch::ones({4, 2}))) {}
+  at::Tensor forward(const at::Tensor& indices) {
+    return torch::embedding(rows, indices, -1, /*scale_grad_by_freq=*/false, /*sparse=*/true);
+  }
+  at::Tensor rows;
+};
+TORCH_MODULE(Table);
+
+TEST_P(DataParallelPasses, WithASparseGradientAreRefusedOnAllRanks) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    DistributedDataParallel ddp(Table(), group);
+    const std::string text = usage_error_of([&] { ddp(torch::tensor({1, 2}, torch::kLong)).sum().backward(); });
+    EXPECT_TRUE(says(text, "the gradient of parameter \"rows\" is sparse")) << text;
+  });
+}
+
+/// What a program keeps of a training's gradients: the tensors themselves, and parts of them.
+std::vector<at::Tensor> kept_gradients(nn::Sequential& net, bool set_to_none,
+                                       const std::function<at::Tensor(int step)>& loss_of) {
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  std::vector<at::Tensor> kept;
+  for (int step = 0; step < 5; ++step) {
+    optimizer.zero_grad(set_to_none);
+    loss_of(step).backward();
+    if (step == 3) loss_of(step + 1).backward();  // Adds to gradients that are kept.
+    const auto parameters = net->parameters();
+    kept.push_back(parameters[0].grad());
+    kept.push_back(parameters[2].grad().narrow(0, 1, 2));
+    kept.push_back(parameters[5].grad().detach());
+    optimizer.step();
+    if (step == 2) kept.erase(kept.begin(), kept.begin() + 3);
+  }
+  return kept;
+}
+
+TEST_P(DataParallelPasses, LeaveKeptGradientsAsTheyWere) {
+  for (const int ranks : {1, 2, 3})
+    for (const bool set_to_none : {true, false})
+      run_training(ranks, GetParam(), [=](const ProcessGroup& group) {
+        nn::Sequential net = seeded(4, [] { return make_mlp(); });
+        nn::Sequential serial = seeded(4, [] { return make_mlp(); });
+        DistributedDataParallel ddp(net, group);
+        const std::int64_t begin = kBatch * group->getRank();
+        const auto kept = kept_gradients(net, set_to_none, [&](int step) {
+          const auto [inputs, labels] = joined_batch(step, ranks, {6});
+          return nn::functional::cross_entropy(ddp(inputs.narrow(0, begin, kBatch)), labels.narrow(0, begin, kBatch));
+        });
+        const auto expected = kept_gradients(serial, set_to_none, [&](int step) {
+          const auto [inputs, labels] = joined_batch(step, ranks, {6});
+          return nn::functional::cross_entropy(serial->forward(inputs), labels);
+        });
+        ASSERT_EQ(kept.size(), expected.size());
+        for (std::size_t i = 0; i < kept.size(); ++i)
+          EXPECT_TRUE(torch::allclose(kept[i], expected[i], 1e-4, 1e-6)) << "tensor " << i;
+      });
+}
+
+TEST(ShmDataParallelPasses, PutGradientsBackIntoJobMemoryWhenNoneIsKept) {
+  run_ranks(2, [](const JobGroup& members) {
+    at::set_num_threads(1);
+    DistributedDataParallel ddp(make_mlp(), init_process_group(members));
+    at::Tensor kept;
+    std::vector<bool> in_job_memory;
+    for (int step = 0; step < 4; ++step) {
+      ddp->zero_grad();
+      ddp(torch::ones({2, 6})).sum().backward();
+      const at::Tensor& gradient = ddp->parameters()[0].mutable_grad();
+      in_job_memory.push_back(members.memory->contains(gradient.data_ptr()));
+      if (step == 1) kept = gradient;
+      if (step == 2) kept.reset();
+    }
+    EXPECT_EQ(in_job_memory, (std::vector<bool>{true, true, false, true}));
+  });
+}
+
+}  // namespace
+}  // namespace retinue

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace retinue::test {
+
+constexpr std::int64_t kBatch = 4;  ///< Of one rank.
+
+inline torch::nn::Sequential make_mlp(std::int64_t hidden = 16) {
+  namespace nn = torch::nn;
+  return nn::Sequential(nn::Linear(6, hidden), nn::Tanh(), nn::Linear(hidden, hidden), nn::Tanh(),
+                        nn::Linear(hidden, 3));
+}
+
+/// Makes a module with given initial values, the same in every process.
+template <typename Make>
+auto seeded(std::uint64_t seed, Make make) {
+  torch::manual_seed(seed);
+  return make();
+}
+
+/// The joined batch of all ranks in step `step`, the same in every process.
+inline std::pair<at::Tensor, at::Tensor> joined_batch(int step, int ranks, at::IntArrayRef shape) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(77u + static_cast<unsigned>(step));
+  std::vector<std::int64_t> sizes{kBatch * ranks};
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  return {torch::randn(sizes, generator), torch::randint(0, 3, {kBatch * ranks}, generator, torch::kLong)};
+}
+
+}  // namespace retinue::test
