@@ -45,7 +45,7 @@ struct RecordedGroupName {
   std::atomic<std::uint32_t> is_left;  ///< 0: this process is in it; the lower, the longer ago it left.
   std::atomic<std::int32_t> rank;
   std::atomic<std::int32_t> size;
-  std::atomic<std::uint64_t> name[14];  ///< Its end, filled with zeros.
+  std::atomic<std::uint64_t> name[14];  ///< As fill_path() shortens it.
 };
 
 /// A call site: its line, then its path as fill_path() shortens it.

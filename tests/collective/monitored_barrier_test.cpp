@@ -54,6 +54,20 @@ TEST(MonitoredBarrier, NamesAllThatDidNotComeToAll) {
     });
 }
 
+TEST(MonitoredBarrier, NamesAllHoweverMany) {
+  run_ranks(20, [](const JobGroup& world) {
+    Communicator control(world);
+    Communicator group(
+        {.memory = world.memory, .name = "watched", .rank = world.rank, .process_slots = world.process_slots});
+    if (world.rank == 0) {
+      const std::string text = text_of<TimeoutError>([&] { group.monitored_barrier({.timeout = 100ms}); });
+      EXPECT_TRUE(says(text, " passed without ranks 1-19; missing: rank 1 (pid ")) << text;
+      EXPECT_TRUE(says(text, "; and ranks 17-19")) << text;
+    }
+    control.barrier();
+  });
+}
+
 TEST(MonitoredBarrier, EndsAtOnceWhenAMemberIsLost) {
   run_ranks(3,
             [](const JobGroup& world) {

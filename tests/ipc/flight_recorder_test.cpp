@@ -187,7 +187,7 @@ TEST_F(FlightRecorderTest, KeepsTheEndOfALongPath) {
   const auto recorder = this->recorder();
   recorder->begin({.site = recorder->find_site(path.c_str(), 1)});
   const Recording recording = read();
-  EXPECT_EQ(recording.site_of(recording.calls.at(0)).file, path.substr(path.size() - 60));
+  EXPECT_EQ(recording.site_of(recording.calls.at(0)).file, ".../train.cpp");
 }
 
 TEST(FlightRecorder, OutlivesAKilledProcess) {

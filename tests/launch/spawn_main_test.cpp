@@ -230,7 +230,7 @@ TEST(StartProcesses, RunsPrograms) {
 
 TEST(StartProcesses, SaysWhichProgramCannotBeExecuted) {
   try {
-    retinue::start_processes({}, {retinue::Program{"/no/such/program", {}, {}}}).join();
+    retinue::start_processes({}, {retinue::Program{.file = "/no/such/program"}}).join();
     ADD_FAILURE() << "a program that does not exist was started";
   } catch (const retinue::ProcessRaisedException& error) {
     EXPECT_NE(std::string(error.what()).find("executing '/no/such/program': ENOENT"), std::string::npos)

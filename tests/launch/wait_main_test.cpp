@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -121,6 +122,24 @@ TEST(Closure, MayBeMutableAndGeneric) {
   ProcessContext ranks = retinue::spawn({.nprocs = 2, .join = false}, count);
   const std::map<int, int> expected = {{0, 1}, {1, 2}};
   EXPECT_EQ(ranks.wait().values<int>(), expected);
+}
+
+TEST(Closure, TakesItsRankAsANumber) {
+  const int factor = 10;
+  auto ranks = retinue::spawn({.nprocs = 3, .join = false}, [&](int rank) { return rank * factor; });
+  const RunResult result = ranks.wait();
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(result.value<int>(rank), rank * factor);
+}
+
+std::filesystem::path parent(RankContext&, const std::filesystem::path& path,
+                             const std::vector<std::filesystem::path>& others) {
+  return others.at(0) / path.parent_path();
+}
+
+TEST(Wait, GivesBackPaths) {
+  const std::filesystem::path path = "a folder/file";
+  auto ranks = retinue::spawn<parent>({.join = false}, path, std::vector<std::filesystem::path>{"/tmp"});
+  EXPECT_EQ(ranks.wait().value<std::filesystem::path>(0), std::filesystem::path("/tmp/a folder"));
 }
 
 TEST(Closure, GivesTheValuesOfRanksThatDidNotFail) {
