@@ -13,7 +13,7 @@
 
 namespace retinue {
 
-/// Makes collectives of a backward pass; null where it is done. Its place is that of the backward.
+/// Reduces tensors in place, in a call that errors name as the backward's. Null where it is done.
 c10::intrusive_ptr<c10d::Work> reduce_in_backward(const ProcessGroup& group, std::vector<at::Tensor> tensors,
                                                   c10d::ReduceOp op, bool async_op);
 

@@ -232,7 +232,7 @@ TEST(ShmProcessGroup, RefusesWhatItCannotDoRight) {
   const at::Tensor good = torch::ones({2});
   EXPECT_THROW(all_reduce(at::Tensor(), alone), UsageError);
   EXPECT_THROW(all_reduce(good, ProcessGroup()), UsageError);
-  EXPECT_THROW(all_reduce(good.to_sparse(), alone), UsageError);
+  EXPECT_THROW(broadcast(good.to_sparse(), alone), UsageError);
   EXPECT_THROW(all_reduce(good, alone, {.op = ReduceOp::BOR}), UsageError);
   EXPECT_THROW(broadcast(good, alone, {.src = 1}), UsageError);
   EXPECT_THROW(all_gather({torch::ones({3})}, good, alone), UsageError);
