@@ -163,9 +163,12 @@ Entry& make_entry(JobMemory& memory, Registry& registry, const JobGroup& group) 
 
 bool is_gone(const JobMemory& memory, const Member& member) {
   const ProcessSlot& slot = process_slot(memory, member.process_slot);
-  if (!slot.is_alive() || slot.state.load(std::memory_order_relaxed) == ProcessState::kFree) return true;
+  const ProcessState state = slot.state.load(std::memory_order_acquire);
+  if (state == ProcessState::kFree || state == ProcessState::kFinished || state == ProcessState::kDead) return true;
   const std::int32_t pid = member.pid.load(std::memory_order_relaxed);
-  return pid != 0 && slot.pid.load(std::memory_order_relaxed) != pid;
+  // A rank whose program has ended may still come with its next one, as long as the guardian has not seen its end.
+  if (pid == 0 && slot.context != ProcessSlot::kNoContext) return false;
+  return !slot.is_alive() || (pid != 0 && slot.pid.load(std::memory_order_relaxed) != pid);
 }
 
 JoinedBoard join_board(const JobGroup& group, JobDeadline deadline) {

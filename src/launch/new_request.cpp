@@ -110,7 +110,8 @@ void set_threads(StartRequest& request, int threads_per_rank) {
   for (RankRequest& rank : request.ranks) rank.environment.emplace(kOpenMpThreads, std::to_string(rank.threads));
 }
 
-/// Forks of the caller are where the caller is; all others come from the guardian, which is where the program was.
+}  // namespace
+
 void refuse_other_confinement(const ProcessStatus& status) {
   const Confinement now = Confinement::of_this_thread(status);
   const std::string changes = now.changes_since(Runtime::current().memory()->header().confinement);
@@ -121,8 +122,6 @@ void refuse_other_confinement(const ProcessStatus& status) {
                     changes));
   if (!status.is_known()) throw SystemError("reading /proc/thread-self/status: starting ranks needs /proc", ENOENT);
 }
-
-}  // namespace
 
 StartRequest new_request(const StartOptions& options, StartKind kind, std::size_t nprocs,
                          const std::vector<std::map<std::string, std::string>>& environments) {
@@ -143,7 +142,7 @@ StartRequest new_request(const StartOptions& options, StartKind kind, std::size_
   request.exit_grace_ms = wait_ms("exit_grace", options.exit_grace);
   request.daemon = options.daemon ? 1 : 0;
   const ProcessStatus status;
-  if (kind != StartKind::kClosure) refuse_other_confinement(status);
+  if (kind == StartKind::kProgram) refuse_other_confinement(status);
   request.surroundings = Surroundings::of_this_thread(status);
   keep_own_error_file(request);
   request.ranks.resize(nprocs);

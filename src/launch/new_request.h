@@ -12,4 +12,8 @@ namespace retinue {
 StartRequest new_request(const StartOptions& options, StartKind kind, std::size_t nprocs,
                          const std::vector<std::map<std::string, std::string>>& environments = {});
 
+/// Forks of the caller are where the caller is; all other ranks come from the guardian, which is where the program was
+/// at its Runtime. `status`: of the calling thread. Errors: UsageError where those differ; SystemError without /proc.
+void refuse_other_confinement(const ProcessStatus& status);
+
 }  // namespace retinue

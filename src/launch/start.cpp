@@ -101,6 +101,8 @@ bool guardian_knows_functions(const Runtime::Impl& runtime) {
 }
 
 StartMethod choose_method(const StartOptions& options, const Runtime::Impl& runtime) {
+  if (options.start_method == StartMethod::kFork) return StartMethod::kFork;
+  refuse_other_confinement(ProcessStatus());  // Where there is another /proc, or none, nothing else can be told.
   const bool can_fork = guardian_knows_functions(runtime);
   if (!options.start_method) return can_fork ? StartMethod::kForkserver : StartMethod::kSpawn;
   if (*options.start_method == StartMethod::kForkserver && !can_fork)

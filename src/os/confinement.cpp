@@ -48,7 +48,8 @@ Confinement Confinement::of_this_thread(const ProcessStatus& status) {
   Confinement found;
   struct stat root {};
   if (stat("/", &root) == 0) found.root = {root.st_dev, root.st_ino};
-  const FileDescriptor folder(open("/proc/thread-self/ns", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // A process that changed its user may not read the folder, which is root's then, but what is in there.
+  const FileDescriptor folder(open("/proc/thread-self/ns", O_PATH | O_DIRECTORY | O_CLOEXEC));
   for (std::size_t i = 0; folder && i < found.namespaces.size(); ++i)
     found.namespaces[i] = namespace_of(folder.get(), kNames[i].file);
   const std::uint64_t strict_mode = status.number("Seccomp") == 1 ? 1 : 0;

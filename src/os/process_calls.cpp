@@ -167,7 +167,7 @@ void send_signal_to(int pidfd, int signal) {
 
 int count_tasks() {
   DIR* folder = opendir("/proc/self/task");
-  if (folder == nullptr) throw SystemError("opening /proc/self/task", errno);
+  if (folder == nullptr) throw SystemError("opening /proc/self/task (is /proc mounted here?)", errno);
   int count = 0;
   while (const dirent* entry = readdir(folder))
     if (entry->d_name[0] != '.') ++count;
@@ -199,8 +199,7 @@ void let_look_at_stacks(pid_t process) {
 std::string executable_path() {
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-  if (length < 0) throw SystemError("reading /proc/self/exe", errno);
-  return std::string(path, static_cast<std::size_t>(length));
+  return length < 0 ? "/proc/self/exe" : std::string(path, static_cast<std::size_t>(length));
 }
 
 FileIdentity executable_identity() {

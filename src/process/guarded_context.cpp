@@ -69,7 +69,8 @@ void GuardedContext::start(const RankBirth& birth) {
     }
     setpgid(pid, pid);  // The child does the same: whoever comes first, the group exists from here on.
     member.pid = pid;
-    slot.pid.store(pid, std::memory_order_relaxed);
+    std::int32_t unset = 0;  // A program below it may be there already.
+    slot.pid.compare_exchange_strong(unset, pid, std::memory_order_relaxed);
     if (phase_ != Phase::kRunning) step_ladder(member, SIGTERM);  // One before it could not be forked.
   }
   request_.ranks.clear();  // Arguments may be large, and only the ranks need them.

@@ -16,7 +16,8 @@
 
 namespace {
 
-void fail(int, int gate) {
+void fail(int, int gate, int programs_end) {
+  close(programs_end);
   char byte = 0;
   [[maybe_unused]] const ssize_t got = read(gate, &byte, 1);  // Until the program has closed its end.
   throw std::runtime_error("the failure of the test");
@@ -59,7 +60,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   auto ranks = std::make_unique<retinue::ProcessContext>(
-      retinue::spawn<fail>({.start_method = retinue::StartMethod::kFork, .join = false}, gate[0]));
+      retinue::spawn<fail>({.start_method = retinue::StartMethod::kFork, .join = false}, gate[0], gate[1]));
   const pid_t pid = ranks->pids()[0];
   if (what == "dropped before") ranks.reset();
   close(gate[1]);
