@@ -91,7 +91,8 @@ void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std
                      pid_t sender) {
   fault_point("guardian.adopt", static_cast<int>(message.rank));
   FileDescriptor pidfd;
-  // The caller is the parent of what it forked: for no other process of its choice does the guardian use its own rights.
+  // The caller is the parent of what it forked: for no other process of its choice does the guardian use its own
+  // rights.
   const pid_t parent = parent_of(message.pid);
   if (message.pid > 0 && (parent == sender || parent == 0)) {
     // The descriptor is lost where it exceeds a limit on the way.

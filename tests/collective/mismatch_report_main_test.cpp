@@ -13,7 +13,7 @@
 namespace retinue::test {
 namespace {
 
-const CallSite kSite{"/home/somebody/with/a/long/name/projects/of/hers/training/model/train.cpp", 88};
+const CallSite kSite{"/srv/somebody/with/a/long/name/projects/of/hers/training/model/train.cpp", 88};
 
 /// The last rank and the one in the middle are the odd ones.
 void meet(RankContext& context) {

@@ -1,5 +1,6 @@
-// One job of mixed work, for random signals to its processes: `chaos_program WORK START_METHOD`, or `ranked` below a rank.
-// Each piece of work checks its values, and prints a line that begins with WRONG where one is not what it must be.
+// One job of mixed work, for random signals to its processes: `chaos_program WORK START_METHOD`, or `ranked` below a
+// rank. Each piece of work checks its values, and prints a line that begins with WRONG where one is not what it must
+// be.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -52,8 +53,7 @@ void sum_up(const RankContext& context) {
       std::vector<std::uint64_t> values(count);
       std::iota(values.begin(), values.end(), round + static_cast<std::uint64_t>(group.rank()));
       group.all_reduce(std::span(values));
-      for (std::size_t i = 0; i < count; ++i)
-        must_be(values[i], ranks * (round + i) + ranks * (ranks - 1) / 2, "sum");
+      for (std::size_t i = 0; i < count; ++i) must_be(values[i], ranks * (round + i) + ranks * (ranks - 1) / 2, "sum");
       more = goes_on() && round < 50 ? 1 : 0;
       group.all_reduce(std::span(&more, 1), retinue::ReduceOp::kMin);
     }

@@ -36,7 +36,8 @@ struct Round {
   std::uint64_t whom;
 
   std::string text() const {
-    return fmt::format("{}: signal {} after {} ms to no. {}", fmt::join(command, " "), signal, after.count(), whom % 16);
+    return fmt::format("{}: signal {} after {} ms to no. {}", fmt::join(command, " "), signal, after.count(),
+                       whom % 16);
   }
 };
 
@@ -49,11 +50,18 @@ Round random_round(std::mt19937_64& random) {
   const std::string program = RETINUE_BIN_DIR "/chaos_program";
   static const std::vector<std::string> kWork = {"sums", "queue", "lock", "pool", "nested"};
   static const std::vector<std::string> kMethods = {"forkserver", "spawn", "fork"};
-  static const std::vector<int> kSignals = {SIGKILL, SIGKILL, SIGKILL, SIGTERM, SIGINT, SIGSEGV, SIGABRT,
-                                            SIGHUP,  SIGQUIT, SIGPIPE, SIGUSR1, SIGBUS};
+  static const std::vector<int> kSignals = {SIGKILL, SIGKILL, SIGKILL, SIGTERM, SIGINT,  SIGSEGV,
+                                            SIGABRT, SIGHUP,  SIGQUIT, SIGPIPE, SIGUSR1, SIGBUS};
   Round round;
   if (random() % 4 == 0)
-    round.command = {RETINUE_BIN_DIR "/retinue", "run", "-n", "3", "--shutdown-timeout", "1", "sh", "-c",
+    round.command = {RETINUE_BIN_DIR "/retinue",
+                     "run",
+                     "-n",
+                     "3",
+                     "--shutdown-timeout",
+                     "1",
+                     "sh",
+                     "-c",
                      "setsid sleep 1000 & exec " + program + " ranked"};
   else
     round.command = {program, one_of(kWork, random), one_of(kMethods, random)};
@@ -137,7 +145,8 @@ class Chaos : public testing::Test {
     EXPECT_EQ(output.str().find("WRONG"), std::string::npos) << output.str();
     fs::remove(folder_ / "output");
     for (const std::string& file : files_of(folder_))
-      EXPECT_NE(file.find("/.cache/"), std::string::npos) << "left: " << file;  // What the machine's first job measured.
+      EXPECT_NE(file.find("/.cache/"), std::string::npos)
+          << "left: " << file;  // What the machine's first job measured.
     EXPECT_EQ(files_of("/dev/shm"), shared_before_);
   }
 
