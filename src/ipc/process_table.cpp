@@ -8,6 +8,7 @@
 #include "ipc/crash_point.h"
 #include "ipc/job_layout.h"
 #include "os/clock.h"
+#include "os/futex.h"
 #include "os/memory.h"
 #include "retinue/base/error.h"
 
@@ -116,6 +117,8 @@ void enter_process_slot(JobMemory& memory, std::uint32_t index) {
 bool take_over_process_slot(JobMemory& memory, std::uint32_t index) {
   ProcessSlot& slot = process_slot(memory, index);
   if (!slot.life.take_over()) return false;
+  slot.pid.store(getpid(), std::memory_order_release);  // By which others tell this process from the one before,
+  futex_wake_all(slot.life.word());                     // also those that sleep on that one's life.
   clear_doings(slot);
   map_mark(memory.memfd());
   begin_to_run(memory, index);

@@ -60,7 +60,7 @@ std::optional<Bootstrap> take_bootstrap() {
   bootstrap.job_id = job_id;
   bootstrap.role = static_cast<BootstrapRole>(role);
   unsetenv(kBootstrapVariable);
-  if (bootstrap.pid != 0 && bootstrap.pid != (guards ? getppid() : getpid())) return std::nullopt;
+  if (bootstrap.pid != 0 && bootstrap.pid != getpid()) return std::nullopt;
   return bootstrap;
 }
 
@@ -133,10 +133,13 @@ bool Runtime::Impl::join_job() {
 }
 
 void Runtime::Impl::execute_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read) {
-  const std::string bootstrap = fmt::format(
-      "{}={},{},{}", kBootstrapVariable,
-      bootstrap_value(*memory, memory->memfd(), control_send.get(), kGuardianSlot, BootstrapRole::kGuardian, getpid()),
-      control_receive.get(), lifeline_read.get());
+  constexpr pid_t kUnknownPid = 2'000'000'000;  // More digits than a pid has: it is put there when there is one.
+  std::string bootstrap = fmt::format("{}={},{},{}", kBootstrapVariable,
+                                      bootstrap_value(*memory, memory->memfd(), control_send.get(), kGuardianSlot,
+                                                      BootstrapRole::kGuardian, kUnknownPid),
+                                      control_receive.get(), lifeline_read.get());
+  const std::size_t digits = std::to_string(kUnknownPid).size();
+  char* const last_digit = bootstrap.data() + bootstrap.find(std::to_string(kUnknownPid)) + digits - 1;
   std::vector<char*> environment;
   for (char** variable = environ; *variable != nullptr; ++variable) environment.push_back(*variable);
   environment.push_back(const_cast<char*>(bootstrap.c_str()));
@@ -150,6 +153,8 @@ void Runtime::Impl::execute_guardian(FileDescriptor control_receive, FileDescrip
   if (guardian != 0) return;
   // Other threads' locks are held for ever here: nothing but system calls until the exec.
   for (const int fd : passed) fcntl(fd, F_SETFD, 0);
+  pid_t rest = getpid();
+  for (std::size_t i = 0; i < digits; ++i, rest /= 10) *(last_digit - i) = static_cast<char>('0' + rest % 10);
   execve("/proc/self/exe", argv.data(), environment.data());
   _exit(127);
 }

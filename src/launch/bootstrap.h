@@ -15,7 +15,7 @@ struct Bootstrap {
   std::uint32_t slot = 0;
   BootstrapRole role = BootstrapRole::kProgramRank;
   std::uint32_t context_id = 0;  ///< Of the rank: its slot may be another's by now.
-  pid_t pid = 0;                 ///< Of a function's rank, or of a guardian's parent. A program's rank: none.
+  pid_t pid = 0;                 ///< Of a function's rank, or of a guardian. A program's rank: none.
   int control_receive_fd = -1;   ///< A guardian's only.
   int lifeline_fd = -1;          ///< A guardian's only.
 };

@@ -13,7 +13,7 @@
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/store_exchange.h"
 #include "retinue/launch/world_place.h"
-#include "retinue/store/tcp_store.h"
+#include "retinue/store/file_store.h"
 
 namespace retinue {
 namespace {
@@ -70,7 +70,7 @@ WorldPlace place_in_world(const WorldOptions& options, const MeetingPlace& meeti
 
 /// Rank 0 may end its process, and the store with it, before the others have read the last step.
 void finish(StoreExchange& exchange, const std::shared_ptr<Store>& store, const WorldOptions& options) {
-  if (options.store == nullptr && dynamic_cast<const TcpStore*>(store.get()) == nullptr) return;  // A file stays.
+  if (dynamic_cast<const FileStore*>(store.get()) != nullptr) return;  // A file stays.
   const std::vector<std::string> readers = exchange.finish();
   if (options.store == nullptr) return wait_for_readers_at_exit(store, readers);
   if (!readers.empty()) exchange.leave_together();

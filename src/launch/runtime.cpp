@@ -34,6 +34,7 @@
 #include "os/process_stat.h"
 #include "process/guardian.h"
 #include "process/run_report.h"
+#include "process/unheard_failure.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/world_place.h"
@@ -69,10 +70,17 @@ void keep_mapped(const std::shared_ptr<JobMemory>& memory) {
 }
 
 /// A failure that nobody asked for makes no success. glibc goes on with the handlers that are left, and the other code.
-void fail_exit_after_unheard_failures(int status, void* memory) {
-  const JobHeader& header = static_cast<JobMemory*>(memory)->header();
-  const bool is_program = header.processes[kProgramSlot].pid.load(std::memory_order_relaxed) == getpid();
-  if (status == 0 && is_program && header.unheard_failures.load(std::memory_order_acquire) != 0) std::exit(1);
+void fail_exit_after_unheard_failures(int status, void* given) {
+  const JobMemory& memory = *static_cast<JobMemory*>(given);
+  const JobHeader& header = memory.header();
+  if (header.processes[kProgramSlot].pid.load(std::memory_order_relaxed) != getpid()) return;
+  // Those of a program that calls exit() beside a Runtime: the guardian tells the others at that one's end.
+  for (std::uint32_t index = 0; index < header.context_end.load(std::memory_order_acquire); ++index) {
+    ContextRecord& record = context_record(memory, index);
+    if (record.state.load(std::memory_order_acquire) == ContextRecord::kEnded && record.parent_slot == kProgramSlot)
+      tell_unheard_failure(memory, record, kQuietEnd);
+  }
+  if (status == 0 && header.unheard_failures.load(std::memory_order_acquire) != 0) std::exit(1);
 }
 
 /// A program may be started with some of descriptors 0 to 2 closed. Job memory must not become one of them: the first

@@ -29,23 +29,6 @@ ThreadIds ids_of(const ProcessStatus& status, const char* name) {
   return {id(0), id(1), id(2), id(3)};
 }
 
-Credentials credentials_of(const ProcessStatus& status) {
-  constexpr int kHexadecimal = 16;
-  const auto set = [&](const char* name) { return status.number(name, kHexadecimal); };
-  Credentials found;
-  found.user = ids_of(status, "Uid");
-  found.group = ids_of(status, "Gid");
-  for (const std::uint64_t group : status.numbers("Groups")) found.groups.push_back(static_cast<std::uint32_t>(group));
-  std::ranges::sort(found.groups);
-  found.inheritable = set("CapInh");
-  found.permitted = set("CapPrm");
-  found.effective = set("CapEff");
-  found.bounding = set("CapBnd");
-  found.ambient = set("CapAmb");
-  found.no_new_privs = static_cast<std::uint32_t>(status.number("NoNewPrivs"));
-  return found;
-}
-
 [[noreturn]] void refuse(const char* what) {
   throw SystemError(fmt::format("taking over the caller's {}", what), errno);
 }
@@ -90,10 +73,10 @@ void drop_from_bounding_set(const Credentials& wanted, const Credentials& now) {
       refuse("capability bounding set");
 }
 
-void take_ambient(const Credentials& wanted) {
+void take_ambient(std::uint64_t wanted) {
   prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   for (int capability = 0; capability < kCapabilities; ++capability)
-    if (has(wanted.ambient, capability) && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0) != 0)
+    if (has(wanted, capability) && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0) != 0)
       refuse("ambient capabilities");
 }
 
@@ -107,16 +90,27 @@ const std::uint32_t* foreign_id(const ThreadIds& ids, const ThreadIds& others) {
 }  // namespace
 
 Credentials Credentials::of_this_thread(const ProcessStatus& status) {
-  Credentials found = credentials_of(status);
+  Credentials found = of(status);
   found.securebits = static_cast<std::uint32_t>(prctl(PR_GET_SECUREBITS));
   found.dumpable = static_cast<std::uint32_t>(prctl(PR_GET_DUMPABLE));
   return found;
 }
 
-Credentials Credentials::of_process(pid_t pid) {
-  const ProcessStatus status(pid);
-  if (!status.is_known()) throw SystemError(fmt::format("reading /proc/{}/status", pid), ESRCH);
-  return credentials_of(status);
+Credentials Credentials::of(const ProcessStatus& status) {
+  constexpr int kHexadecimal = 16;
+  const auto set = [&](const char* name) { return status.number(name, kHexadecimal); };
+  Credentials found;
+  found.user = ids_of(status, "Uid");
+  found.group = ids_of(status, "Gid");
+  for (const std::uint64_t group : status.numbers("Groups")) found.groups.push_back(static_cast<std::uint32_t>(group));
+  std::ranges::sort(found.groups);
+  found.inheritable = set("CapInh");
+  found.permitted = set("CapPrm");
+  found.effective = set("CapEff");
+  found.bounding = set("CapBnd");
+  found.ambient = set("CapAmb");
+  found.no_new_privs = static_cast<std::uint32_t>(status.number("NoNewPrivs"));
+  return found;
 }
 
 void Credentials::take(const Credentials& now) const {
@@ -125,15 +119,16 @@ void Credentials::take(const Credentials& now) const {
   drop_from_bounding_set(*this, now);
   take_groups(*this, now);
   take_user(*this, now);
-  set_capabilities({now.permitted, now.permitted, inheritable});
-  take_ambient(*this);
+  const std::uint64_t can_inherit = inheritable & (now.inheritable | now.permitted);
+  set_capabilities({now.permitted, now.permitted, can_inherit});
+  take_ambient(ambient & can_inherit & now.permitted);
   constexpr std::uint32_t kKeepsCapabilities = SECBIT_KEEP_CAPS;
   if ((securebits & ~kKeepsCapabilities) != (now.securebits & ~kKeepsCapabilities)) {
     if (prctl(PR_SET_SECUREBITS, securebits, 0, 0, 0) != 0) refuse("securebits");
   } else {
     prctl(PR_SET_KEEPCAPS, (securebits & kKeepsCapabilities) != 0 ? 1 : 0, 0, 0, 0);
   }
-  set_capabilities({effective, permitted, inheritable});
+  set_capabilities({effective & now.permitted, permitted & now.permitted, can_inherit});
   if (no_new_privs != 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) refuse("no_new_privs");
   if (dumpable <= 1) prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0);  // The kernel sets 2 by itself.
 }

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,11 +39,12 @@ struct Credentials {
 
   /// `status` is the calling thread's.
   static Credentials of_this_thread(const ProcessStatus& status);
-  /// Of the main thread of a process, without what is known of the calling thread alone. Errors: SystemError.
-  static Credentials of_process(pid_t pid);
+  /// What any process's status says: without what is known of the calling thread alone.
+  static Credentials of(const ProcessStatus& status);
 
   /// Makes them those of the calling thread, which has `now` and is the only one with its memory. The kernel forgets
-  /// the thread's parent-death signal. Errors: SystemError, where `now` does not allow it.
+  /// the thread's parent-death signal. Capabilities that `now` has not are left out. Errors: SystemError, where `now`
+  /// does not allow it.
   void take(const Credentials& now) const;
 
   /// What a thread with these may do that one with `other` may not even after it has changed its own, as "user id 0";

@@ -144,13 +144,14 @@ void run_with(const RequestersRights& rights, const std::function<void()>& work)
   if (!rights.differ()) return work();
   const pid_t clerk = getpid();
   const pid_t pid = fork();
+  if (pid < 0) std::fprintf(stderr, "retinue: a failure's stack and files are lost: no process could be forked\n");
   if (pid == 0) {
     try {
-      rights.requester.take(rights.guardian);
+      rights.take();
       die_with_parent(clerk);
       work();
-    } catch (const Error& error) {
-      std::fprintf(stderr, "retinue: error files and traces of failed ranks are lost: %s\n", error.what());
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "retinue: a failure's stack or files are lost: %s\n", error.what());
     }
     _exit(0);
   }
@@ -178,10 +179,10 @@ pid_t start_clerk(const std::vector<ClerkRank>& ranks, const RequestersRights& r
                   const std::function<void()>& write_files, const std::function<void()>& then) {
   const pid_t pid = fork_clerk();
   if (pid != 0) return std::max(pid, 0);
-  symbolize_all(ranks);
   run_with(rights, [&] {
     const RanksByFile files = by_file(ranks);
     read_own_reports(files);
+    symbolize_all(ranks);
     write_reports(files);
     write_files();
   });

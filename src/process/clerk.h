@@ -25,9 +25,9 @@ pid_t fork_clerk();
 /// Whether a clerk has something to do for the rank: its frames have no names, or it failed and has an error file.
 bool needs_clerk(const ClerkRank& rank);
 
-/// Forks a clerk that turns the frames in the ranks' crash records into text, one after the other; with no more rights
-/// than the requester has it then reads the ranks' own error files into their records, writes the error files of those
-/// that could not do so themselves and calls `write_files`; at last it calls `then`, and ends. Where several ranks have
+/// Forks a clerk that, with no more rights than the requester has, reads the ranks' own error files into their crash
+/// records, turns the records' frames into text, one after the other, writes the error files of those that could not do
+/// so themselves and calls `write_files`; at last it calls `then`, and ends. Where several ranks have
 /// the same file, their root cause is in it.
 ///
 /// It may die without harm: stack_phase of the record that it was at is 1 then, and of those that it did not come to 0.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <optional>
 
 #include "os/control_socket.h"
 #include "os/fault_point.h"
@@ -38,11 +39,11 @@ void Guardian::receive_requests() {
 
 namespace {
 
-/// 0: it is gone.
-pid_t parent_of(pid_t pid) {
+/// None: it is gone.
+std::optional<pid_t> parent_of(pid_t pid) {
   constexpr std::size_t kParent = 4 - 3;
   const std::vector<std::string> fields = process_stat(pid);
-  return fields.size() > kParent ? std::stoi(fields[kParent]) : 0;
+  return fields.size() > kParent ? std::optional(std::stoi(fields[kParent])) : std::nullopt;
 }
 
 }  // namespace
@@ -93,8 +94,8 @@ void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std
   FileDescriptor pidfd;
   // The caller is the parent of what it forked: for no other process of its choice does the guardian use its own
   // rights.
-  const pid_t parent = parent_of(message.pid);
-  if (message.pid > 0 && (parent == sender || parent == 0)) {
+  const std::optional<pid_t> parent = parent_of(message.pid);
+  if (message.pid > 1 && (parent == sender || (!parent && !descriptors.empty()))) {
     // The descriptor is lost where it exceeds a limit on the way.
     try {
       pidfd = descriptors.empty() ? open_pidfd(message.pid) : std::move(descriptors[0]);
@@ -136,7 +137,13 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
       std::make_unique<GuardedContext>(setup_.memory, message.context, memory_kills_, birth_.credentials));
   GuardedContext& context = *contexts_.back();
   // Job memory holds whatever the sender wrote there: what it may do the kernel knows.
-  if (const std::string more = context.asks_for_more_than(Credentials::of_process(sender)); !more.empty())
+  const ProcessStatus status(sender);
+  if (!status.is_known()) {  // It has ended since.
+    contexts_.pop_back();
+    unfreed_.push_back(message.context);
+    return;
+  }
+  if (const std::string more = context.asks_for_more_than(Credentials::of(status)); !more.empty())
     return refuse(message.context, fmt::format("the start asks for {}, which its caller has not", more).c_str());
   fault_point("guardian.begin");
   context.tie(descriptors);

@@ -109,7 +109,7 @@ void LogClerk::be_clerk(pid_t guardian) const {
   prctl(PR_SET_NAME, "retinue-clerk");
   request_default_slice();
   try {
-    if (rights_.differ()) rights_.requester.take(rights_.guardian);
+    if (rights_.differ()) rights_.take();
     watch_guardian(guardian);
     keep_descriptors(output_.get(), error_.get(), wake_.get());
     const FileDescriptor guardian_pidfd = pidfd_of_parent(guardian);
@@ -127,7 +127,7 @@ void LogClerk::start_removing() {
   if (pid == 0) {
     prctl(PR_SET_NAME, "retinue-clerk");
     try {
-      if (rights_.differ()) rights_.requester.take(rights_.guardian);
+      if (rights_.differ()) rights_.take();
     } catch (const Error& error) {
       say(fmt::format("retinue: {} stays: {}", logs_.directory, error.what()));
       _exit(1);

@@ -46,7 +46,7 @@ std::map<std::string, std::string> rank_environment(const JobMemory& memory, con
 /// In a rank that its requester forked, whose surroundings it has: makes what differs its own. Errors: SystemError.
 void settle_forked_rank(const JobMemory& memory, const ProcessSlot& slot, const StartRequest& request);
 
-/// `pid`: of a function's rank, or of a guardian's parent, so that no child of theirs takes itself for it; else 0.
+/// `pid`: of a function's rank, or of a guardian, so that no child of theirs takes itself for it; else 0.
 std::string bootstrap_value(const JobMemory& memory, int memfd, int control_fd, std::uint32_t slot, BootstrapRole role,
                             pid_t pid);
 

@@ -54,10 +54,16 @@ c10::intrusive_ptr<c10d::Work> reduce_in_backward(const ProcessGroup& group, std
                                                   c10d::ReduceOp op, bool async_op) {
   if (TensorBackend* backend = TensorBackend::of(*group, tensors.front()))
     return backend->all_reduce_coalesced(tensors, op, {.async_op = async_op, .site = kInBackward});
+  // LibTorch's gloo knows no average.
+  const bool divides = op == c10d::ReduceOp::AVG && tensors.front().device().is_cpu();
+  for (at::Tensor& tensor : tensors)
+    if (divides) tensor.div_(group->getSize());
   c10d::AllreduceCoalescedOptions options;
-  options.reduceOp = std::move(op);
+  options.reduceOp = divides ? c10d::ReduceOp(c10d::ReduceOp::SUM) : std::move(op);
   options.asyncOp = async_op;
-  return group->allreduce_coalesced(tensors, options);
+  c10::intrusive_ptr<c10d::Work> work = group->allreduce_coalesced(tensors, options);
+  if (!async_op && work) work->wait();
+  return async_op ? work : nullptr;
 }
 
 GradientBuckets::GradientBuckets(ProcessGroup group, std::vector<at::Tensor> parameters, const Options& options)

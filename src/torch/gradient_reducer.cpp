@@ -67,10 +67,19 @@ GradientReducer::GradientReducer(ProcessGroup group, GradientReducerOptions opti
   buckets_ = std::make_unique<GradientBuckets>(
       group_, std::move(averaged),
       GradientBuckets::Options{.cap_mb = options_.bucket_cap_mb, .overlaps = !options_.find_unused_parameters});
-  for (std::size_t i = 0; i < members_.size(); ++i) add_hooks(i);
+  try {
+    for (std::size_t i = 0; i < members_.size(); ++i) add_hooks(i);
+  } catch (...) {
+    remove_hooks();  // They have this object.
+    throw;
+  }
 }
 
 GradientReducer::~GradientReducer() {
+  remove_hooks();
+}
+
+void GradientReducer::remove_hooks() {
   for (const Member& member : members_) {
     if (member.is_hooked) member.parameter.remove_hook(member.before_hook);
     if (member.accumulator) member.accumulator->del_post_hook(member.after_hook);
@@ -81,7 +90,7 @@ GradientReducer::~GradientReducer() {
 /// that are not added to anything. Parameters without gradients get it as well, for they may be asked for some later.
 void GradientReducer::add_hooks(std::size_t index) {
   Member& member = members_[index];
-  if (!torch::autograd::isDifferentiableType(member.parameter.scalar_type())) return;
+  if (!torch::autograd::isDifferentiableType(member.parameter.scalar_type()) || member.parameter.is_inference()) return;
   const bool requires_grad = member.parameter.requires_grad();
   member.parameter.set_requires_grad(true);
   member.before_hook =
@@ -132,8 +141,16 @@ void GradientReducer::after_gradient(const Member& member, bool is_defined) {
     pass.problem = c10::str("the gradient of parameter \"", member.name, "\" is sparse, which is not handled");
     return;
   }
+  if (is_defined && member.parameter.grad().requires_grad()) {
+    pass.problem =
+        c10::str("the gradient of parameter \"", member.name,
+                 "\" has a graph of its own (create_graph), which is not averaged; call such a backward while "
+                 "no_sync() lives");
+    return;
+  }
   if (std::exchange(pass.arrived[member.place], 1) || !pass.problem.empty()) return;
-  buckets_->place(member.place);
+  // Where buckets don't overlap, finish() places what takes part: one that no rank got stays as it is.
+  if (is_defined || buckets_->overlaps()) buckets_->place(member.place);
   if (buckets_->overlaps()) buckets_->ready(member.place);
 }
 
@@ -162,8 +179,7 @@ std::vector<char> GradientReducer::agree(const Pass& pass) {
   if (is_of_some && !pass.follows_forward && problem.empty())
     problem =
         "no forward of DistributedDataParallel came since the last backward, other than on other ranks; call "
-        "backward() "
-        "of this rank alone while no_sync() lives";
+        "backward() of this rank alone while no_sync() lives, and forwards of one rank alone under NoGradGuard";
   if (bytes[kProblem] || is_of_some) tell_all(problem);
   if (changed == 0) return std::vector<char>(changed_.size(), 1);
   return {bytes + kFirstChanged, bytes + kFirstChanged + changed};

@@ -67,6 +67,7 @@ class GradientReducer {
   };
 
   void add_hooks(std::size_t index);
+  void remove_hooks();
   void before_gradient(const Member& member);
   void after_gradient(const Member& member, bool is_defined);
   Pass& current_pass();

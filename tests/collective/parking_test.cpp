@@ -18,7 +18,8 @@ TEST(ParkingOfOne, LosesNoInterruption) {
   run_ranks(1, [](const JobGroup& group) {
     Session session(group, {.timeout = kForever, .waiting = Waiting::kPolite});
     session.waiter().set_look_up(kForever);
-    OperationEngine engine(session);
+    OneCaller callers("a test\'s group");
+    OperationEngine engine(session, callers);
     MessageCalls messages(session, engine);
     Meeting::Place places[2] = {};
     std::thread interrupter([&] {

@@ -89,7 +89,7 @@ void error_file(Bytes input) {
 void job_door(Bytes bytes) {
   static JobDoor door;
   JobMemory& memory = *Job::instance().memory();
-  if (door.fds().empty()) door.open(memory);
+  if (door.fds().empty()) door.open(memory, /*control_send=*/-1);
   const auto socket = connect_local(door_name(geteuid(), memory.header().job_id), std::chrono::seconds(2));
   require(socket.has_value(), "a door that lets nobody in");
   Input input(bytes);

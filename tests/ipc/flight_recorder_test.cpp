@@ -183,7 +183,8 @@ TEST_F(FlightRecorderTest, HasOnePlaceForAllSitesThatAreTooMany) {
 }
 
 TEST_F(FlightRecorderTest, KeepsTheEndOfALongPath) {
-  const std::string path = std::string(100, 'd') + "/train.cpp";
+  std::string path(100, 'd');
+  path += "/train.cpp";
   const auto recorder = this->recorder();
   recorder->begin({.site = recorder->find_site(path.c_str(), 1)});
   const Recording recording = read();

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "retinue/launch/join_group.h"
 #include "retinue/launch/join_world.h"
 #include "retinue/store/tcp_store.h"
+#include "support/all_rights.h"
 
 namespace retinue::test {
 namespace {
@@ -35,13 +37,16 @@ int how_it_went(const WorldOptions& options) {
   }
 }
 
-/// A child that ends by exit(), as a program does. `prepare` runs in it first.
-pid_t start(const std::function<WorldOptions()>& options, const std::function<void()>& prepare) {
+/// A child, in which `prepare` runs first. Rank 0 ends by exit(), as a program does.
+pid_t start(int rank, const std::function<WorldOptions(int)>& options_of, const std::function<void()>& prepare) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
   set_environment({});
   prepare();
-  std::exit(how_it_went(options()));
+  const int code = how_it_went(options_of(rank));
+  std::fflush(nullptr);
+  if (rank == 0) std::exit(code);
+  _exit(code);
 }
 
 int code_of(pid_t pid) {
@@ -66,10 +71,10 @@ void expect_both(int expected, const std::function<void()>& where_rank_1_is) {
   for (int round = 0; round < kRounds; ++round) {
     const std::string method = fmt::format("tcp://127.0.0.1:{}", free_port());
     const auto options_of = [&](int rank) {
-      return [&method, rank] { return WorldOptions{.init_method = method, .world_size = 2, .rank = rank}; };
+      return WorldOptions{.init_method = method, .world_size = 2, .rank = rank};
     };
-    const pid_t rank_0 = start(options_of(0), stay_here);
-    const pid_t rank_1 = start(options_of(1), where_rank_1_is);
+    const pid_t rank_0 = start(0, options_of, stay_here);
+    const pid_t rank_1 = start(1, options_of, where_rank_1_is);
     EXPECT_EQ(code_of(rank_0), expected) << "round " << round;
     EXPECT_EQ(code_of(rank_1), expected) << "round " << round;
   }
@@ -80,7 +85,7 @@ TEST(JoinWorldEnd, OfRank0IsNoneOfTheMeeting) {
 }
 
 TEST(JoinWorldEnd, ComesAfterAllKnowThatTheyAreNotOnOneHost) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root may make a PID namespace";
+  if (!has_all_rights()) GTEST_SKIP() << "only root may make a PID namespace";
   expect_both(kNotOneHost, go_elsewhere);
 }
 
@@ -88,13 +93,11 @@ TEST(JoinWorldEnd, OfAStoreOfTheProgramsOwnIsNoneOfTheMeetingEither) {
   for (int round = 0; round < kRounds; ++round) {
     const int port = free_port();
     const auto options_of = [port](int rank) {
-      return [port, rank] {
-        auto store = std::make_shared<TcpStore>(TcpStoreOptions{.port = port, .is_server = rank == 0});
-        return WorldOptions{.store = std::move(store), .world_size = 2, .rank = rank};
-      };
+      auto store = std::make_shared<TcpStore>(TcpStoreOptions{.port = port, .is_server = rank == 0});
+      return WorldOptions{.store = std::move(store), .world_size = 2, .rank = rank};
     };
-    const pid_t rank_0 = start(options_of(0), stay_here);
-    const pid_t rank_1 = start(options_of(1), stay_here);
+    const pid_t rank_0 = start(0, options_of, stay_here);
+    const pid_t rank_1 = start(1, options_of, stay_here);
     EXPECT_EQ(code_of(rank_0), kJoined) << "round " << round;
     EXPECT_EQ(code_of(rank_1), kJoined) << "round " << round;
   }

@@ -78,7 +78,7 @@ void give_up(const std::string& what) {
     set_capabilities(kChown, kChown, kChown);
     must(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_CHOWN, 0, 0) == 0, "raising an ambient capability");
   }
-  if (what == "bounding set") must(prctl(PR_CAPBSET_DROP, CAP_SYS_MODULE, 0, 0, 0) == 0, "PR_CAPBSET_DROP");
+  if (what == "bounding set") must(prctl(PR_CAPBSET_DROP, CAP_AUDIT_WRITE, 0, 0, 0) == 0, "PR_CAPBSET_DROP");
   if (what == "securebits")
     must(prctl(PR_SET_SECUREBITS, SECBIT_NOROOT | SECBIT_NOROOT_LOCKED, 0, 0, 0) == 0, "PR_SET_SECUREBITS");
   if (what == "no_new_privs") must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "PR_SET_NO_NEW_PRIVS");

@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 
+#include "support/all_rights.h"
 #include "support/started_program.h"
 
 namespace {
@@ -22,7 +23,7 @@ std::string output_of(const std::string& gives_up, const std::string& how) {
 class Rights : public testing::TestWithParam<std::tuple<std::string, std::string>> {
  protected:
   void SetUp() override {
-    if (geteuid() != 0) GTEST_SKIP() << "only root has rights to give up";
+    if (!retinue::test::has_all_rights()) GTEST_SKIP() << "only root has rights to give up";
   }
 };
 
@@ -56,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Each, Rights,
 class OtherPlace : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
 TEST_P(OtherPlace, IsRefusedWhereRanksWouldNotBeThere) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root may go to such places";
+  if (!retinue::test::has_all_rights()) GTEST_SKIP() << "only root may go to such places";
   const auto& [goes_to, how] = GetParam();
   const std::string output = output_of(goes_to, how);
   const std::size_t error = output.find("error: this process has another ");
@@ -78,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Each, OtherPlace,
 
 /// Forks of the caller are where it is.
 TEST(OtherPlaceOfForks, IsTheCallers) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root may go to such places";
+  if (!retinue::test::has_all_rights()) GTEST_SKIP() << "only root may go to such places";
   for (const char* place : {"network", "hostname and mounts", "system calls"}) {
     const std::string output = output_of(place, "fork");
     EXPECT_NE(output.find("rank: "), std::string::npos) << place << ": " << output;

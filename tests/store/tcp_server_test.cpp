@@ -56,8 +56,8 @@ class TcpServer : public testing::Test {
 TEST_F(TcpServer, TellsStrangersNothing) {
   for (const std::string& words :
        {std::string("GET / HTTP/1.1\r\nHost: here\r\n\r\n"), std::string(1000, '\0'),
-        std::string(kStoreMagic) + "guess", make_proof("another token", std::string(32, 'a'), std::string(32, 'b')),
-        std::string(100'000, 'x')}) {
+        std::string(kStoreMagic).append("guess"),
+        make_proof("another token", std::string(32, 'a'), std::string(32, 'b')), std::string(100'000, 'x')}) {
     RawPeer stranger(port());
     ASSERT_EQ(stranger.hear(kGreetingBytes).size(), kGreetingBytes);
     stranger.say(words);

@@ -102,11 +102,14 @@ TEST_P(DataParallelPasses, OfBatchNormMayGoThroughARetainedGraphAgain) {
   run_training(2, GetParam(), [](const ProcessGroup& group) {
     nn::Sequential net(nn::Linear(6, 4), nn::BatchNorm1d(4), nn::Linear(4, 1));
     DistributedDataParallel ddp(net, group);
-    const at::Tensor output = ddp(part_of(0, group, group->getRank())).sum();
+    const at::Tensor output = ddp(part_of(0, group, group->getRank())).square().sum();  // A sum's gradients are zeros.
     output.backward({}, /*retain_graph=*/true);
-    const at::Tensor once = net->parameters()[0].grad().clone();
+    std::vector<at::Tensor> once;
+    for (const at::Tensor& parameter : net->parameters()) once.push_back(parameter.grad().clone());
     output.backward();
-    EXPECT_TRUE(torch::allclose(net->parameters()[0].grad(), 2 * once, 1e-5, 1e-6));
+    for (std::size_t i = 0; i < once.size(); ++i)
+      EXPECT_TRUE(torch::allclose(net->parameters()[i].grad(), 2 * once[i], 1e-4, 1e-5)) << "parameter " << i;
+    EXPECT_GT(once.back().abs().sum().item<float>(), 0.1f);
   });
 }
 
@@ -225,6 +228,42 @@ TEST_P(DataParallelPasses, WithASparseGradientAreRefusedOnAllRanks) {
     DistributedDataParallel ddp(Table(), group);
     const std::string text = usage_error_of([&] { ddp(torch::tensor({1, 2}, torch::kLong)).sum().backward(); });
     EXPECT_TRUE(says(text, "the gradient of parameter \"rows\" is sparse")) << text;
+  });
+}
+
+TEST_P(DataParallelPasses, WithGradientsThatHaveAGraphAreRefusedOnAllRanks) {
+  for (const int ranks : {1, 2})
+    run_training(ranks, GetParam(), [](const ProcessGroup& group) {
+      DistributedDataParallel ddp(make_mlp(), group);
+      const at::Tensor loss = ddp(part_of(0, group, group->getRank())).square().sum();
+      const std::string text = usage_error_of([&] { loss.backward({}, /*retain_graph=*/true, /*create_graph=*/true); });
+      EXPECT_TRUE(says(text, "has a graph of its own (create_graph)")) << text;
+      ddp->zero_grad();
+      const auto alone = ddp.no_sync();
+      ddp(part_of(0, group, group->getRank())).square().sum().backward({}, true, /*create_graph=*/true);
+      EXPECT_TRUE(ddp->parameters()[0].grad().requires_grad());
+    });
+}
+
+/// Its gradient is undefined on rank 0, as of a function that has none for an input.
+struct WithoutGradientOnRank0 : torch::autograd::Function<WithoutGradientOnRank0> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& input) { return input.clone(); }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 const torch::autograd::variable_list&) {
+    return {at::Tensor()};
+  }
+};
+
+TEST_P(DataParallelPasses, LeaveAloneWhatGotNoGradientOnAnyRank) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    nn::Linear net(3, 2);
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = true});
+    const at::Tensor input = torch::ones({4, 3});
+    at::Tensor loss = torch::linear(input, net->weight).sum();
+    if (group->getRank() == 0) loss = loss + WithoutGradientOnRank0::apply(net->bias).sum();
+    loss.backward();
+    EXPECT_TRUE(net->weight.grad().defined());
+    EXPECT_FALSE(net->bias.grad().defined()) << "rank " << group->getRank();
   });
 }
 
