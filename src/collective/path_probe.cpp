@@ -21,6 +21,13 @@ constexpr int kTurns = 6;
 constexpr std::size_t kTimes = std::size_t{kTurns} * kCalls;
 constexpr std::uint64_t kAlways = std::numeric_limits<std::uint64_t>::max();
 
+SharedBlock runtime_block(const std::shared_ptr<JobMemory>& memory, std::size_t bytes) {
+  const BlockHandle block = memory->allocate(bytes, BlockUse::kRuntime);
+  const SharedBlock held = SharedBlock::hold(memory, block);
+  memory->release(block);
+  return held;
+}
+
 /// Goes the same way on all members; only rank 0's times count.
 class Probe {
  public:
@@ -30,7 +37,7 @@ class Probe {
   Probe(Session& session, const Run& run)
       : session_(session),
         run_(run),
-        block_(SharedBlock::allocate(session.group().memory, kStageBytes)),
+        block_(runtime_block(session.group().memory, kStageBytes)),
         own_(kStageBytes),
         parts_(own_.size() * static_cast<std::size_t>(session.size())) {}
 

@@ -10,7 +10,7 @@ void store_returned(JobMemory& memory, ProcessSlot& slot, const detail::Returned
   if (value.type.empty()) return;
   // The type with its final zero, then the archive.
   const std::string_view type(value.type.c_str(), value.type.size() + 1);
-  slot.returned = store_parcel(memory, {type, value.value.bytes}, value.value.references);
+  slot.returned = store_parcel(memory, {type, value.value.bytes}, value.value.references, BlockUse::kRuntime);
   slot.has_returned.store(1, std::memory_order_release);  // Pairs with load_returned().
 }
 

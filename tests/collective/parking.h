@@ -18,6 +18,7 @@
 #include "collective/call.h"
 #include "collective/meeting.h"
 #include "collective/message_calls.h"
+#include "collective/one_caller.h"
 #include "collective/session.h"
 #include "os/cpu_relax.h"
 #include "os/cpus.h"
@@ -61,7 +62,7 @@ class ParkingMember {
  public:
   ParkingMember(const JobGroup& group, Meeting meeting)
       : session_(group, {.timeout = kForever, .waiting = Waiting::kPolite}),
-        engine_(session_),
+        engine_(session_, callers_),
         messages_(session_, engine_),
         meeting_(meeting),
         own_(static_cast<unsigned>(group.rank)) {
@@ -128,6 +129,7 @@ class ParkingMember {
   }
 
   Session session_;
+  OneCaller callers_{"a test's group"};
   OperationEngine engine_;
   MessageCalls messages_;
   Meeting meeting_;

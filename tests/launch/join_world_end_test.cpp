@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,11 +56,16 @@ int code_of(pid_t pid) {
   return WEXITSTATUS(status);
 }
 
-/// A PID namespace of its own: there nobody can map another's memory.
+/// A PID namespace with a /proc of its own, as in a container: from there nobody can map another's memory.
 void go_elsewhere() {
-  if (unshare(CLONE_NEWPID) != 0) std::exit(kOther);
+  if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) _exit(kOther);
   const pid_t inside = fork();
-  if (inside == 0) return;
+  if (inside == 0) {
+    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("proc", "/proc", "proc", 0, nullptr) != 0)
+      _exit(kOther);
+    return;
+  }
   int status = 0;
   waitpid(inside, &status, 0);
   _exit(WEXITSTATUS(status));

@@ -41,9 +41,9 @@ void wait_for(pid_t pid) {
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
+  retinue::Runtime runtime(argc, argv);
   int gate[2];
   if (pipe2(gate, O_CLOEXEC) != 0) return 2;
-  retinue::Runtime runtime(argc, argv);
   if (what == "pool") {
     retinue::Pool pool({.processes = 1});
     try {
