@@ -102,7 +102,7 @@ TEST_F(Report, HasAllContextsOfAJobAlsoThoseThatFailed) {
   EXPECT_NE(newest_but_one(0)[7], 0) << "the other's failed, or was still waiting when it was stopped";
   EXPECT_TRUE(contains(context_named(all, "throw")["failure"], "bad </script> of <b>rank 1</b>"));
   for (const char* name : {"die", "throw"}) {
-    const json& ranks = context_named(all, name)["ranks"];
+    const json ranks = context_named(all, name)["ranks"];
     EXPECT_EQ(ranks[1]["failure"], "own") << name;
     EXPECT_NE(ranks[0]["failure"], "own") << name << ": rank 0 only noticed it";
     EXPECT_GE(ranks[1]["failed_at"], ranks[1]["begun"]) << name;

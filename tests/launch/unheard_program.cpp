@@ -31,6 +31,11 @@ int die_in_task(int) {
   _exit(5);
 }
 
+retinue::ProcessContext*& never_destroyed() {
+  static retinue::ProcessContext* context = nullptr;
+  return context;
+}
+
 void wait_for(pid_t pid) {
   const retinue::FileDescriptor pidfd = retinue::open_pidfd(pid);
   pollfd end{pidfd.get(), POLLIN, 0};
@@ -66,8 +71,7 @@ int main(int argc, char** argv) {
   close(gate[1]);
   wait_for(pid);
   if (what == "dropped after") ranks.reset();
-  static retinue::ProcessContext* kept = nullptr;
-  if (what == "leaked") kept = ranks.release();
+  if (what == "leaked") never_destroyed() = ranks.release();
   if (what == "asked")
     while (ranks->status()[0].end == retinue::RankEnd::kRunning) usleep(1000);
   if (what == "waited") ranks->wait();
