@@ -50,7 +50,7 @@ constexpr BufferFault fault_of_data() {
 /// Of one that is written.
 template <class Range>
 constexpr BufferFault fault_of_result() {
-  constexpr BufferFault fault = fault_of_data<Range>();
+  constexpr BufferFault fault = fault_of_data<Range>();  // NOLINT(readability-identifier-naming): a step of a function.
   if constexpr (fault != BufferFault::kNone)
     return fault;
   else if constexpr (std::is_const_v<
