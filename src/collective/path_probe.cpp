@@ -23,7 +23,7 @@ constexpr std::uint64_t kAlways = std::numeric_limits<std::uint64_t>::max();
 
 SharedBlock runtime_block(const std::shared_ptr<JobMemory>& memory, std::size_t bytes) {
   const BlockHandle block = memory->allocate(bytes, BlockUse::kRuntime);
-  const SharedBlock held = SharedBlock::hold(memory, block);
+  SharedBlock held = SharedBlock::hold(memory, block);
   memory->release(block);
   return held;
 }
