@@ -22,11 +22,11 @@ std::string OneCaller::other_call() const {
   for (int i = 0; i < kMostLooks; ++i, sched_yield()) {
     const std::uintptr_t caller = caller_.load(std::memory_order_acquire);
     if ((caller & kDescribed) == 0) continue;
+    // Acquire: the look at the caller below comes after them.
     std::string text =
-        call_text(name_.load(std::memory_order_relaxed), kind_.load(std::memory_order_relaxed),
-                  outer_.load(std::memory_order_relaxed),
-                  site_text(file_.load(std::memory_order_relaxed), line_.load(std::memory_order_relaxed)));
-    std::atomic_thread_fence(std::memory_order_acquire);
+        call_text(name_.load(std::memory_order_acquire), kind_.load(std::memory_order_acquire),
+                  outer_.load(std::memory_order_acquire),
+                  site_text(file_.load(std::memory_order_acquire), line_.load(std::memory_order_acquire)));
     if (caller_.load(std::memory_order_relaxed) == caller) return text;
   }
   return "a call that has ended meanwhile";
