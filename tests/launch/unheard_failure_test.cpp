@@ -29,8 +29,7 @@ TEST(UnheardFailure, IsToldAndFailsTheProgram) {
     EXPECT_EQ(WEXITSTATUS(result.status), 1) << what << ": " << result.output;
     EXPECT_EQ(count_of(result.output, kReport), 1u) << what << ": " << result.output;
     EXPECT_EQ(count_of(result.output, "raised std::runtime_error: the failure of the test"), 1u) << result.output;
-    EXPECT_EQ(count_of(result.output, " at unheard_program.cpp:"), 1u)
-        << what << ": " << result.output;
+    EXPECT_EQ(count_of(result.output, " at unheard_program.cpp:"), 1u) << what << ": " << result.output;
   }
 }
 
