@@ -9,18 +9,13 @@
 #include "cli/shell_run.h"
 
 using retinue::test::contains;
+using retinue::test::count_of;
 using retinue::test::shell_run;
 using Result = retinue::test::ShellResult;
 
 namespace {
 
 const std::string kProgram = RETINUE_BIN_DIR "/ranked_program";
-
-std::size_t count_of(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
 
 void expect_both_ranks(const Result& result, const std::string& name) {
   EXPECT_EQ(result.status, 0) << result.output;

@@ -6,18 +6,13 @@
 
 #include "cli/shell_run.h"
 
+using retinue::test::count_of;
 using retinue::test::shell_run;
 using Result = retinue::test::ShellResult;
 
 namespace {
 
 constexpr const char* kReport = "retinue: ranks failed (started as \"rank\"), and nobody asked how they ended";
-
-std::size_t count_of(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
 
 Result run(const std::string& what, const std::string& launcher = "") {
   return shell_run(launcher + RETINUE_BIN_DIR "/unheard_program '" + what + "'");
