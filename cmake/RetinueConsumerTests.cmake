@@ -1,4 +1,5 @@
-# Installs this build into its own folder, then configures, builds and runs tests/consumer against it.
+# Installs this build into its own folder, then configures, builds and runs tests/consumer against it. With Retinue as a
+# part of it tests/consumer is configured only: it would be all of Retinue once more.
 set(consumer_folder ${PROJECT_BINARY_DIR}/consumer)
 add_test(NAME consumer.install
   COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${consumer_folder}/prefix)
@@ -10,13 +11,20 @@ foreach(component core torch mpi)
   endif()
   set(options
     -DCONSUMER_COMPONENT=${component}
-    -DCMAKE_PREFIX_PATH=${consumer_folder}/prefix
     -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
     -DCMAKE_BUILD_TYPE=None
     -DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS})
   if(component STREQUAL "torch")
     list(APPEND options -DRetinueTorch_ROOT=${RetinueTorch_ROOT_DIR})
   endif()
+  if(NOT component STREQUAL "mpi")
+    add_test(NAME consumer.subproject_${component}
+      COMMAND ${CMAKE_COMMAND} --fresh -G ${CMAKE_GENERATOR} -S ${PROJECT_SOURCE_DIR}/tests/consumer
+        -B ${consumer_folder}/subproject_${component} -DCONSUMER_SOURCE=${PROJECT_SOURCE_DIR}
+        -DRETINUE_TORCH=$<IF:$<STREQUAL:${component},torch>,ON,OFF> ${options})
+    set_tests_properties(consumer.subproject_${component} PROPERTIES LABELS quick TIMEOUT 120)
+  endif()
+  list(APPEND options -DCMAKE_PREFIX_PATH=${consumer_folder}/prefix)
   set(run ${consumer_folder}/${component}/consumer)
   if(component STREQUAL "mpi")
     list(APPEND options -DMPI_CXX_COMPILER=${MPI_CXX_COMPILER} -DMPIEXEC_EXECUTABLE=${MPIEXEC_EXECUTABLE})
