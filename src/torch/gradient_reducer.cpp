@@ -127,9 +127,10 @@ void GradientReducer::before_gradient(const Member& member) {
   const std::lock_guard lock(mutex_);
   Pass& pass = current_pass();
   if (pass.problem.empty())
-    pass.problem = c10::str("parameter \"", member.name, "\" was ",
-                            member.accumulator ? "converted by to()" : "made to require a gradient",
-                            " after DistributedDataParallel was made, which doesn't average it so; do that before");
+    pass.problem =
+        c10::str("parameter \"", member.name, "\" was ",
+                 member.accumulator ? "converted by to(), or loaded by torch::load()," : "made to require a gradient",
+                 " after DistributedDataParallel was made, which doesn't average it so; do that before");
 }
 
 void GradientReducer::after_gradient(const Member& member, bool is_defined) {

@@ -4,12 +4,14 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "retinue/base/error.h"
 #include "retinue/torch/distributed_data_parallel.h"
+#include "retinue/torch/state_dict.h"
 #include "support/ranks.h"
 #include "support/says.h"
 #include "support/usage_error.h"
@@ -177,6 +179,22 @@ TEST_P(DataParallelPasses, OfAModuleConvertedLaterAreRefusedOnAllRanks) {
       EXPECT_TRUE(says(text, "on rank 0: parameter \"")) << text;
       EXPECT_TRUE(says(text, "was converted by to()")) << text;
     });
+}
+
+TEST_P(DataParallelPasses, OfAModuleLoadedLaterAreRefusedUnlessItsValuesAreCopied) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    nn::Linear saved(6, 1);
+    nn::Linear net(6, 1);
+    DistributedDataParallel ddp(net, group);
+    const at::Tensor input = part_of(0, group, group->getRank());
+    load_state_dict(*net, state_dict(*saved));
+    EXPECT_NO_THROW(ddp(input).sum().backward());
+    std::stringstream file;
+    torch::save(saved, file);
+    torch::load(net, file);
+    const std::string text = usage_error_of([&] { ddp(input).sum().backward(); });
+    EXPECT_TRUE(says(text, "or loaded by torch::load(), after DistributedDataParallel was made")) << text;
+  });
 }
 
 TEST_P(DataParallelPasses, OfParametersUnfrozenLaterAreRefusedOnAllRanks) {

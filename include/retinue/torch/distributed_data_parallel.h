@@ -24,8 +24,8 @@ struct DistributedDataParallelOptions {
   /// Buffers, such as batch norm's statistics, become those of rank 0 at the end of each backward that averages.
   bool broadcast_buffers = true;
   /// Before the first and each n-th averaging after it the ranks' parameters are compared, and DataDivergence names the
-  /// first that differs, and the ranks (divergence.h); 0: never. For groups of backend "shm". Costs a reading of all
-  /// parameters each time.
+  /// first that differs, and the ranks (divergence.h); 0: never. For groups of Retinue's backends. Costs a reading of
+  /// all parameters each time.
   std::uint64_t check_divergence_every_n_steps = 0;
   /// Each backward that averages counts as a step of this rank, for `retinue top` (step_count.h). Of several models
   /// that are trained in one loop one should count, or none where the loop calls count_step() itself.
