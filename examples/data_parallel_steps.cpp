@@ -1,0 +1,208 @@
+// Steps of DistributedDataParallel that are more than one forward and one backward: several batches a step, bfloat16,
+// ranks with different numbers of batches, and a training that goes on from a checkpoint.
+#include <fmt/format.h>
+
+#include <cereal/types/string.hpp>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "retinue/launch/spawn.h"
+
+// [includes]
+#include <ATen/autocast_mode.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "retinue/torch/distributed_data_parallel.h"
+#include "retinue/torch/distributed_sampler.h"
+
+namespace nn = torch::nn;
+using Model = retinue::DistributedDataParallel<nn::Sequential>;
+using torch::Tensor;
+// [/includes]
+
+namespace {
+
+constexpr std::int64_t kPoints = 256;
+constexpr std::int64_t kBatch = 16;
+
+nn::Sequential make_net() {
+  return nn::Sequential(nn::Linear(1, 16), nn::Tanh(), nn::Linear(16, 1));
+}
+
+// [accumulate]
+/// The mean error at these places of the function that is learned.
+Tensor loss_of(Model& model, const Tensor& x) {
+  return torch::mse_loss(model(x), torch::sin(3 * x));
+}
+
+/// One step of the optimizer for several batches.
+void step(Model& model, torch::optim::Optimizer& optimizer, const std::vector<Tensor>& batches) {
+  optimizer.zero_grad();
+  for (std::size_t i = 0; i + 1 < batches.size(); ++i) {
+    const auto alone = model.no_sync();  // Up to the end of this block.
+    (loss_of(model, batches[i]) / batches.size()).backward();
+  }
+  (loss_of(model, batches.back()) / batches.size()).backward();  // Averages all that was added up.
+  optimizer.step();
+}
+// [/accumulate]
+
+// [autocast]
+/// What Python writes as `with torch.autocast("cpu", dtype=torch.bfloat16)`.
+class Autocast {
+ public:
+  Autocast() {
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+  }
+  ~Autocast() {
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::clear_cache();  // The converted weights are of this step.
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+};
+
+void step_in_bfloat16(Model& model, torch::optim::Optimizer& optimizer, const Tensor& x) {
+  optimizer.zero_grad();
+  Tensor output;
+  {
+    const Autocast autocast;
+    output = model(x);
+  }
+  torch::mse_loss(output.to(torch::kFloat32), torch::sin(3 * x)).backward();
+  optimizer.step();
+}
+// [/autocast]
+
+// [uneven]
+/// How many batches all ranks have.
+std::int64_t batches_of_all(std::int64_t mine, const retinue::ProcessGroup& group) {
+  const Tensor fewest = torch::tensor({mine});
+  retinue::all_reduce(fewest, group, {.op = c10d::ReduceOp::MIN});
+  return fewest.item<std::int64_t>();
+}
+// [/uneven]
+
+// [save]
+/// Rank 0 alone writes it: parameters and optimizers are the same on all ranks.
+void save_checkpoint(const std::string& path, const nn::Sequential& net, const torch::optim::Optimizer& optimizer,
+                     const retinue::DistributedSampler& sampler) {
+  torch::serialize::OutputArchive all;
+  const auto add = [&](const std::string& name, const auto& what) {
+    torch::serialize::OutputArchive part;
+    what.save(part);
+    all.write(name, part);
+  };
+  add("net", *net);
+  add("optimizer", optimizer);
+  add("sampler", sampler);
+  all.save_to(path + ".part");
+  std::filesystem::rename(path + ".part", path);  // So there is a whole one at any time.
+}
+// [/save]
+
+// [load]
+/// All ranks read it, each for itself.
+void load_checkpoint(const std::string& path, nn::Sequential& net, torch::optim::Optimizer& optimizer,
+                     retinue::DistributedSampler& sampler) {
+  torch::serialize::InputArchive all;
+  all.load_from(path);
+  const auto take = [&](const std::string& name, auto& what) {
+    torch::serialize::InputArchive part;
+    all.read(name, part);
+    what.load(part);
+  };
+  take("net", *net);
+  take("optimizer", optimizer);
+  take("sampler", sampler);
+}
+// [/load]
+
+// [resume]
+/// Trains up to an epoch, from the checkpoint on if there is one.
+double train_until(std::int64_t last_epoch, const std::string& path, const retinue::ProcessGroup& group) {
+  nn::Sequential net = make_net();
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  retinue::DistributedSampler sampler(kPoints, group, {.drop_last = true});
+  std::int64_t epoch = 0;
+  if (std::filesystem::exists(path)) {
+    load_checkpoint(path, net, optimizer, sampler);
+    epoch = sampler.epoch() + 1;
+  }
+  Model model(net, group);  // After loading.
+  double loss = 0;
+  for (; epoch < last_epoch; ++epoch) {
+    sampler.set_epoch(epoch);
+    sampler.reset();
+    loss = 0;
+    while (const auto indices = sampler.next(kBatch)) {
+      optimizer.zero_grad();
+      const std::vector<std::int64_t> points(indices->begin(), indices->end());
+      const Tensor batch_loss = loss_of(model, torch::tensor(points).unsqueeze(1) / double{kPoints});
+      batch_loss.backward();
+      optimizer.step();
+      loss += batch_loss.item<double>();
+    }
+    if (group->getRank() == 0) save_checkpoint(path, net, optimizer, sampler);
+  }
+  return loss;
+}
+// [/resume]
+
+double trained_without_a_stop(const std::string& folder, const retinue::ProcessGroup& group) {
+  torch::manual_seed(0);
+  return train_until(6, folder + "/whole.pt", group);
+}
+
+double trained_with_a_stop(const std::string& folder, const retinue::ProcessGroup& group) {
+  torch::manual_seed(0);
+  train_until(3, folder + "/parts.pt", group);
+  retinue::barrier(group);  // The file is there.
+  return train_until(6, folder + "/parts.pt", group);
+}
+
+void expect(bool is_right, const char* what) {
+  if (!is_right) throw std::runtime_error(what);
+}
+
+void show(retinue::RankContext& context, const std::string& folder) {
+  torch::set_num_threads(1);
+  const retinue::ProcessGroup group = retinue::init_process_group(context);
+  torch::manual_seed(0);
+  nn::Sequential net = make_net();
+  Model model(net, group);
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+
+  const std::int64_t mine = context.rank() == 0 ? 40 : 55;
+  const std::int64_t batches = batches_of_all(mine, group);
+  expect(batches == 40, "the number of batches");
+  const Tensor everywhere = torch::linspace(0, 1, 64).unsqueeze(1);
+  const double before = loss_of(model, everywhere).item<double>();
+  for (std::int64_t i = 0; i < batches; ++i) {
+    step(model, optimizer, {torch::rand({kBatch, 1}), torch::rand({kBatch, 1})});
+    step_in_bfloat16(model, optimizer, torch::rand({kBatch, 1}));
+  }
+  expect(net->parameters()[0].grad().scalar_type() == torch::kFloat32, "the gradients' type");
+  const double after = loss_of(model, everywhere).item<double>();
+  const double whole = trained_without_a_stop(folder, group);
+  const double parts = trained_with_a_stop(folder, group);
+  expect(whole == parts, "a training that was stopped");
+  if (context.rank() == 0)
+    fmt::print("{} steps of each kind, loss {}\n", batches, after < before / 2 ? "halved" : "as it was");
+  if (context.rank() == 0) fmt::print("with and without a stop the same\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  retinue::Runtime runtime(argc, argv);
+  std::string folder = std::filesystem::temp_directory_path() / "data_parallel_steps-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) return EXIT_FAILURE;
+  retinue::spawn<show>({.nprocs = 2}, folder);
+  std::filesystem::remove_all(folder);
+}
