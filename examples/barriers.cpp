@@ -1,4 +1,5 @@
 // Three programs of two or more ranks that only wait for each other.
+// [includes]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +12,7 @@
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
+// [/includes]
 
 namespace {
 

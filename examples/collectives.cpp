@@ -2,6 +2,7 @@
 // gets the numbers of one range from all others.
 #include <fmt/core.h>
 
+// [includes]
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "retinue/ipc/job_allocator.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
+// [/includes]
 
 namespace {
 

@@ -2,6 +2,7 @@
 // have become different.
 #include <fmt/core.h>
 
+// [includes]
 #include <chrono>
 #include <random>
 #include <span>
@@ -14,6 +15,7 @@
 #include "retinue/collective/divergence.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
+// [/includes]
 
 namespace {
 

@@ -15,12 +15,16 @@
 
 #include "fashion_mnist_data.h"
 #include "fashion_mnist_model.h"
+// [includes]
 #include "retinue/ipc/queue.h"
+// [step_count]
 #include "retinue/ipc/step_count.h"
+// [/step_count]
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/shared_tensor.h"
 #include "retinue/torch/state_dict.h"
 #include "retinue/torch/tensor_archive.h"
+// [/includes]
 
 using fashion_mnist::ImageBatches;
 using fashion_mnist::Net;

@@ -13,10 +13,12 @@
 
 #include "fashion_mnist_data.h"
 #include "fashion_mnist_model.h"
+// [includes]
 #include "retinue/ipc/queue.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/shared_tensor.h"
 #include "retinue/torch/tensor_archive.h"
+// [/includes]
 
 using fashion_mnist::ImageBatches;
 using fashion_mnist::Net;

@@ -1,4 +1,5 @@
 // A pool of workers: map, futures, results as they come, an initializer, and a worker that dies.
+// [includes]
 #include "retinue/launch/pool.h"
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "retinue/launch/spawn.h"
+// [/includes]
 
 namespace {
 

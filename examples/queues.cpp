@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+// [includes]
 #include "retinue/ipc/pipe.h"
 #include "retinue/ipc/published.h"
 #include "retinue/ipc/queue.h"
@@ -20,6 +21,7 @@
 #include "retinue/launch/guest.h"
 #include "retinue/launch/process.h"
 #include "retinue/launch/spawn.h"
+// [/includes]
 
 namespace {
 

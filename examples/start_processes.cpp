@@ -1,4 +1,5 @@
 // Functions and programs, each copy with arguments of its own.
+// [includes]
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -7,6 +8,7 @@
 
 #include "retinue/base/error.h"
 #include "retinue/launch/spawn.h"
+// [/includes]
 
 // [function]
 void foo(retinue::RankContext&, const std::string& bar) {

@@ -1,4 +1,5 @@
 // Ranks meet in a store that the program serves, and in a file.
+// [includes]
 #include <fmt/format.h>
 
 #include <chrono>
@@ -14,6 +15,7 @@
 #include "retinue/store/file_store.h"
 #include "retinue/store/prefix_store.h"
 #include "retinue/store/tcp_store.h"
+// [/includes]
 
 namespace {
 

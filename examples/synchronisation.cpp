@@ -1,4 +1,5 @@
 // Locks, conditions and barriers between the processes of a job.
+// [includes]
 #include <fmt/format.h>
 
 #include <chrono>
@@ -15,6 +16,7 @@
 #include "retinue/launch/process.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
+// [/includes]
 
 using namespace std::chrono_literals;
 
