@@ -123,7 +123,7 @@ TEST(LeavesEarly, AsFarAsTheRingGoes) {
     communicator.set_timeout(std::chrono::milliseconds(100));
     const auto [calls, text] = broadcast_until_failure<TimeoutError>(communicator);
     EXPECT_EQ(calls, kRing - 1) << text;
-    const std::string behind = std::to_string(kRing / 2) + " or more calls behind its last";
+    const std::string behind = std::to_string(kRing / 2).append(" or more calls behind its last");
     for (const char* const words :
          {behind.c_str(), "rank 0 waits for those that are ", ", broadcast(4 bytes, root 0) at ",
           "leaving_early_test.cpp:", "its timeout of 100 ms passed; missing: rank 1", "after 1 barrier, the last at "})
