@@ -56,7 +56,7 @@ std::vector<SameCalls> same_calls(int ranks, CallOf call_of) {
   std::map<std::string, SameCalls> by_text;
   for (int rank = 0; rank < ranks; ++rank) {
     const std::optional<SeenCall> call = call_of(rank);
-    SameCalls& same = by_text[call ? described_at(*call) : "nothing"];
+    SameCalls& same = by_text[call ? described_at(*call) : "not there yet"];
     if (same.ranks.empty()) same.text = call ? describe(*call) : "";
     same.ranks.push_back(rank);
     if (call) ++alike[same.text];

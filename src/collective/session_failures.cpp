@@ -18,7 +18,7 @@ namespace {
 /// A member is at the others' buffers for the time of one copy, which takes milliseconds for what is usual, and at most
 /// some nanoseconds an element; longer only if it is stopped.
 constexpr auto kReleaseTime = std::chrono::seconds(10);
-constexpr auto kTimeToCome = std::chrono::milliseconds(2);
+constexpr auto kTimeToCome = std::chrono::milliseconds(100);
 constexpr auto kReleaseTimeOfElement = std::chrono::nanoseconds(10);
 
 }  // namespace
@@ -98,9 +98,8 @@ void Session::fail(Waiter::Outcome outcome, const Awaited& awaited, const Report
 
 void Session::fail_mismatch(std::uint64_t sequence) {
   // Who needs few lines may be the first to notice: those that are about to come are to be named with their calls.
-  const Deadline deadline = Deadline::after(kTimeToCome);
   AwaitedWords lines(line_sequences(sequence, {0, size()}), sequence, 0);
-  while (!lines.arrived() && !is_poisoned() && !deadline.passed()) sched_yield();
+  waiter_.wait(lines, JobDeadline::after(memory().header(), kTimeToCome));
   break_group(FailureKind::kMismatch, Reporter(group_, board_, sequence).mismatch(), {});
   leave();
 }

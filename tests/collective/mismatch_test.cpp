@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,7 +13,9 @@
 #include "retinue/collective/objects.h"
 #include "retinue/collective/split.h"
 #include "retinue/collective/zero_first.h"
+#include "support/fork_shared.h"
 #include "support/ranks.h"
+#include "support/wait_until.h"
 
 namespace retinue::test {
 namespace {
@@ -217,6 +220,28 @@ TEST(Mismatch, OfTypesOfDataThatOnlyMove) {
           [&](Communicator& c) { exchange<std::int32_t>(c, kind); },
           {(size == 2 ? "rank 0: " : "ranks 0, 2: ") + call + "(fp32, 4 bytes", "rank 1: " + call + "(int32, 4 bytes"});
     }
+}
+
+/// Who is far behind is not waited for, and learns it when it comes.
+TEST(Mismatch, NamesWhoIsNotThereYet) {
+  const ForkShared<std::atomic<int>> told;
+  run_ranks(3, [&](const JobGroup& group) {
+    Communicator communicator(group);
+    communicator.barrier();
+    if (group.rank == 2) {
+      ASSERT_TRUE(wait_until([&] { return *told == 2; }));
+    }
+    try {
+      exchange<float>(communicator, group.rank == 1 ? CollectiveKind::kScatter : CollectiveKind::kGather);
+      ADD_FAILURE() << "the calls went together";
+    } catch (const CollectiveMismatch& error) {
+      const std::string text = error.what();
+      for (const char* word :
+           {"rank 0: gather(fp32, 4 bytes", "rank 1: scatter(fp32, 4 bytes", "rank 2: not there yet"})
+        EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
+    }
+    ++*told;
+  });
 }
 
 TEST(Mismatch, IsNoneOfBytesAndElements) {
