@@ -11,6 +11,12 @@ constexpr const char* kEndsTooEarly = "an archived value ends too early";
 
 }  // namespace
 
+void take_back(Encoded& encoded) noexcept {
+  encoded.references.clear();
+  for (auto undo = encoded.undo.rbegin(); undo != encoded.undo.rend(); ++undo) (*undo)();
+  encoded.undo.clear();
+}
+
 bool ValueOutput::write_block(const void* data, std::size_t bytes) {
   if (JobMemory::current_or_null() == nullptr) return false;
   const SharedBlock block = SharedBlock::allocate(bytes);

@@ -24,7 +24,11 @@ struct Encoded {
   std::string bytes;
   std::vector<SharedBlock> references;
   std::vector<std::shared_ptr<void>> remains = {};  ///< What the value's way into job memory left behind.
+  std::vector<std::function<void()>> undo = {};     ///< Takes back what archiving changed in the caller's objects.
 };
+
+/// Of what could not be sent: gives up the blocks, and makes the caller's objects what they were.
+void take_back(Encoded& encoded) noexcept;
 
 /// A row of bytes that an archive has in a block of its own, at that place among its other bytes.
 struct RowBlock {
@@ -55,7 +59,15 @@ class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmpty
     encoded_.bytes.reserve(kUsualMessage);
   }
 
+  ~ValueOutput() {
+    if (!encoded_.undo.empty()) take_back(encoded_);  // Nobody took it: something threw.
+  }
+  ValueOutput(const ValueOutput&) = delete;
+  ValueOutput& operator=(const ValueOutput&) = delete;
+
   Purpose purpose() const { return purpose_; }
+  /// To be called after the archived object was changed; `undo` must not throw.
+  void add_undo(std::function<void()> undo) { encoded_.undo.push_back(std::move(undo)); }
   /// To be called before work of that length.
   void announce() const {
     if (announce_) announce_();
