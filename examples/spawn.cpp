@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -78,6 +80,22 @@ void search(const std::vector<int>& numbers, int wanted) {
 }
 // [/closure]
 
+// [rows]
+/// The sum of this rank's part of a row that all ranks read at the same place.
+double part_of_sum(retinue::RankContext& context, std::span<const double> row) {
+  const std::size_t part = row.size() / context.world_size();
+  const auto own = row.subspan(context.rank() * part, part);
+  return std::accumulate(own.begin(), own.end(), 0.0);
+}
+
+void sum_up(const std::vector<double>& row) {
+  retinue::ProcessContext ranks = retinue::spawn<part_of_sum>({.nprocs = 2, .join = false}, row);
+  double sum = 0;
+  for (const auto& [rank, part] : ranks.wait().values<double>()) sum += part;
+  fmt::print("the sum is {}\n", sum);
+}
+// [/rows]
+
 // [global]
 std::string greeting = "set before main";
 
@@ -115,6 +133,7 @@ int main(int argc, char** argv) {
   read_shards(argc > 1 ? argv[1] : ".");
   serve_for_a_while();
   search({2, 3, 5, 7, 11}, 7);
+  sum_up(std::vector<double>(1'000'000, 0.5));
   greet_from_each();
   place();
 }

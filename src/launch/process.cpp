@@ -125,8 +125,9 @@ std::optional<int> ProcessBase::exitcode() const {
 }
 
 std::string ProcessBase::failure() const {
-  const std::optional<RankOutcome> end = impl("failure").end();
-  return end && is_failure(*end) ? failure_text({&*end, 1}) : std::string();
+  Impl& own = impl("failure");
+  const std::optional<RankOutcome> end = own.end();
+  return end && is_failure(*end) ? failure_text({&*end, 1}, own.options.name) : std::string();
 }
 
 void ProcessBase::terminate() {

@@ -254,7 +254,7 @@ ProcessContext launch_closure(const StartOptions& options, int nprocs, const det
 }
 
 ProcessContext launch_function(const StartOptions& options, const detail::EntryKey& entry,
-                               detail::EncodedArguments arguments, int sentinel) {
+                               detail::EncodedArguments& arguments, int sentinel) {
   const Runtime::Impl& runtime = Runtime::current().impl();
   const StartMethod method = choose_method(options, runtime);
   if (method == StartMethod::kFork) {
@@ -300,7 +300,12 @@ const Encoded& EncodedArguments::of(int rank) const {
 }
 
 ProcessContext start_function(const StartOptions& options, const EntryKey& entry, EncodedArguments arguments) {
-  return launch_function(options, entry, std::move(arguments), kNoSentinel);
+  try {
+    return launch_function(options, entry, arguments, kNoSentinel);
+  } catch (...) {
+    for (Encoded& archive : arguments.archives) take_back(archive);
+    throw;
+  }
 }
 
 ProcessContext start_closure(const StartOptions& options, int nprocs, const RankBody& body) {
@@ -311,7 +316,8 @@ ProcessContext start_closure(const StartOptions& options, int nprocs, const Rank
 
 ProcessContext start_one(const StartOptions& options, const detail::EntryKey& entry, const detail::Encoded& arguments,
                          int sentinel) {
-  return launch_function(options, entry, {1, {arguments}}, sentinel);
+  detail::EncodedArguments of_one{1, {arguments}};
+  return launch_function(options, entry, of_one, sentinel);
 }
 
 }  // namespace retinue

@@ -67,7 +67,12 @@ TaskPtr TaskDesk::give(const TaskFunction& function, Encoded arguments, const Ta
   task->label = label;
   task->function = index_of(function);
   task->retries_left = retries_;
-  start(task, arguments);
+  try {
+    start(task, arguments);
+  } catch (...) {
+    take_back(arguments);
+    throw;
+  }
   if (retries_ > 0) task->arguments = std::move(arguments);
   return task;
 }

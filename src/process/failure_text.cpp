@@ -208,11 +208,12 @@ std::string ending_text(const RankOutcome& outcome) {
   return shorten(words + first_line(details), kMaxOtherChars);
 }
 
-std::string failure_text(std::span<const RankOutcome> outcomes) {
+std::string failure_text(std::span<const RankOutcome> outcomes, std::string_view name) {
   const std::size_t root = root_cause(outcomes);
   const RankOutcome& cause = outcomes[root];
   const auto [words, details] = ending_parts(cause);
-  std::string head = fmt::format("rank {} (pid {}) {}", cause.rank, cause.pid, words);
+  std::string head = name.empty() ? fmt::format("rank {}", cause.rank) : std::string(name);
+  head += fmt::format(" (pid {}) {}", cause.pid, words);
   const std::string first = shorten(first_line(details), kMaxFirstLineChars);
   head += first;
   const std::size_t first_lines = 1 + first.size() / kMaxLineChars;

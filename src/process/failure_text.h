@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ipc/process_slot.h"
@@ -26,8 +27,9 @@ std::size_t root_cause(std::span<const RankOutcome> outcomes);
 /// One line on how a rank ended: "raised std::runtime_error: message", "exited with code 3".
 std::string ending_text(const RankOutcome& outcome);
 
-/// The root cause with its stack, then what became of every other rank; fits one screen.
-std::string failure_text(std::span<const RankOutcome> outcomes);
+/// The root cause with its stack, then what became of every other rank; fits one screen. `name`: how the root cause is
+/// called; empty: by its rank.
+std::string failure_text(std::span<const RankOutcome> outcomes, std::string_view name = {});
 
 /// Throws ProcessRaisedException or ProcessExitedException if any rank failed. Ranks that were only stopped are none.
 void throw_root_cause(std::vector<RankOutcome> outcomes);

@@ -139,8 +139,7 @@ void GuardedContext::tell_failure(std::chrono::milliseconds patience) const {
   const std::string trace = failure_trace_folder(request_.logs, *memory_, record().id);
   if (has_failure_trace(trace))
     for (RankOutcome& outcome : outcomes) outcome.trace = trace;
-  show_on(standard_error_ ? standard_error_.get() : STDERR_FILENO, request_.name + ":\n" + failure_text(outcomes),
-          patience);
+  show_on(standard_error_ ? standard_error_.get() : STDERR_FILENO, failure_text(outcomes, request_.name), patience);
 }
 
 std::vector<std::uint32_t> GuardedContext::slots_by_rank() const {

@@ -1,11 +1,13 @@
 #include "torch/shared_storage.h"
 
+#include <c10/core/CPUAllocator.h>
 #include <c10/util/StringUtil.h>
 #include <c10/util/intrusive_ptr.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <unordered_map>
@@ -122,6 +124,18 @@ c10::DataPtr share_storage(const c10::Storage& storage, const std::shared_ptr<Jo
   copy(static_cast<std::byte*>(shared.get()), static_cast<const std::byte*>(storage.data()), storage.nbytes(),
        announce);
   return own->set_data_ptr(std::move(shared));
+}
+
+void unshare_storage(const c10::Storage& storage, bool is_resizable) noexcept {
+  c10::StorageImpl* const own = storage.unsafeGetStorageImpl();
+  try {
+    c10::DataPtr memory = c10::GetCPUAllocator()->allocate(storage.nbytes());
+    std::memcpy(memory.get(), storage.data(), storage.nbytes());
+    own->set_data_ptr_noswap(std::move(memory));
+    own->set_resizable(is_resizable);
+  } catch (const std::exception&) {
+    // There is no memory: what is shared is as good.
+  }
 }
 
 const SharedBlock& sent_block(const c10::Storage& storage) {

@@ -25,6 +25,9 @@ bool is_shared(const c10::DataPtr& data);
 c10::DataPtr share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>& memory,
                            const std::function<void()>& announce);
 
+/// Undoes share_storage() where the storage could not be sent after all; it stays shared where there is no memory.
+void unshare_storage(const c10::Storage& storage, bool is_resizable) noexcept;
+
 /// The block under a shared storage; remembers the storage, so that received_storage() finds it.
 const SharedBlock& sent_block(const c10::Storage& storage);
 

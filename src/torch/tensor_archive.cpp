@@ -101,8 +101,11 @@ void write_place(ValueOutput& output, const at::Tensor& tensor) {
   if constexpr (kSendsCuda)
     if (storage.device().is_cuda()) return write_cuda_storage(output, storage);
   if (storage.nbytes() == 0) return;
-  if (c10::DataPtr before = share_storage(storage, JobMemory::current(), [&] { output.announce(); }))
+  const bool is_resizable = storage.resizable();
+  if (c10::DataPtr before = share_storage(storage, JobMemory::current(), [&] { output.announce(); })) {
+    output.add_undo([storage, is_resizable] { unshare_storage(storage, is_resizable); });
     output.leave_behind(std::make_shared<c10::DataPtr>(std::move(before)), storage.nbytes());
+  }
   output(sent_block(storage));
 }
 

@@ -62,6 +62,23 @@ void decode(std::string_view bytes) {
   }
 }
 
+/// Of a call's archive, which may have rows in blocks of their own.
+template <class T>
+void decode_call(std::string_view bytes) {
+  try {
+    T value;
+    detail::decode_value(bytes, value, detail::Purpose::kCall);
+    detail::ValueInput rows(bytes, detail::Purpose::kCall);
+    for (std::uint64_t count = 0;; count = 0) {
+      rows(count);
+      require(rows.read_row<double>(count).size() == count, "a row of another length");
+    }
+  } catch (const cereal::Exception&) {
+  } catch (const UsageError&) {
+    // As above.
+  }
+}
+
 using Decode = void (*)(std::string_view);
 constexpr Decode kValues[] = {
     decode<std::string>,
@@ -85,6 +102,8 @@ constexpr Decode kValues[] = {
     decode<Value<int>>,
     decode<Array<double>>,
     decode<std::vector<Barrier>>,
+    decode_call<std::vector<std::uint8_t>>,
+    decode_call<std::tuple<int, std::vector<double>, std::string>>,
 };
 
 struct Plain {

@@ -103,9 +103,9 @@ Encoded encode_message(const Value& value, Channel& channel) {
 
 /// Errors: cereal::Exception where the archive ends too early; UsageError where it refers to a block that is gone.
 template <class Value>
-void decode_value(std::string_view archive, Value& value) {
+void decode_value(std::string_view archive, Value& value, Purpose purpose = Purpose::kValue) {
   MustTravel<Value>();
-  ValueInput input(archive);
+  ValueInput input(archive, purpose);
   if constexpr (kTravels<Value>) input(value);
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cereal/cereal.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -22,6 +24,16 @@ struct Encoded {
   std::string bytes;
   std::vector<SharedBlock> references;
   std::vector<std::shared_ptr<void>> remains = {};  ///< What the value's way into job memory left behind.
+  std::vector<std::function<void()>> undo = {};     ///< Takes back what archiving changed in the caller's objects.
+};
+
+/// Of what could not be sent: gives up the blocks, and makes the caller's objects what they were.
+void take_back(Encoded& encoded) noexcept;
+
+/// A row of bytes that an archive has in a block of its own, at that place among its other bytes.
+struct RowBlock {
+  std::uint64_t position = 0;
+  BlockHandle block;
 };
 
 /// What a value is archived for.
@@ -29,8 +41,14 @@ enum class Purpose : std::uint8_t {
   kValue,
   kMessage,   ///< It is sent at once; see encode_message(). Its receiver need not wait until what it left behind is
               ///< freed.
-  kReturned,  ///< It is read when its sender has ended.
+  kCall,      ///< Arguments of a call, or what a call returned.
+  kReturned,  ///< What a call returned, read when its sender has ended.
 };
+
+/// Whether long rows of bytes lie in blocks of their own, which are copied once, into job memory.
+constexpr bool has_row_blocks(Purpose purpose) {
+  return purpose == Purpose::kCall || purpose == Purpose::kReturned;
+}
 
 class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmptyClassElision> {
  public:
@@ -41,13 +59,22 @@ class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmpty
     encoded_.bytes.reserve(kUsualMessage);
   }
 
+  ~ValueOutput() {
+    if (!encoded_.undo.empty()) take_back(encoded_);  // Nobody took it: something threw.
+  }
+  ValueOutput(const ValueOutput&) = delete;
+  ValueOutput& operator=(const ValueOutput&) = delete;
+
   Purpose purpose() const { return purpose_; }
+  /// To be called after the archived object was changed; `undo` must not throw.
+  void add_undo(std::function<void()> undo) { encoded_.undo.push_back(std::move(undo)); }
   /// To be called before work of that length.
   void announce() const {
     if (announce_) announce_();
   }
 
   void write(const void* data, std::size_t bytes) {
+    if (bytes >= kLongRow && has_row_blocks(purpose_) && write_block(data, bytes)) return;
     if (bytes != 0) encoded_.bytes.append(static_cast<const char*>(data), bytes);
   }
   void refer_to(const SharedBlock& block) { encoded_.references.push_back(block); }
@@ -57,36 +84,82 @@ class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmpty
     may_be_left_behind_ -= bytes;
     encoded_.remains.push_back(std::move(remains));
   }
-  Encoded take() && { return std::move(encoded_); }
+  Encoded take() && {
+    if (has_row_blocks(purpose_)) write_row_blocks();
+    return std::move(encoded_);
+  }
 
  private:
   static constexpr std::size_t kUsualMessage = 200;  ///< Bytes, for which it allocates once.
+  /// Bytes from which a block is cheaper than two copies more.
+  static constexpr std::size_t kLongRow = std::size_t{256} << 10;
+
+  /// False without a Runtime.
+  bool write_block(const void* data, std::size_t bytes);
+  void write_row_blocks();
 
   Encoded encoded_;
+  std::vector<RowBlock> rows_;
   Purpose purpose_;
   std::function<void()> announce_;
   std::size_t may_be_left_behind_ = std::size_t{256} << 20;  ///< More would be missing elsewhere.
 };
 
-/// Reads what ValueOutput wrote, where it lies. Errors: cereal::Exception where it ends too early.
+/// Reads what ValueOutput wrote for the same purpose, where it lies.
+/// Errors: cereal::Exception where it ends too early; UsageError where it refers to a block that is gone.
 class ValueInput : public cereal::InputArchive<ValueInput, cereal::AllowEmptyClassElision> {
  public:
-  explicit ValueInput(std::string_view bytes) : InputArchive(this), left_(bytes) {}
+  explicit ValueInput(std::string_view bytes, Purpose purpose = Purpose::kValue) : InputArchive(this), left_(bytes) {
+    if (has_row_blocks(purpose)) find_row_blocks();
+  }
 
   void read(void* data, std::size_t bytes) {
-    if (bytes > left_.size()) throw cereal::Exception("an archived value ends too early");
+    if (bytes > left_.size()) return read_on(data, bytes);
     if (bytes != 0) std::memcpy(data, left_.data(), bytes);
     left_.remove_prefix(bytes);
+  }
+  /// Values as one write() wrote them, for as long as this object lives: where they lie, if that is a block of its own,
+  /// else a copy.
+  template <class T>
+  std::span<const T> read_row(std::size_t count) {
+    check_length(count);
+    const void* row = next_row_block(count * sizeof(T));
+    if (row == nullptr && count != 0) {
+      const auto copy = std::make_shared<T[]>(count);  // Aligned, as what is inside of the archive is not.
+      read(copy.get(), count * sizeof(T));
+      row = copy.get();
+      copies_.push_back(copy);
+    }
+    return {static_cast<const T*>(row), count};
   }
   /// A container's length that its bytes cannot have would only fill memory.
   void check_length(std::uint64_t length) const {
     constexpr std::uint64_t kOfEmptyElements = std::uint64_t{1} << 16;
-    if (length > left_.size() && length > kOfEmptyElements)
+    if (length > left_.size() + bytes_behind_ && length > kOfEmptyElements)
       throw cereal::Exception("an archived value names more elements than it has bytes");
   }
 
  private:
+  /// A row in a block, and what comes after it up to the next.
+  struct Part {
+    SharedBlock row;
+    std::string_view behind;
+  };
+
+  void find_row_blocks();
+  /// What reaches into the next parts.
+  void read_on(void* data, std::size_t bytes);
+  /// Makes the next row, or what is behind it, what is left. False where nothing follows.
+  bool go_on();
+  /// Null where no row of so many bytes comes next.
+  const std::byte* next_row_block(std::size_t bytes);
+
   std::string_view left_;
+  std::vector<Part> parts_;
+  std::size_t next_part_ = 0;
+  bool is_in_row_ = false;
+  std::size_t bytes_behind_ = 0;  ///< What is left in later parts.
+  std::vector<std::shared_ptr<const void>> copies_;
 };
 
 template <class T>

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -84,12 +85,51 @@ struct ParameterList<First, Rest...> {
   static constexpr bool kArePassable = (kFirstIsContext || kIsPassable<First>)&&(kIsPassable<Rest> && ...);
 };
 
+/// Arguments that the other process reads where they lie in job memory, for as long as the function runs.
+template <class T>
+constexpr bool kIsRow = std::is_same_v<T, std::string_view>;
+template <class T>
+constexpr bool kIsRow<std::span<const T>> = kIsPlain<T>;
+
 template <class Tuple>
 struct MustAllTravel;
 template <class... Arguments>
 struct MustAllTravel<std::tuple<Arguments...>> {
-  static_assert(((sizeof(MustTravel<Arguments>) != 0) && ...));
+  template <class Argument>
+  using Checked = std::conditional_t<kIsRow<Argument>, int, Argument>;
+  static_assert(((sizeof(MustTravel<Checked<Arguments>>) != 0) && ...));
 };
+
+template <class T>
+void write_argument(ValueOutput& output, const T& argument) {
+  if constexpr (kIsRow<T>) {
+    output(static_cast<std::uint64_t>(argument.size()));
+    output.write(argument.data(), argument.size() * sizeof(typename T::value_type));
+  } else if constexpr (kTravels<T>) {
+    output(argument);
+  }
+}
+template <class... Ts>
+void write_argument(ValueOutput& output, const std::tuple<Ts...>& arguments) {
+  std::apply([&output](const Ts&... each) { (write_argument(output, each), ...); }, arguments);
+}
+
+/// Rows live as long as `input`.
+template <class T>
+void read_argument(ValueInput& input, T& argument) {
+  if constexpr (kIsRow<T>) {
+    std::uint64_t count = 0;
+    input(count);
+    const auto row = input.read_row<typename T::value_type>(count);
+    argument = T(row.data(), row.size());
+  } else if constexpr (kTravels<T>) {
+    input(argument);
+  }
+}
+template <class... Ts>
+void read_argument(ValueInput& input, std::tuple<Ts...>& arguments) {
+  std::apply([&input](Ts&... each) { (read_argument(input, each), ...); }, arguments);
+}
 
 template <class Pointer>
 struct Signature {
@@ -145,7 +185,8 @@ template <auto fn, EntryStyle style>
 ReturnedValue entry_thunk(RankContext& context, std::string_view archive) {
   using Result = typename Entry<fn, style>::Result;
   typename Entry<fn, style>::Arguments arguments;
-  decode_value(archive, arguments);
+  ValueInput input(archive, Purpose::kCall);
+  read_argument(input, arguments);
   constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<decltype(arguments)>>();
   if constexpr (std::is_void_v<Result>) {
     invoke_entry<fn, style>(context, arguments, kAll);
@@ -165,6 +206,17 @@ requires(sizeof...(Wanted) == sizeof...(Given)) struct AreConvertible<std::tuple
     : std::bool_constant<(std::is_convertible_v<Given, Wanted> && ...)> {
 };
 
+/// What is a Wanted already is not copied.
+template <class Wanted, class Given>
+void write_converted(ValueOutput& output, Given&& given) {
+  const Wanted& converted = std::forward<Given>(given);
+  write_argument(output, converted);
+}
+template <class... Wanted, class... Given>
+void write_converted(ValueOutput& output, std::type_identity<std::tuple<Wanted...>>, Given&&... given) {
+  (write_converted<Wanted>(output, std::forward<Given>(given)), ...);
+}
+
 template <auto fn, EntryStyle style, class... Given>
 Encoded encode(Given&&... given) {
   using Wanted = typename Entry<fn, style>::Arguments;
@@ -173,7 +225,9 @@ Encoded encode(Given&&... given) {
   if constexpr (sizeof...(Given) == std::tuple_size_v<Wanted>) {
     static_assert(AreConvertible<Wanted, Given&&...>::value,
                   "an argument cannot be converted to the function's parameter in its place");
-    return encode_value(Wanted(std::forward<Given>(given)...));
+    ValueOutput output(Purpose::kCall);
+    write_converted(output, std::type_identity<Wanted>(), std::forward<Given>(given)...);
+    return std::move(output).take();
   }
 }
 

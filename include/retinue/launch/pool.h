@@ -102,7 +102,7 @@ class Pool {
     auto at = std::ranges::begin(items);
     for (std::size_t first = 0; first < count; first += chunk) {
       const std::size_t size = std::min(chunk, count - first);
-      std::vector<detail::TaskItem<fn>> part;
+      std::vector<detail::TaskItemOf<fn, const Items>> part;
       part.reserve(size);
       for (std::size_t i = 0; i < size; ++i, ++at) part.emplace_back(*at);
       tasks.push_back(detail::give_task(*desk(), detail::chunk_function<fn>(),

@@ -68,7 +68,7 @@ class ResultStream {
       if (task_ == nullptr) return std::nullopt;
       at_ = 0;
       values_.clear();
-      detail::ValueInput input(detail::result_of(*task_));
+      detail::ValueInput input(detail::result_of(*task_), detail::Purpose::kCall);
       errors_.clear();
       input(errors_);
       values_ = detail::read_row<T>(input);

@@ -41,7 +41,7 @@ class RunResult {
   T value(int rank) const {
     static_assert(std::is_same_v<T, std::decay_t<T>>, "name the type itself: no reference, no const");
     T value{};
-    detail::decode_value(archive_of(rank, typeid(T)), value);
+    detail::decode_value(archive_of(rank, typeid(T)), value, detail::Purpose::kReturned);
     return value;
   }
 

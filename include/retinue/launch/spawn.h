@@ -75,14 +75,16 @@ std::set<int> keys_of(const std::map<int, Value>& map) {
 /// Runs `fn(RankContext&, arguments...)`, or `fn(int rank, arguments...)`, in `options.nprocs` new processes.
 ///
 /// `fn` is a function or a captureless lambda, given as template argument; the arguments are
-/// default-constructible, and trivially copyable without pointers or what cereal can archive.
+/// default-constructible, and trivially copyable without pointers or what cereal can archive. Rows of plain values for
+/// parameters of type std::span<const T> or std::string_view are read where they lie in job memory until `fn` returns.
 /// A forked rank ends by std::quick_exit when `fn` has returned: output is flushed, but exit handlers and static
 /// destructors of the program run in the program alone. Ranks of kSpawn end by std::exit.
 /// `fn` may return a value of such a type: ProcessContext::wait() gives it back.
 /// Blocking: until all ranks have ended, unless `options.join` is false.
 /// Errors: ProcessRaisedException, ProcessExitedException: the first failure, after all others were ended. UsageError
 /// without a Runtime. SystemError when processes cannot be started.
-/// Cost: two forks of a libtorch program take a few milliseconds.
+/// Cost: two forks of a libtorch program take a few milliseconds; a row of 256 KiB or more is copied once, and once more
+/// by each rank whose parameter is a vector.
 template <auto fn, class... Arguments>
 ProcessContext spawn(const SpawnOptions& options, Arguments&&... arguments) {
   detail::Encoded archive = detail::encode<fn, detail::EntryStyle::kRank>(std::forward<Arguments>(arguments)...);

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -62,14 +64,20 @@ struct ItemOfArguments<std::tuple<Only>> {
 /// What map() takes one of for each call: the function's argument, or a tuple where it has several.
 template <auto fn>
 using TaskItem = typename ItemOfArguments<TaskArguments<fn>>::Type;
+/// An item of the range `Items` until it is archived: where it lies, if it stays there and may be long.
+template <auto fn, class Items>
+using TaskItemOf = std::conditional_t<!kIsPlain<TaskItem<fn>> &&
+                                          std::is_same_v<std::ranges::range_reference_t<Items>, const TaskItem<fn>&>,
+                                      std::reference_wrapper<const TaskItem<fn>>, TaskItem<fn>>;
 
+/// Of values, or of references to them.
 template <class T>
 void write_row(ValueOutput& output, const std::vector<T>& row) {
   output(static_cast<std::uint64_t>(row.size()));
   if constexpr (kIsPlain<T>) {
     output.write(row.data(), row.size() * sizeof(T));
   } else {
-    for (const auto& each : row) output(static_cast<const T&>(each));
+    for (const auto& each : row) write_argument(output, static_cast<const std::unwrap_reference_t<T>&>(each));
   }
 }
 
@@ -87,7 +95,7 @@ std::vector<T> read_row(ValueInput& input) {
     row.reserve(count);
     for (std::uint64_t i = 0; i < count; ++i) {
       T value{};
-      input(value);
+      read_argument(input, value);
       row.push_back(std::move(value));
     }
   }
@@ -100,9 +108,10 @@ ReturnedValue task_thunk(RankContext& context, std::string_view archive) {
   using Result = TaskResult<fn>;
   if constexpr (!std::is_void_v<Result>) MustTravel<Result>();
   TaskArguments<fn> arguments;
-  decode_value(archive, arguments);
+  ValueInput input(archive, Purpose::kCall);
+  read_argument(input, arguments);
   constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<TaskArguments<fn>>>();
-  ValueOutput output;
+  ValueOutput output(Purpose::kCall);
   if constexpr (std::is_void_v<Result>) {
     invoke_entry<fn, EntryStyle::kProcess>(context, arguments, kAll);
   } else {
@@ -152,7 +161,7 @@ template <auto fn>
 ReturnedValue chunk_thunk(RankContext& context, std::string_view archive) {
   using Result = TaskResult<fn>;
   if constexpr (!std::is_void_v<Result>) MustTravel<Result>();
-  ValueInput input(archive);
+  ValueInput input(archive, Purpose::kCall);
   std::uint8_t after = 0;
   input(after);
   std::vector<TaskItem<fn>> items = read_row<TaskItem<fn>>(input);
@@ -169,7 +178,7 @@ ReturnedValue chunk_thunk(RankContext& context, std::string_view archive) {
       results.skip();
     }
   }
-  ValueOutput output;
+  ValueOutput output(Purpose::kCall);
   output(errors);
   if constexpr (!std::is_void_v<Result>) write_row(output, results.values);
   return {{}, std::move(output).take()};
@@ -177,8 +186,7 @@ ReturnedValue chunk_thunk(RankContext& context, std::string_view archive) {
 
 template <class Item>
 Encoded encode_chunk(AfterError after, const std::vector<Item>& items) {
-  MustTravel<Item>();
-  ValueOutput output;
+  ValueOutput output(Purpose::kCall);
   output(static_cast<std::uint8_t>(after));
   write_row(output, items);
   return std::move(output).take();

@@ -72,7 +72,7 @@ template <class Result>
 Result task_value(std::span<const TaskPtr> tasks) {
   const std::string_view archive = result_of(*tasks.front());
   if constexpr (!std::is_void_v<Result>) {
-    ValueInput input(archive);
+    ValueInput input(archive, Purpose::kCall);
     std::vector<Result> row = read_row<Result>(input);
     return std::move(row.at(0));
   }
@@ -93,7 +93,7 @@ template <class Result>
 MapResult<Result> map_values(std::span<const TaskPtr> tasks) {
   ChunkValues<Result> all;
   for (const TaskPtr& task : tasks) {
-    ValueInput input(result_of(*task));
+    ValueInput input(result_of(*task), Purpose::kCall);
     std::vector<ItemError> errors;
     input(errors);
     if (!errors.empty()) throw_item_failure(*task, errors.front());
