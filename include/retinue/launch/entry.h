@@ -209,8 +209,10 @@ requires(sizeof...(Wanted) == sizeof...(Given)) struct AreConvertible<std::tuple
 /// What is a Wanted already is not copied.
 template <class Wanted, class Given>
 void write_converted(ValueOutput& output, Given&& given) {
-  const Wanted& converted = std::forward<Given>(given);
-  write_argument(output, converted);
+  if constexpr (std::is_convertible_v<std::add_pointer_t<Given>, const Wanted*>)
+    write_argument(output, static_cast<const Wanted&>(given));
+  else
+    write_argument(output, static_cast<Wanted>(std::forward<Given>(given)));
 }
 template <class... Wanted, class... Given>
 void write_converted(ValueOutput& output, std::type_identity<std::tuple<Wanted...>>, Given&&... given) {
