@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string_view>
 
 #include "base/char_field.h"
@@ -71,10 +72,20 @@ std::string harmless(const nlohmann::json& data) {
   return text;
 }
 
+/// What the guardian keeps; nothing elsewhere.
+std::optional<std::string>& kept_report_file() {
+  static std::optional<std::string> file;
+  return file;
+}
+
 }  // namespace
 
+void keep_report_file(const JobMemory& memory) {
+  kept_report_file() = text_of(memory.header().report);
+}
+
 std::string report_file_of(const JobMemory& memory) {
-  return text_of(memory.header().report);
+  return kept_report_file().value_or(text_of(memory.header().report));
 }
 
 void ask_for_report(const JobMemory& memory, const std::string& file) {

@@ -15,7 +15,11 @@ struct EndedContext {
   std::vector<std::uint32_t> slots;  ///< By rank.
 };
 
-/// The file that the job's report goes to, as JobHeader says; empty: none was asked for.
+/// In the guardian, before there are ranks: the report goes where JobHeader says now. A rank can write to job memory, and
+/// may have fewer rights than the guardian.
+void keep_report_file(const JobMemory& memory);
+
+/// The file that the job's report goes to; empty: none was asked for.
 std::string report_file_of(const JobMemory& memory);
 
 /// Notes where the report goes, relative to this process's directory. Errors: UsageError when no file can be made
