@@ -21,11 +21,11 @@ build:
 	@$(call BUILD,release)
 
 test: build
-	@scripts/bootstrap data browser
+	@scripts/bootstrap data browser valgrind
 	$(CTEST) --preset release
 
 test-full: build
-	@scripts/bootstrap data browser
+	@scripts/bootstrap data browser valgrind
 	$(CTEST) --preset full
 
 # Random signals to random processes of random jobs; the seed that a failure prints repeats it, as far as times do.

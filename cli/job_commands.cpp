@@ -2,13 +2,35 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <system_error>
 
 namespace retinue {
 namespace {
 
 constexpr const char* kJobHelp = "Its name, its id or a unique beginning of either, or its program's pid";
 constexpr const char* kContextHelp = "Only ranks of this context, as `retinue ps` lists it";
+
+std::optional<double> number_of(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+/// CLI11's own says all of the numbers that a double can be.
+std::string not_negative(const std::string& text) {
+  const std::optional<double> number = number_of(text);
+  return number && *number >= 0 ? "" : "'" + text + "' is no number of at least 0";
+}
+
+std::string positive(const std::string& text) {
+  const std::optional<double> number = number_of(text);
+  return number && *number > 0 ? "" : "'" + text + "' is no number greater than 0";
+}
 
 }  // namespace
 
@@ -29,25 +51,25 @@ JobCommands::JobCommands(CLI::App& app)
   stop_
       ->add_option("--timeout", stop_options_.timeout_seconds,
                    "Seconds to wait for the ranks' ends; left out: what their stop policies allow, and 10")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative);
   stacks_->add_option("job", stacks_options_.job, kJobHelp)->required();
-  stacks_->add_option("--rank", stacks_options_.rank, "Only this rank's")->check(CLI::NonNegativeNumber);
-  stacks_->add_option("--context", stacks_options_.context, kContextHelp)->check(CLI::NonNegativeNumber);
+  stacks_->add_option("--rank", stacks_options_.rank, "Only this rank's")->check(not_negative);
+  stacks_->add_option("--context", stacks_options_.context, kContextHelp)->check(not_negative);
   stacks_->add_option("--timeout", stacks_options_.timeout_seconds, "Seconds for each rank, at most")
-      ->check(CLI::PositiveNumber)
+      ->check(positive)
       ->capture_default_str();
   debug_->add_option("job", debug_options_.job, kJobHelp)->required();
-  debug_->add_option("--rank", debug_options_.rank, "The rank")->required()->check(CLI::NonNegativeNumber);
-  debug_->add_option("--context", debug_options_.context, kContextHelp)->check(CLI::NonNegativeNumber);
+  debug_->add_option("--rank", debug_options_.rank, "The rank")->required()->check(not_negative);
+  debug_->add_option("--context", debug_options_.context, kContextHelp)->check(not_negative);
   trace_->add_option("job", trace_options_.job, kJobHelp)->required();
   trace_->add_option("--format", trace_options_.format, "chrome, for Perfetto, or pytorch, for torchfrtrace")
       ->check(CLI::IsMember({"chrome", "pytorch"}))
       ->capture_default_str();
   trace_->add_option("--out", trace_options_.out, "File, or with pytorch folder, to write; - is standard output");
-  trace_->add_option("--context", trace_options_.context, kContextHelp)->check(CLI::NonNegativeNumber);
+  trace_->add_option("--context", trace_options_.context, kContextHelp)->check(not_negative);
   top_->add_option("job", top_options_.job, kJobHelp)->required();
   top_->add_option("--interval", top_options_.interval_seconds, "Seconds between two looks")
-      ->check(CLI::PositiveNumber)
+      ->check(positive)
       ->capture_default_str();
   top_->add_flag("--once", top_options_.once, "One look, an interval long, as plain lines");
   top_->add_flag("--json", top_options_.json, "The same for programs");

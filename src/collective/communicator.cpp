@@ -112,6 +112,8 @@ void check_timeout(std::chrono::nanoseconds timeout) {
 
 const CommunicatorOptions& checked(const CommunicatorOptions& options) {
   check_timeout(options.timeout);
+  if (options.late_after && *options.late_after < std::chrono::nanoseconds(0))
+    throw UsageError("Communicator: late_after is negative; 0 reports no late ranks");
   return options;
 }
 

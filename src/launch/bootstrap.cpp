@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +13,7 @@
 
 #include "ipc/context_table.h"
 #include "launch/runtime_impl.h"
+#include "os/control_socket.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
 #include "process/crash_handler.h"
@@ -65,13 +65,6 @@ std::optional<Bootstrap> take_bootstrap() {
 }
 
 namespace {
-
-/// Whether `fd` is what the guardian gave: a launcher may have closed that and opened something else by its number.
-bool is_control_socket(int fd) {
-  int type = 0;
-  socklen_t bytes = sizeof type;
-  return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_SEQPACKET;
-}
 
 /// By the descriptors that the variable names. None: a launcher between has closed them.
 std::optional<RankDescriptors> inherited_descriptors(const Bootstrap& bootstrap) {

@@ -23,6 +23,8 @@ constexpr const char* kOfEnvironment = "env://";
 void check(const WorldOptions& options) {
   if (options.timeout <= std::chrono::nanoseconds(0))
     throw UsageError("join_world: the timeout must be longer than nothing");
+  if (options.late_after && *options.late_after < std::chrono::nanoseconds(0))
+    throw UsageError("join_world: late_after is negative; 0 reports no late ranks");
   if (options.world_size < -1 || options.world_size == 0 || options.rank < -1)
     throw UsageError(fmt::format("join_world: rank {} of {}; leave out what the environment says", options.rank,
                                  options.world_size));

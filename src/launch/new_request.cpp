@@ -129,8 +129,7 @@ StartRequest new_request(const StartOptions& options, StartKind kind, std::size_
   if (!Runtime::current().memory()->is_of_this_process())
     throw UsageError(
         "starting ranks: this process is a fork of the one that made the Runtime, as after fork() or daemon(): make "
-        "the "
-        "Runtime after that, or start ranks in the process that made it");
+        "the Runtime after that, or start ranks in the process that made it");
   if (options.threads_per_rank < 0)
     throw UsageError(fmt::format("threads_per_rank is {}: it must be at least 1, or 0 for the ranks' share of the CPUs",
                                  options.threads_per_rank));

@@ -10,6 +10,7 @@
 #include "launch/program_failure.h"
 #include "launch/returned_value.h"
 #include "launch/runtime_impl.h"
+#include "launch/write_profiles.h"
 #include "os/clock.h"
 #include "os/control_socket.h"
 #include "os/fault_point.h"
@@ -19,12 +20,6 @@
 #include "process/throw_trace.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/entry.h"
-
-// Of gcc's --coverage and -fprofile-generate, and of clang's -fprofile-instr-generate; there in such programs alone.
-extern "C" {
-[[gnu::weak]] void __gcov_exit();
-[[gnu::weak]] int __llvm_profile_write_file();
-}
 
 namespace retinue {
 namespace {
@@ -66,12 +61,6 @@ void share_cpus(const RankContext& context) {
   using SetThreads = void (*)(int);
   const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   if (set_threads != nullptr) set_threads(threads);
-}
-
-/// What coverage and profiles of the program write at its exit, which a forked rank leaves out.
-void write_profiles() {
-  if (__gcov_exit != nullptr) __gcov_exit();
-  if (__llvm_profile_write_file != nullptr) __llvm_profile_write_file();
 }
 
 }  // namespace

@@ -235,6 +235,7 @@ void Runtime::Impl::wait_for_guardian() {
   auto& ready = memory->header().guardian_ready;
   const Deadline deadline = Deadline::after(kGuardianStart);
   while (ready.load(std::memory_order_acquire) == 0) {
+    if (!is_control_socket(control_send.get())) refuse_closed_socket();  // The pidfd is closed, too.
     if (guardian_pidfd && wait_for_exit(guardian_pidfd.get(), std::chrono::milliseconds(0)))
       throw SystemError("the guardian ended before it was ready", ECHILD);
     if (deadline.passed()) throw TimeoutError("the guardian was not ready within 60 s");

@@ -21,6 +21,7 @@
 #include "os/fault_point.h"
 #include "os/futex.h"
 #include "os/process_calls.h"
+#include "os/valgrind.h"
 #include "process/start_request.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/spawn.h"
@@ -200,10 +201,10 @@ void hand_over(const Runtime::Impl& runtime, std::uint32_t index, std::uint32_t 
   std::vector<int> pidfds;
   FileDescriptor pidfd;
   try {
-    if (pid != 0) pidfd = open_pidfd(pid);
+    if (pid != 0 && !runs_on_valgrind()) pidfd = open_pidfd(pid);
     if (pidfd) pidfds.push_back(pidfd.get());
   } catch (const SystemError&) {
-    // Out of descriptors: the guardian opens its own.
+    // Out of descriptors: the guardian opens its own, as it does where valgrind may not know how to.
   }
   send_to_guardian(runtime, {ControlKind::kAdopt, index, rank, pid}, pidfds);
 }

@@ -24,6 +24,18 @@ std::pair<FileDescriptor, FileDescriptor> make_control_sockets() {
   return {FileDescriptor(sockets[0]), FileDescriptor(sockets[1])};
 }
 
+bool is_control_socket(int fd) {
+  int type = 0;
+  socklen_t bytes = sizeof type;
+  return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) == 0 && type == SOCK_SEQPACKET;
+}
+
+void refuse_closed_socket() {
+  throw UsageError(
+      "this process has closed the descriptor by which it reaches the job's guardian, as closefrom() does: close "
+      "descriptors before the Runtime is made");
+}
+
 void send_message(int socket, const void* data, std::size_t bytes, const std::vector<int>& descriptors) {
   iovec part{const_cast<void*>(data), bytes};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxDescriptors)] = {};
@@ -43,11 +55,7 @@ void send_message(int socket, const void* data, std::size_t bytes, const std::ve
     if (errno == EINTR) continue;
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
       throw Closed("the job's guardian is gone: it was killed, and its ranks with it");
-    if (errno == EBADF || errno == ENOTSOCK)
-      throw UsageError(
-          "this process has closed the descriptor by which it reaches the job's guardian, as closefrom() and daemon() "
-          "do: "
-          "close descriptors before the Runtime is made");
+    if (errno == EBADF || errno == ENOTSOCK) refuse_closed_socket();
     throw SystemError("sending to the guardian", errno);
   }
 }

@@ -10,16 +10,18 @@
 #include <cerrno>
 
 #include "os/clock.h"
+#include "os/valgrind.h"
 
 namespace retinue {
+namespace {
 
-void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds timeout) {
-  const timespec relative = to_timespec(timeout);
-  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &relative, nullptr, 0);
+/// Whether the kernel can wait for several. Not below valgrind, which says with each call that it knows none.
+std::atomic<bool>& can_wait_for_several() {
+  static std::atomic<bool> can{!runs_on_valgrind()};
+  return can;
 }
 
-void futex_wait_any(std::span<const FutexWait> waits, std::chrono::nanoseconds timeout) {
-  if (waits.empty()) return;
+bool try_to_wait_for_several(std::span<const FutexWait> waits, std::chrono::nanoseconds timeout) {
   std::array<futex_waitv, kMaxFutexWaits> kernel_waits{};
   const std::size_t count = std::min(waits.size(), kMaxFutexWaits);
   for (std::size_t i = 0; i < count; ++i) {
@@ -29,9 +31,24 @@ void futex_wait_any(std::span<const FutexWait> waits, std::chrono::nanoseconds t
   }
   const timespec absolute = monotonic_after(timeout);
   const long result = syscall(SYS_futex_waitv, kernel_waits.data(), count, 0, &absolute, CLOCK_MONOTONIC);
-  if (result < 0 && (errno == ENOSYS || errno == EPERM))
-    futex_wait(*waits[0].word, waits[0].expected,
-               std::min<std::chrono::nanoseconds>(timeout, std::chrono::milliseconds(2)));
+  return result >= 0 || (errno != ENOSYS && errno != EPERM);
+}
+
+}  // namespace
+
+void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, std::chrono::nanoseconds timeout) {
+  const timespec relative = to_timespec(timeout);
+  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &relative, nullptr, 0);
+}
+
+void futex_wait_any(std::span<const FutexWait> waits, std::chrono::nanoseconds timeout) {
+  if (waits.empty()) return;
+  if (can_wait_for_several().load(std::memory_order_relaxed)) {
+    if (try_to_wait_for_several(waits, timeout)) return;
+    can_wait_for_several().store(false, std::memory_order_relaxed);
+  }
+  futex_wait(*waits[0].word, waits[0].expected,
+             std::min<std::chrono::nanoseconds>(timeout, std::chrono::milliseconds(2)));
 }
 
 void futex_wake(const std::atomic<std::uint32_t>& word, int count) {

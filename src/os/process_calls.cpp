@@ -22,6 +22,7 @@
 #include <string>
 
 #include "os/process_stat.h"
+#include "os/valgrind.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -135,8 +136,13 @@ pid_t fork_to_execute(const std::function<void()>& body, std::size_t stack_bytes
 
 FileDescriptor open_pidfd(pid_t pid) {
   FileDescriptor fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  if (!fd) throw SystemError("pidfd_open", errno);
-  return fd;
+  if (fd) return fd;
+  if (errno == ENOSYS && runs_on_valgrind())
+    throw SystemError(
+        "pidfd_open, which this valgrind does not know: start the program by retinue run --wrap 'valgrind -q' PROGRAM, "
+        "where only descriptors to poll need it",
+        ENOSYS);
+  throw SystemError("pidfd_open", errno);
 }
 
 pid_t pid_of(int pidfd) {

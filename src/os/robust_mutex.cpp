@@ -10,23 +10,32 @@
 #include "os/clock.h"
 #include "os/cpu_relax.h"
 #include "os/process_look.h"
+#include "os/valgrind.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
 namespace {
 
-int lock_within(pthread_mutex_t& mutex, std::chrono::nanoseconds patience) {
+/// Whether pthread_mutex_clocklock() is of no use. gcc 12's ThreadSanitizer knows neither that nor a dead owner in
+/// pthread_mutex_timedlock; valgrind refuses its futexes in job memory, which below it may only be written.
+bool lacks_timed_locks() noexcept {
 #if defined(__SANITIZE_THREAD__)
-  // gcc 12's ThreadSanitizer knows neither pthread_mutex_clocklock nor a dead owner in pthread_mutex_timedlock.
+  return true;
+#else
+  return runs_on_valgrind();
+#endif
+}
+
+int lock_within(pthread_mutex_t& mutex, std::chrono::nanoseconds patience) {
+  if (!lacks_timed_locks()) {
+    const timespec until = monotonic_after(patience);
+    return pthread_mutex_clocklock(&mutex, CLOCK_MONOTONIC, &until);
+  }
   const Deadline deadline = Deadline::after(patience);
   int error = 0;
   while ((error = pthread_mutex_trylock(&mutex)) == EBUSY && !deadline.passed()) sched_yield();
   return error == EBUSY ? ETIMEDOUT : error;
-#else
-  const timespec until = monotonic_after(patience);
-  return pthread_mutex_clocklock(&mutex, CLOCK_MONOTONIC, &until);
-#endif
 }
 
 }  // namespace

@@ -132,9 +132,30 @@ TEST_F(RunJob, WrongUseIsCodeTwo) {
   EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE run --no-such-flag x").status), 2);
   EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE run --nnodes 2 x").status), 2);
   EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE run -n").status), 2);
-  EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE").status), 2);
   EXPECT_EQ(shell_run("$RETINUE run --help").status, 0);
   EXPECT_TRUE(contains(shell_run("$RETINUE run --help").output, "retinue run -n 1 ./learner : -n 3 ./actor"));
+}
+
+TEST_F(RunJob, SaysWhichCommandWasMeant) {
+  for (const std::string word : {"rum", "runn", "un"}) {
+    const Result result = shell_run("$RETINUE " + word + " -n 2 true");
+    EXPECT_EQ(WEXITSTATUS(result.status), 2);
+    EXPECT_TRUE(contains(result.output, "no command \"" + word + "\"; did you mean \"run\"?")) << result.output;
+  }
+  const Result other = shell_run("$RETINUE something");
+  EXPECT_EQ(WEXITSTATUS(other.status), 2);
+  EXPECT_FALSE(contains(other.output, "did you mean")) << other.output;
+  EXPECT_TRUE(contains(other.output, "There are run, completion, ps, ")) << other.output;
+}
+
+TEST_F(RunJob, WithoutACommandItIsHelpAsAnError) {
+  const Result bare = shell_run("$RETINUE");
+  EXPECT_EQ(WEXITSTATUS(bare.status), 2);
+  const Result help = shell_run("$RETINUE --help");
+  EXPECT_EQ(help.status, 0);
+  EXPECT_EQ(bare.output, help.output);
+  EXPECT_TRUE(contains(help.output, "Usage: retinue [OPTIONS] SUBCOMMAND")) << help.output;
+  EXPECT_EQ(shell_run("$RETINUE 2>/dev/null").output, "");
 }
 
 TEST_F(RunJob, BindsRanksWhereADryRunSays) {

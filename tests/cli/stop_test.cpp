@@ -84,7 +84,19 @@ TEST(Stop, SaysWhatThereIsWhenTheNameIsWrongOrNotEnough) {
   EXPECT_EQ(shell_run("$RETINUE stop " + name).status, 0);  // A whole name goes before beginnings.
   first.wait_for_all();
   EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE stop").status), 2);
-  EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE stop --timeout -1 x").status), 2);
+}
+
+TEST(Stop, RefusesNegativeTimesByName) {
+  const auto stop = shell_run("$RETINUE stop --timeout -1 x");
+  EXPECT_EQ(WEXITSTATUS(stop.status), 2);
+  EXPECT_TRUE(contains(stop.output, "--timeout: '-1' is no number of at least 0\n")) << stop.output;
+  const auto stacks = shell_run("$RETINUE stacks --timeout=0 x");
+  EXPECT_TRUE(contains(stacks.output, "--timeout: '0' is no number greater than 0\n")) << stacks.output;
+  const auto top = shell_run("$RETINUE top --interval=-0.5 x");
+  EXPECT_TRUE(contains(top.output, "--interval: '-0.5' is no number greater than 0\n")) << top.output;
+  const auto run = shell_run("$RETINUE run --shutdown-timeout -1 true");
+  EXPECT_EQ(WEXITSTATUS(run.status), 2);
+  EXPECT_TRUE(contains(run.output, "--shutdown-timeout: '-1' is no whole number of at least 0\n")) << run.output;
 }
 
 }  // namespace

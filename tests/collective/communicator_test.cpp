@@ -155,6 +155,7 @@ TEST(Communicator, RefusesATimeoutOfNothing) {
   run_ranks(2, [](const JobGroup& group) {
     EXPECT_THROW(Communicator(group, {.timeout = std::chrono::nanoseconds(0)}), UsageError);
     EXPECT_THROW(Communicator(group, {.timeout = std::chrono::seconds(-1)}), UsageError);
+    EXPECT_THROW(Communicator(group, {.late_after = std::chrono::seconds(-1)}), UsageError);
     Communicator communicator(group);
     EXPECT_THROW(communicator.set_timeout(std::chrono::nanoseconds(0)), UsageError);
     EXPECT_THROW(communicator.set_timeout(std::chrono::seconds(-1)), UsageError);

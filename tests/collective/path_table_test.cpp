@@ -124,6 +124,17 @@ TEST_F(PathTableTest, IsBuiltInWhereNothingCanBeKept) {
   });
 }
 
+TEST_F(PathTableTest, IsBuiltInWithoutAHomeWhichIsNotMade) {
+  unsetenv("XDG_CACHE_HOME");
+  const fs::path house = home_ / "house";
+  setenv("HOME", house.c_str(), 1);
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator communicator(group);
+    EXPECT_NE(explain_paths(communicator).find("(built in)"), std::string::npos) << explain_paths(communicator);
+  });
+  EXPECT_FALSE(fs::exists(house));
+}
+
 TEST_F(PathTableTest, IsMeasuredAnewInPlaceOfATornOne) {
   const auto file = path_table_file();
   fs::create_directories(fs::path(*file).parent_path());

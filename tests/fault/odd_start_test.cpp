@@ -46,6 +46,21 @@ TEST(OddStart, AFileSizeLimitIsRespected) {
   EXPECT_NE(pclose(pipe), 0);
 }
 
+/// Addresses are smaller than RAM, too.
+TEST(OddStart, ALimitOfAddressesIsRespected) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's memory takes terabytes of addresses";
+#endif
+  EXPECT_EQ(std::system("ulimit -v 400000; exec " RETINUE_BIN_DIR "/retinue run -n 2 true"), 0);
+  EXPECT_EQ(std::system("ulimit -v 400000; exec " RETINUE_BIN_DIR "/hello_ranks >/dev/null"), 0);
+  FILE* pipe = popen("ulimit -v 100000; " RETINUE_BIN_DIR "/retinue run true 2>&1", "r");
+  char line[512] = {};
+  EXPECT_NE(fgets(line, sizeof line, pipe), nullptr);
+  EXPECT_NE(std::string(line).find("job memory of "), std::string::npos) << line;
+  EXPECT_NE(std::string(line).find("(ulimit -f, -v)"), std::string::npos) << line;
+  EXPECT_EQ(WEXITSTATUS(pclose(pipe)), 2);
+}
+
 TEST(OddStart, GarbledSettingsAreRefusedByName) {
   FILE* pipe = popen("RETINUE_JOB_MEMORY=much " RETINUE_BIN_DIR "/retinue run true 2>&1", "r");
   char line[512] = {};

@@ -155,6 +155,7 @@ TEST(JoinWorld, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(says(text_of({.world_size = 0, .rank = 0}), "rank 0 of 0"));
   EXPECT_TRUE(says(text_of({.world_size = 65'537, .rank = 0}), "a world of 65537 ranks; it has at most 65536"));
   EXPECT_TRUE(says(text_of({.timeout = 0s}), "timeout"));
+  EXPECT_TRUE(says(text_of({.late_after = -1s}), "late_after"));
   for (const WorldOptions& options :
        {WorldOptions{.init_method = "tcp://there:1"}, WorldOptions{.world_size = 2}, WorldOptions{.rank = 0}})
     EXPECT_TRUE(says(text_of(options), "which of how many"));

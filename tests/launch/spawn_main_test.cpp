@@ -12,12 +12,14 @@
 #include "launch/main_with_runtime.h"
 #include "launch/same_name.h"
 #include "support/start_methods.h"
+#include "support/usage_error.h"
 
 using retinue::ProcessContext;
 using retinue::RankContext;
 using retinue::Runtime;
 using retinue::StartMethod;
 using retinue::test::EachStartMethod;
+using retinue::test::usage_error_of;
 
 namespace {
 
@@ -138,6 +140,17 @@ TEST_P(EachStartMethod, SpawnsFromWithinARank) {
   EXPECT_EQ(words.data()[0], 1);
   EXPECT_EQ(words.data()[1], 2);
   EXPECT_EQ(words.data()[2], 1);
+}
+
+TEST_P(EachStartMethod, RefusesNegativeTimesByName) {
+  const auto text_of = [](retinue::SpawnOptions options) {
+    options.start_method = GetParam();
+    return usage_error_of([&] { retinue::spawn<note_rank>(options, 0u); });
+  };
+  constexpr std::chrono::milliseconds kNegative(-1);
+  EXPECT_EQ(text_of({.stop = {.terminate_wait = kNegative}}), "stop.terminate_wait is -1 ms: it must be 0 or longer");
+  EXPECT_EQ(text_of({.stop = {.kill_wait = kNegative}}), "stop.kill_wait is -1 ms: it must be 0 or longer");
+  EXPECT_EQ(text_of({.exit_grace = kNegative}), "exit_grace is -1 ms: it must be 0 or longer");
 }
 
 INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start_methods(),

@@ -61,6 +61,13 @@ TEST_F(TokenTest, IsFoundWhereTheVariablesSay) {
   EXPECT_NE(usage_error_of([] { token_file(); }).find("RETINUE_TOKEN"), std::string::npos);
 }
 
+TEST_F(TokenTest, IsNotMadeInAHomeThatDoesNotExist) {
+  unsetenv("XDG_CONFIG_HOME");
+  const std::string text = usage_error_of([] { job_token(""); });
+  EXPECT_NE(text.find("/house, which HOME names, does not exist"), std::string::npos) << text;
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("house")));
+}
+
 TEST_F(TokenTest, IsMadeOnDemandForThisUserOnly) {
   const Token token = job_token("");
   EXPECT_EQ(token.secret.size(), 64u);
