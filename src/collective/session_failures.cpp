@@ -100,6 +100,7 @@ void Session::fail_mismatch(std::uint64_t sequence) {
   // Who needs few lines may be the first to notice: those that are about to come are to be named with their calls.
   AwaitedWords lines(line_sequences(sequence, {0, size()}), sequence, 0);
   waiter_.wait(lines, JobDeadline::after(memory().header(), kTimeToCome));
+  if (failure_) leave();  // By a message that came meanwhile.
   break_group(FailureKind::kMismatch, Reporter(group_, board_, sequence).mismatch(), {});
   leave();
 }

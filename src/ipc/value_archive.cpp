@@ -8,6 +8,12 @@ namespace retinue::detail {
 namespace {
 
 constexpr const char* kEndsTooEarly = "an archived value ends too early";
+constexpr std::size_t kMostRows = 1024;
+
+SharedBlock row_of(const BlockHandle& handle, std::span<const SharedBlock> held) {
+  const auto found = std::ranges::find(held, handle, &SharedBlock::handle);
+  return found != held.end() ? *found : SharedBlock::hold(JobMemory::current(), handle);
+}
 
 }  // namespace
 
@@ -18,7 +24,7 @@ void take_back(Encoded& encoded) noexcept {
 }
 
 bool ValueOutput::write_block(const void* data, std::size_t bytes) {
-  if (JobMemory::current_or_null() == nullptr) return false;
+  if (JobMemory::current_or_null() == nullptr || rows_.size() == kMostRows) return false;
   const SharedBlock block = SharedBlock::allocate(bytes);
   std::memcpy(block.data(), data, bytes);
   rows_.push_back({encoded_.bytes.size(), block.handle()});
@@ -33,7 +39,7 @@ void ValueOutput::write_row_blocks() {
   encoded_.bytes.append(reinterpret_cast<const char*>(&count), sizeof count);
 }
 
-void ValueInput::find_row_blocks() {
+void ValueInput::find_row_blocks(std::span<const SharedBlock> held) {
   std::uint32_t count = 0;
   if (left_.size() < sizeof count) throw cereal::Exception(kEndsTooEarly);
   std::memcpy(&count, left_.data() + left_.size() - sizeof count, sizeof count);
@@ -51,7 +57,7 @@ void ValueInput::find_row_blocks() {
     bytes.remove_prefix(before.size());
     position = row.position;
     (parts_.empty() ? left_ : parts_.back().behind) = before;
-    parts_.push_back({SharedBlock::hold(JobMemory::current(), row.block), {}});
+    parts_.push_back({row_of(row.block, held), {}});
     bytes_behind_ += row.block.bytes;
   }
   (parts_.empty() ? left_ : parts_.back().behind) = bytes;

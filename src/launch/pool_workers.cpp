@@ -132,9 +132,8 @@ void Pool::Impl::settle(const Worker& worker, RankOutcome end) {
 }
 
 void Pool::Impl::fail(const Worker& worker, const RankOutcome& end) {
-  const std::string text =
-      fmt::format("the pool failed: a worker did not get past its start and initializer\n{}",
-                  failure_text({&end, 1}, fmt::format("worker {}", worker.number)));
+  const std::string text = fmt::format("the pool failed: a worker did not get past its start and initializer\n{}",
+                                       failure_text({&end, 1}, fmt::format("worker {}", worker.number)));
   refusal_ = end.end == RankEnd::kRaised ? std::make_exception_ptr(ProcessRaisedException(text, {end}, 0))
                                          : std::make_exception_ptr(ProcessExitedException(text, {end}, 0));
   state_ = State::kEnding;

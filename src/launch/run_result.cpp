@@ -46,7 +46,7 @@ std::vector<int> RunResult::ranks_with_values(const std::type_info& wanted) cons
   return ranks;
 }
 
-std::string_view RunResult::archive_of(int rank, const std::type_info& wanted) const {
+const detail::Encoded& RunResult::archive_of(int rank, const std::type_info& wanted) const {
   if (rank < 0 || rank >= static_cast<int>(returned_->size()))
     throw UsageError(fmt::format("RunResult::value: there is no rank {}, only 0 to {}", rank, returned_->size() - 1));
   const auto index = static_cast<std::size_t>(rank);
@@ -57,7 +57,7 @@ std::string_view RunResult::archive_of(int rank, const std::type_info& wanted) c
   if (returned.type != wanted.name())
     throw UsageError(fmt::format("RunResult: asked for a value of type {}, but the function returned {} (rank {})",
                                  type_name(wanted.name()), type_name(returned.type.c_str()), rank));
-  return returned.value.bytes;
+  return returned.value;
 }
 
 }  // namespace retinue

@@ -300,11 +300,15 @@ const Encoded& EncodedArguments::of(int rank) const {
   return archives.size() == 1 ? archives.front() : archives.at(static_cast<std::size_t>(rank));
 }
 
+void EncodedArguments::take_back() noexcept {
+  for (Encoded& archive : archives) detail::take_back(archive);
+}
+
 ProcessContext start_function(const StartOptions& options, const EntryKey& entry, EncodedArguments arguments) {
   try {
     return launch_function(options, entry, arguments, kNoSentinel);
   } catch (...) {
-    for (Encoded& archive : arguments.archives) take_back(archive);
+    arguments.take_back();
     throw;
   }
 }

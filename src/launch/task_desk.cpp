@@ -55,6 +55,15 @@ std::uint32_t TaskDesk::index_of(const TaskFunction& function) {
 }
 
 TaskPtr TaskDesk::give(const TaskFunction& function, Encoded arguments, const TaskLabel& label) {
+  try {
+    return give_taken(function, arguments, label);
+  } catch (...) {
+    take_back(arguments);
+    throw;
+  }
+}
+
+TaskPtr TaskDesk::give_taken(const TaskFunction& function, Encoded& arguments, const TaskLabel& label) {
   check_process();
   Lock lock(mutex_);
   if (collect()) wake_waiters();
@@ -67,12 +76,7 @@ TaskPtr TaskDesk::give(const TaskFunction& function, Encoded arguments, const Ta
   task->label = label;
   task->function = index_of(function);
   task->retries_left = retries_;
-  try {
-    start(task, arguments);
-  } catch (...) {
-    take_back(arguments);
-    throw;
-  }
+  start(task, arguments);
   if (retries_ > 0) task->arguments = std::move(arguments);
   return task;
 }

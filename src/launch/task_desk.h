@@ -96,6 +96,8 @@ class TaskDesk {
   std::exception_ptr refusal_;  ///< Why no more tasks are taken.
 
  private:
+  /// `arguments` may be taken back by who calls it, if it throws.
+  TaskPtr give_taken(const TaskFunction& function, Encoded& arguments, const TaskLabel& label);
   std::uint32_t index_of(const TaskFunction& function);
   void start(const TaskPtr& task, const Encoded& arguments);
   bool take_in(TaskName name);

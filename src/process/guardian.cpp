@@ -14,7 +14,6 @@
 #include "os/process_calls.h"
 #include "os/scheduling.h"
 #include "process/libdw.h"
-#include "process/run_report.h"
 
 namespace retinue {
 namespace {
@@ -50,7 +49,6 @@ Guardian::Guardian(GuardianSetup setup) : setup_(std::move(setup)) {
   birth_.credentials = Credentials::of_this_thread(ProcessStatus());
   birth_.process_name = own_name();
   birth_.rank_main = setup_.rank_main;
-  keep_report_file(*setup_.memory);
 }
 
 void Guardian::prepare_process() {

@@ -13,6 +13,7 @@
 #include "os/process_stat.h"
 #include "os/spare_descriptors.h"
 #include "process/guardian.h"
+#include "process/run_report.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -58,6 +59,7 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
   GuardedContext* context = find(message.context);
   switch (message.kind) {
     case ControlKind::kStart:
+      keep_report_file(*setup_.memory);  // There is no rank yet when this comes first.
       if (context == nullptr && message.context < kMaxContexts) begin(message, descriptors, sender);
       break;
     case ControlKind::kAdopt:

@@ -81,7 +81,7 @@ std::optional<std::string>& kept_report_file() {
 }  // namespace
 
 void keep_report_file(const JobMemory& memory) {
-  kept_report_file() = text_of(memory.header().report);
+  if (!kept_report_file()) kept_report_file() = text_of(memory.header().report);
 }
 
 std::string report_file_of(const JobMemory& memory) {

@@ -15,8 +15,8 @@ struct EndedContext {
   std::vector<std::uint32_t> slots;  ///< By rank.
 };
 
-/// In the guardian, before there are ranks: the report goes where JobHeader says now. A rank can write to job memory, and
-/// may have fewer rights than the guardian.
+/// In the guardian, before the first rank starts: from now on the report goes where JobHeader says now. A rank can
+/// write to job memory, and may have fewer rights than the guardian.
 void keep_report_file(const JobMemory& memory);
 
 /// The file that the job's report goes to; empty: none was asked for.

@@ -1,16 +1,21 @@
 // Long rows of values as arguments and results: copied once into job memory, and read there where the type allows it.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cereal/types/vector.hpp>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <numeric>
+#include <ranges>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "retinue/ipc/job_memory.h"
 #include "retinue/ipc/shared_block.h"
@@ -154,6 +159,18 @@ std::pair<std::vector<double>, double> first_and_row(RankContext& context) {
   return {make_row(context.rank()), context.rank()};
 }
 
+TEST(LongResult, IsReadInAForkToo) {
+  const retinue::RunResult result = retinue::spawn<first_and_row>({.join = false}).wait();
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto value = result.value<std::pair<std::vector<double>, double>>(0);
+    _exit(are_numbers(value.first, kLong, 0) ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
 TEST(LongResult, OfRanks) {
   const std::size_t before = allocated();
   {
@@ -196,6 +213,38 @@ TEST(LongArguments, OfTasks) {
     for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_TRUE(are_numbers(rows[i], kLong, static_cast<double>(i + 1)));
   }
   EXPECT_EQ(allocated(), before);
+}
+
+std::string twice(std::string_view text) {
+  return std::string(text) + std::string(text);
+}
+
+std::string joined(const std::tuple<std::string_view, int>& item) {
+  return std::string(std::get<0>(item)) + std::to_string(std::get<1>(item));
+}
+
+/// Items of ranges that make each in the place of the one before, or as a temporary.
+TEST(LongArguments, OfItemsThatDoNotStay) {
+  const auto made = std::views::iota(0, 20) |
+                    std::views::transform([](int i) { return std::string(30, 'a') + static_cast<char>('a' + i); });
+  std::vector<std::string> expected;
+  for (const std::string& text : made) expected.push_back(text + text);
+  retinue::Pool pool({.processes = 2});
+  EXPECT_EQ(pool.map<twice>(made, {.chunk_size = 7}), expected);
+  std::istringstream words("one two three four");
+  std::vector<std::string> seen;
+  for (const std::string& text : pool.imap<twice>(std::views::istream<std::string>(words), {.chunk_size = 3}))
+    seen.push_back(text);
+  EXPECT_EQ(seen, (std::vector<std::string>{"oneone", "twotwo", "threethree", "fourfour"}));
+  std::istringstream more("five six seven");
+  EXPECT_EQ(pool.map<twice>(std::views::counted(std::istream_iterator<std::string>(more), 3), {.chunk_size = 3}),
+            (std::vector<std::string>{"fivefive", "sixsix", "sevenseven"}));
+  const auto tuples = std::views::iota(0, 3) | std::views::transform([](int i) {
+                        return std::tuple(std::string(40, static_cast<char>('x' + i)), i);
+                      });
+  EXPECT_EQ(
+      pool.map<joined>(tuples, {.chunk_size = 3}),
+      (std::vector<std::string>{std::string(40, 'x') + "0", std::string(40, 'y') + "1", std::string(40, 'z') + "2"}));
 }
 
 void exit_with_front(std::span<const double> row) {

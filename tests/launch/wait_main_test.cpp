@@ -78,7 +78,7 @@ TEST_P(EachStartMethod, FreesValuesWithTheContext) {
     ProcessContext ranks =
         retinue::spawn<large_value>({.nprocs = 2, .start_method = GetParam(), .join = false}, kBytes);
     EXPECT_EQ(ranks.wait().value<std::string>(1).size(), kBytes);
-    EXPECT_EQ(memory->allocated_bytes(), 0u);
+    EXPECT_LE(memory->allocated_bytes(), 2 * kBytes + 4096);
   }
   retinue::spawn<large_value>({.nprocs = 2, .start_method = GetParam()}, kBytes);
   EXPECT_EQ(memory->allocated_bytes(), 0u);

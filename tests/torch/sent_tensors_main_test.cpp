@@ -7,14 +7,12 @@
 #include <cereal/types/tuple.hpp>
 #include <cereal/types/vector.hpp>
 #include <csignal>
-#include <cstdint>
 #include <map>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "launch/main_with_runtime.h"
-#include "retinue/base/error.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/launch/pool.h"
 #include "retinue/launch/spawn.h"
@@ -341,47 +339,6 @@ TEST(SharedAllocation, HoldsForTheScopeAndTheThread) {
     EXPECT_GT(allocated(), before);
   }
   EXPECT_EQ(allocated(), before);
-}
-
-std::vector<Tensor> small_tensors(int count) {
-  std::vector<Tensor> tensors;
-  for (int i = 0; i < count; ++i) tensors.push_back(at::full({1}, i, at::kInt));
-  return tensors;
-}
-
-std::int64_t sum_of(retinue::RankContext&, const std::vector<Tensor>& tensors) {
-  std::int64_t sum = 0;
-  for (const Tensor& tensor : tensors) sum += *tensor.const_data_ptr<int>();
-  return sum;
-}
-
-TEST(ManySmallTensors, AreArguments) {
-  constexpr std::int64_t kCount = 100'000;
-  const std::vector<Tensor> tensors = small_tensors(kCount);
-  auto ranks = retinue::spawn<sum_of>({.join = false}, tensors);
-  EXPECT_EQ(ranks.wait().value<std::int64_t>(0), kCount * (kCount - 1) / 2);
-}
-
-/// More than there are blocks: nothing has changed, and fewer can be sent.
-TEST(ManySmallTensors, AreWhatTheyWereWhereTheyDoNotFit) {
-  const std::size_t before = allocated();
-  constexpr int kCount = 131'000;
-  const std::vector<Tensor> tensors = small_tensors(kCount);
-  EXPECT_THROW((retinue::spawn<sum_of>({}, tensors)), retinue::SharedMemoryExhausted);
-  {
-    retinue::Pool pool({.processes = 1});
-    EXPECT_THROW((pool.apply<&sum_of>(tensors)), retinue::SharedMemoryExhausted);
-    Queue<std::vector<Tensor>> queue({.capacity = 1});
-    EXPECT_THROW(queue.put(tensors), retinue::SharedMemoryExhausted);
-  }
-  EXPECT_EQ(allocated(), before);
-  for (int i = 0; i < kCount; ++i) {
-    ASSERT_FALSE(is_shared(tensors[static_cast<std::size_t>(i)]));
-    ASSERT_EQ(*tensors[static_cast<std::size_t>(i)].const_data_ptr<int>(), i);
-  }
-  tensors.front().resize_({2});
-  auto ranks = retinue::spawn<sum_of>({.join = false}, std::vector<Tensor>(tensors.end() - 10, tensors.end()));
-  EXPECT_EQ(ranks.wait().value<std::int64_t>(0), 10 * (kCount - 10) + 45);
 }
 
 }  // namespace

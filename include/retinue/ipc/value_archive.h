@@ -13,42 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "retinue/ipc/encoded.h"
 #include "retinue/ipc/shared_block.h"
 
 /// The archives that values travel in: they write numbers as they lie in memory, as both sides are one build on one
 /// machine. Not used directly.
 namespace retinue::detail {
-
-/// An archived value, and the blocks of job memory that it refers to: whoever has it holds them.
-struct Encoded {
-  std::string bytes;
-  std::vector<SharedBlock> references;
-  std::vector<std::shared_ptr<void>> remains = {};  ///< What the value's way into job memory left behind.
-  std::vector<std::function<void()>> undo = {};     ///< Takes back what archiving changed in the caller's objects.
-};
-
-/// Of what could not be sent: gives up the blocks, and makes the caller's objects what they were.
-void take_back(Encoded& encoded) noexcept;
-
-/// A row of bytes that an archive has in a block of its own, at that place among its other bytes.
-struct RowBlock {
-  std::uint64_t position = 0;
-  BlockHandle block;
-};
-
-/// What a value is archived for.
-enum class Purpose : std::uint8_t {
-  kValue,
-  kMessage,   ///< It is sent at once; see encode_message(). Its receiver need not wait until what it left behind is
-              ///< freed.
-  kCall,      ///< Arguments of a call, or what a call returned.
-  kReturned,  ///< What a call returned, read when its sender has ended.
-};
-
-/// Whether long rows of bytes lie in blocks of their own, which are copied once, into job memory.
-constexpr bool has_row_blocks(Purpose purpose) {
-  return purpose == Purpose::kCall || purpose == Purpose::kReturned;
-}
 
 class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmptyClassElision> {
  public:
@@ -94,7 +64,7 @@ class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmpty
   /// Bytes from which a block is cheaper than two copies more.
   static constexpr std::size_t kLongRow = std::size_t{256} << 10;
 
-  /// False without a Runtime.
+  /// False without a Runtime, and after many rows: each takes one of the blocks of job memory.
   bool write_block(const void* data, std::size_t bytes);
   void write_row_blocks();
 
@@ -110,7 +80,11 @@ class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmpty
 class ValueInput : public cereal::InputArchive<ValueInput, cereal::AllowEmptyClassElision> {
  public:
   explicit ValueInput(std::string_view bytes, Purpose purpose = Purpose::kValue) : InputArchive(this), left_(bytes) {
-    if (has_row_blocks(purpose)) find_row_blocks();
+    if (has_row_blocks(purpose)) find_row_blocks({});
+  }
+  /// The caller holds the rows already.
+  ValueInput(const Encoded& encoded, Purpose purpose) : InputArchive(this), left_(encoded.bytes) {
+    if (has_row_blocks(purpose)) find_row_blocks(encoded.references);
   }
 
   void read(void* data, std::size_t bytes) {
@@ -122,7 +96,7 @@ class ValueInput : public cereal::InputArchive<ValueInput, cereal::AllowEmptyCla
   /// else a copy.
   template <class T>
   std::span<const T> read_row(std::size_t count) {
-    check_length(count);
+    if (count > (left_.size() + bytes_behind_) / sizeof(T)) throw cereal::Exception("an archived row ends too early");
     const void* row = next_row_block(count * sizeof(T));
     if (row == nullptr && count != 0) {
       const auto copy = std::make_shared<T[]>(count);  // Aligned, as what is inside of the archive is not.
@@ -146,7 +120,8 @@ class ValueInput : public cereal::InputArchive<ValueInput, cereal::AllowEmptyCla
     std::string_view behind;
   };
 
-  void find_row_blocks();
+  /// `held`: blocks among which the rows are; else they are the job's.
+  void find_row_blocks(std::span<const SharedBlock> held);
   /// What reaches into the next parts.
   void read_on(void* data, std::size_t bytes);
   /// Makes the next row, or what is behind it, what is left. False where nothing follows.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "retinue/ipc/archive.h"
+#include "retinue/launch/parameters.h"
 #include "retinue/launch/rank_context.h"
 
 /// How a function becomes something that another process can run: its address, as {object's build-id, offset}, and its
@@ -61,74 +62,6 @@ constexpr auto pointer_to() {
   } else {
     return NotAFunction{};
   }
-}
-
-/// A parameter's argument lives in the other process alone, so a change of it would be lost.
-template <class Parameter>
-constexpr bool kIsPassable =
-    !std::is_lvalue_reference_v<Parameter> || std::is_const_v<std::remove_reference_t<Parameter>>;
-
-template <class... Parameters>
-struct ParameterList {
-  using Values = std::tuple<>;
-  using ValuesAfterFirst = std::tuple<>;
-  static constexpr bool kFirstIsContext = false;
-  static constexpr bool kFirstIsInt = false;
-  static constexpr bool kArePassable = true;
-};
-template <class First, class... Rest>
-struct ParameterList<First, Rest...> {
-  using Values = std::tuple<std::decay_t<First>, std::decay_t<Rest>...>;
-  using ValuesAfterFirst = std::tuple<std::decay_t<Rest>...>;
-  static constexpr bool kFirstIsContext = std::is_same_v<std::decay_t<First>, RankContext>;
-  static constexpr bool kFirstIsInt = std::is_same_v<std::decay_t<First>, int>;
-  static constexpr bool kArePassable = (kFirstIsContext || kIsPassable<First>)&&(kIsPassable<Rest> && ...);
-};
-
-/// Arguments that the other process reads where they lie in job memory, for as long as the function runs.
-template <class T>
-constexpr bool kIsRow = std::is_same_v<T, std::string_view>;
-template <class T>
-constexpr bool kIsRow<std::span<const T>> = kIsPlain<T>;
-
-template <class Tuple>
-struct MustAllTravel;
-template <class... Arguments>
-struct MustAllTravel<std::tuple<Arguments...>> {
-  template <class Argument>
-  using Checked = std::conditional_t<kIsRow<Argument>, int, Argument>;
-  static_assert(((sizeof(MustTravel<Checked<Arguments>>) != 0) && ...));
-};
-
-template <class T>
-void write_argument(ValueOutput& output, const T& argument) {
-  if constexpr (kIsRow<T>) {
-    output(static_cast<std::uint64_t>(argument.size()));
-    output.write(argument.data(), argument.size() * sizeof(typename T::value_type));
-  } else if constexpr (kTravels<T>) {
-    output(argument);
-  }
-}
-template <class... Ts>
-void write_argument(ValueOutput& output, const std::tuple<Ts...>& arguments) {
-  std::apply([&output](const Ts&... each) { (write_argument(output, each), ...); }, arguments);
-}
-
-/// Rows live as long as `input`.
-template <class T>
-void read_argument(ValueInput& input, T& argument) {
-  if constexpr (kIsRow<T>) {
-    std::uint64_t count = 0;
-    input(count);
-    const auto row = input.read_row<typename T::value_type>(count);
-    argument = T(row.data(), row.size());
-  } else if constexpr (kTravels<T>) {
-    input(argument);
-  }
-}
-template <class... Ts>
-void read_argument(ValueInput& input, std::tuple<Ts...>& arguments) {
-  std::apply([&input](Ts&... each) { (read_argument(input, each), ...); }, arguments);
 }
 
 template <class Pointer>
@@ -197,26 +130,6 @@ ReturnedValue entry_thunk(RankContext& context, std::string_view archive) {
   } else {
     return returned_value<Result>(invoke_entry<fn, style>(context, arguments, kAll));
   }
-}
-
-template <class Wanted, class... Given>
-struct AreConvertible : std::false_type {};
-template <class... Wanted, class... Given>
-requires(sizeof...(Wanted) == sizeof...(Given)) struct AreConvertible<std::tuple<Wanted...>, Given...>
-    : std::bool_constant<(std::is_convertible_v<Given, Wanted> && ...)> {
-};
-
-/// What is a Wanted already is not copied.
-template <class Wanted, class Given>
-void write_converted(ValueOutput& output, Given&& given) {
-  if constexpr (std::is_convertible_v<std::add_pointer_t<Given>, const Wanted*>)
-    write_argument(output, static_cast<const Wanted&>(given));
-  else
-    write_argument(output, static_cast<Wanted>(std::forward<Given>(given)));
-}
-template <class... Wanted, class... Given>
-void write_converted(ValueOutput& output, std::type_identity<std::tuple<Wanted...>>, Given&&... given) {
-  (write_converted<Wanted>(output, std::forward<Given>(given)), ...);
 }
 
 template <auto fn, EntryStyle style, class... Given>

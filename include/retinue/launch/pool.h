@@ -81,9 +81,10 @@ class Pool {
   template <auto fn, class... Arguments>
   Future<detail::TaskResult<fn>> apply_async(Arguments&&... arguments) {
     using Result = detail::TaskResult<fn>;
+    const detail::DeskPtr to = desk();
     detail::Encoded encoded = detail::encode<fn, detail::EntryStyle::kProcess>(std::forward<Arguments>(arguments)...);
-    return {desk(),
-            {detail::give_task(*desk(), detail::task_function<fn>(), std::move(encoded), {"Pool::apply"})},
+    return {to,
+            {detail::give_task(*to, detail::task_function<fn>(), std::move(encoded), {"Pool::apply"})},
             &detail::task_value<Result>};
   }
   template <auto fn, class... Arguments>
@@ -102,12 +103,10 @@ class Pool {
     auto at = std::ranges::begin(items);
     for (std::size_t first = 0; first < count; first += chunk) {
       const std::size_t size = std::min(chunk, count - first);
-      std::vector<detail::TaskItemOf<fn, const Items>> part;
-      part.reserve(size);
-      for (std::size_t i = 0; i < size; ++i, ++at) part.emplace_back(*at);
-      tasks.push_back(detail::give_task(*desk(), detail::chunk_function<fn>(),
-                                        detail::encode_chunk(detail::AfterError::kStop, part),
-                                        {"Pool::map", first, size}));
+      detail::ChunkOutput<detail::TaskItem<fn>> part(detail::AfterError::kStop);
+      for (std::size_t i = 0; i < size; ++i, ++at) part.add(*at);
+      tasks.push_back(
+          detail::give_task(*desk(), detail::chunk_function<fn>(), std::move(part).take(), {"Pool::map", first, size}));
     }
     return {desk(), std::move(tasks), &detail::map_values<detail::TaskResult<fn>>};
   }
@@ -174,12 +173,11 @@ auto Pool::stream(Items&& items, const MapOptions& options, detail::TaskStream::
   auto state = std::make_shared<State>(State{std::views::all(std::forward<Items>(items)), std::nullopt});
   const auto feed = [state, chunk](std::size_t& count) -> std::optional<detail::Encoded> {
     if (!state->at) state->at.emplace(std::ranges::begin(state->source));
-    std::vector<detail::TaskItem<fn>> part;
-    for (auto& at = *state->at; part.size() < chunk && at != std::ranges::end(state->source); ++at)
-      part.emplace_back(*at);
-    count = part.size();
-    if (part.empty()) return std::nullopt;
-    return detail::encode_chunk(detail::AfterError::kGoOn, part);
+    detail::ChunkOutput<detail::TaskItem<fn>> part(detail::AfterError::kGoOn);
+    for (auto& at = *state->at; part.count() < chunk && at != std::ranges::end(state->source); ++at) part.add(*at);
+    count = part.count();
+    if (count == 0) return std::nullopt;
+    return std::move(part).take();
   };
   return ResultStream<detail::TaskResult<fn>>(
       detail::TaskStream(desk(), detail::chunk_function<fn>(), order, call, feed));

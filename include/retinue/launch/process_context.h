@@ -68,8 +68,8 @@ class ProcessContext {
   template <auto fn, class... Arguments>
   Future<detail::TaskResult<fn>> call(int rank, Arguments&&... arguments) {
     using Result = detail::TaskResult<fn>;
-    detail::Encoded encoded = detail::encode<fn, detail::EntryStyle::kProcess>(std::forward<Arguments>(arguments)...);
     const detail::DeskPtr desk = calls_to(rank);
+    detail::Encoded encoded = detail::encode<fn, detail::EntryStyle::kProcess>(std::forward<Arguments>(arguments)...);
     return {desk,
             {detail::give_task(*desk, detail::task_function<fn>(), std::move(encoded), {"ProcessContext::call"})},
             &detail::task_value<Result>};

@@ -13,7 +13,8 @@
 
 namespace retinue {
 
-/// What became of ranks that have all ended: how, and what their functions returned. Copies share the values.
+/// What became of ranks that have all ended: how, and what their functions returned. Copies share the values, and rows
+/// of 256 KiB and more in them stay in job memory until the last copy and the ProcessContext are gone.
 class RunResult {
  public:
   /// One `returned` per outcome; where a rank returned nothing its type is empty.
@@ -40,14 +41,16 @@ class RunResult {
   template <class T>
   T value(int rank) const {
     static_assert(std::is_same_v<T, std::decay_t<T>>, "name the type itself: no reference, no const");
+    detail::MustTravel<T>();
     T value{};
-    detail::decode_value(archive_of(rank, typeid(T)), value, detail::Purpose::kReturned);
+    detail::ValueInput input(archive_of(rank, typeid(T)), detail::Purpose::kReturned);
+    input(value);
     return value;
   }
 
  private:
   std::vector<int> ranks_with_values(const std::type_info& wanted) const;
-  std::string_view archive_of(int rank, const std::type_info& wanted) const;
+  const detail::Encoded& archive_of(int rank, const std::type_info& wanted) const;
 
   std::vector<RankOutcome> outcomes_;
   std::vector<RankOutcome> failures_;

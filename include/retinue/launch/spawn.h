@@ -26,6 +26,8 @@ struct EncodedArguments {
   std::vector<Encoded> archives;
 
   const Encoded& of(int rank) const;
+  /// They could not be sent.
+  void take_back() noexcept;
 };
 
 /// Errors: as spawn.
@@ -83,14 +85,15 @@ std::set<int> keys_of(const std::map<int, Value>& map) {
 /// Blocking: until all ranks have ended, unless `options.join` is false.
 /// Errors: ProcessRaisedException, ProcessExitedException: the first failure, after all others were ended. UsageError
 /// without a Runtime. SystemError when processes cannot be started.
-/// Cost: two forks of a libtorch program take a few milliseconds; a row of 256 KiB or more is copied once, and once more
-/// by each rank whose parameter is a vector.
+/// Cost: two forks of a libtorch program take a few milliseconds; a row of 256 KiB or more is copied once, and once
+/// more by each rank whose parameter is a vector.
 template <auto fn, class... Arguments>
 ProcessContext spawn(const SpawnOptions& options, Arguments&&... arguments) {
-  detail::Encoded archive = detail::encode<fn, detail::EntryStyle::kRank>(std::forward<Arguments>(arguments)...);
   if (options.nprocs < 1) throw UsageError("spawn: nprocs must be at least 1");
-  ProcessContext context = detail::start_function(detail::start_options_of(options), detail::entry_key<fn>(),
-                                                  {options.nprocs, {std::move(archive)}});
+  const detail::EntryKey entry = detail::entry_key<fn>();
+  detail::Encoded archive = detail::encode<fn, detail::EntryStyle::kRank>(std::forward<Arguments>(arguments)...);
+  ProcessContext context =
+      detail::start_function(detail::start_options_of(options), entry, {options.nprocs, {std::move(archive)}});
   if (options.join) context.join();
   return context;
 }
@@ -133,11 +136,17 @@ requires(!detail::RankClosure<Closure>) void spawn(const SpawnOptions&, Closure&
 template <auto fn>
 ProcessContext start_processes(const StartOptions& options, const std::map<int, detail::ArgumentsOf<fn>>& args) {
   detail::check_local_ranks("args", detail::keys_of(args), args.size());
+  const detail::EntryKey entry = detail::entry_key<fn>();
   detail::EncodedArguments encoded{static_cast<int>(args.size()), {}};
-  for (const auto& [local_rank, tuple] : args)
-    encoded.archives.push_back(
-        std::apply([](const auto&... each) { return detail::encode<fn, detail::EntryStyle::kRank>(each...); }, tuple));
-  return detail::start_function(options, detail::entry_key<fn>(), std::move(encoded));
+  try {
+    for (const auto& [local_rank, tuple] : args)
+      encoded.archives.push_back(std::apply(
+          [](const auto&... each) { return detail::encode<fn, detail::EntryStyle::kRank>(each...); }, tuple));
+  } catch (...) {
+    encoded.take_back();
+    throw;
+  }
+  return detail::start_function(options, entry, std::move(encoded));
 }
 template <auto fn>
 ProcessContext start_processes(const StartOptions& options, const std::map<int, detail::ArgumentsOf<fn>>& args,

@@ -2,8 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <ranges>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -35,17 +33,6 @@ struct TaskReport {
 /// In a catch block. Cost: the first time at a place in the program tens of milliseconds, for the names in the stack.
 TaskReport report_current_exception();
 
-/// Of a chunk of items: the exception of one of them.
-struct ItemError {
-  std::uint64_t index = 0;  ///< In the chunk.
-  TaskReport report;
-
-  template <class Archive>
-  void serialize(Archive& archive) {
-    archive(index, report);
-  }
-};
-
 template <auto fn>
 using TaskEntry = Entry<fn, EntryStyle::kProcess>;
 template <auto fn>
@@ -64,20 +51,14 @@ struct ItemOfArguments<std::tuple<Only>> {
 /// What map() takes one of for each call: the function's argument, or a tuple where it has several.
 template <auto fn>
 using TaskItem = typename ItemOfArguments<TaskArguments<fn>>::Type;
-/// An item of the range `Items` until it is archived: where it lies, if it stays there and may be long.
-template <auto fn, class Items>
-using TaskItemOf = std::conditional_t<!kIsPlain<TaskItem<fn>> &&
-                                          std::is_same_v<std::ranges::range_reference_t<Items>, const TaskItem<fn>&>,
-                                      std::reference_wrapper<const TaskItem<fn>>, TaskItem<fn>>;
 
-/// Of values, or of references to them.
 template <class T>
 void write_row(ValueOutput& output, const std::vector<T>& row) {
   output(static_cast<std::uint64_t>(row.size()));
   if constexpr (kIsPlain<T>) {
     output.write(row.data(), row.size() * sizeof(T));
   } else {
-    for (const auto& each : row) write_argument(output, static_cast<const std::unwrap_reference_t<T>&>(each));
+    for (const auto& each : row) write_argument(output, static_cast<const T&>(each));
   }
 }
 
@@ -120,76 +101,6 @@ ReturnedValue task_thunk(RankContext& context, std::string_view archive) {
     write_row(output, result);
   }
   return {{}, std::move(output).take()};
-}
-
-template <class Result>
-struct ChunkValues {
-  std::vector<Result> values;
-  void skip() { values.emplace_back(); }
-};
-template <>
-struct ChunkValues<void> {
-  void skip() {}
-};
-
-/// What a chunk does after an item's exception.
-enum class AfterError : std::uint8_t { kStop, kGoOn };
-
-template <auto fn, std::size_t... kIndices>
-void run_item(RankContext& context, TaskItem<fn>& item, ChunkValues<TaskResult<fn>>& results,
-              std::index_sequence<kIndices...> all) {
-  const auto invoke = [&](TaskArguments<fn>& arguments) -> TaskResult<fn> {
-    return invoke_entry<fn, EntryStyle::kProcess>(context, arguments, all);
-  };
-  const auto keep = [&](TaskArguments<fn>& arguments) {
-    if constexpr (std::is_void_v<TaskResult<fn>>) {
-      invoke(arguments);
-    } else {
-      results.values.push_back(invoke(arguments));
-    }
-  };
-  if constexpr (std::is_same_v<TaskItem<fn>, TaskArguments<fn>>) {
-    keep(item);
-  } else {
-    TaskArguments<fn> arguments(std::move(item));
-    keep(arguments);
-  }
-}
-
-/// A call for each item of a chunk.
-template <auto fn>
-ReturnedValue chunk_thunk(RankContext& context, std::string_view archive) {
-  using Result = TaskResult<fn>;
-  if constexpr (!std::is_void_v<Result>) MustTravel<Result>();
-  ValueInput input(archive, Purpose::kCall);
-  std::uint8_t after = 0;
-  input(after);
-  std::vector<TaskItem<fn>> items = read_row<TaskItem<fn>>(input);
-  ChunkValues<Result> results;
-  std::vector<ItemError> errors;
-  constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<TaskArguments<fn>>>();
-  if constexpr (!std::is_void_v<Result>) results.values.reserve(items.size());
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    try {
-      run_item<fn>(context, items[i], results, kAll);
-    } catch (...) {
-      errors.push_back({i, report_current_exception()});
-      if (after == static_cast<std::uint8_t>(AfterError::kStop)) break;
-      results.skip();
-    }
-  }
-  ValueOutput output(Purpose::kCall);
-  output(errors);
-  if constexpr (!std::is_void_v<Result>) write_row(output, results.values);
-  return {{}, std::move(output).take()};
-}
-
-template <class Item>
-Encoded encode_chunk(AfterError after, const std::vector<Item>& items) {
-  ValueOutput output(Purpose::kCall);
-  output(static_cast<std::uint8_t>(after));
-  write_row(output, items);
-  return std::move(output).take();
 }
 
 }  // namespace retinue::detail

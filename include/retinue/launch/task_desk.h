@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "retinue/launch/chunk.h"
 #include "retinue/launch/task.h"
 
 /// Where tasks are given and waited for. Not used directly.

@@ -1,0 +1,137 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "retinue/launch/task.h"
+
+/// How a chunk of items becomes a task. Used by Pool; not used directly.
+namespace retinue::detail {
+
+/// Of a chunk of items: the exception of one of them.
+struct ItemError {
+  std::uint64_t index = 0;  ///< In the chunk.
+  TaskReport report;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(index, report);
+  }
+};
+
+template <class Result>
+struct ChunkValues {
+  std::vector<Result> values;
+  void skip() { values.emplace_back(); }
+};
+template <>
+struct ChunkValues<void> {
+  void skip() {}
+};
+
+/// What a chunk does after an item's exception.
+enum class AfterError : std::uint8_t { kStop, kGoOn };
+
+template <auto fn, std::size_t... kIndices>
+void run_item(RankContext& context, TaskItem<fn>& item, ChunkValues<TaskResult<fn>>& results,
+              std::index_sequence<kIndices...> all) {
+  const auto invoke = [&](TaskArguments<fn>& arguments) -> TaskResult<fn> {
+    return invoke_entry<fn, EntryStyle::kProcess>(context, arguments, all);
+  };
+  const auto keep = [&](TaskArguments<fn>& arguments) {
+    if constexpr (std::is_void_v<TaskResult<fn>>) {
+      invoke(arguments);
+    } else {
+      results.values.push_back(invoke(arguments));
+    }
+  };
+  if constexpr (std::is_same_v<TaskItem<fn>, TaskArguments<fn>>) {
+    keep(item);
+  } else {
+    TaskArguments<fn> arguments(std::move(item));
+    keep(arguments);
+  }
+}
+
+/// The items of a chunk, one after the other. Each is archived at once: a range may make the next in the same place.
+template <class Item>
+class ChunkOutput {
+ public:
+  explicit ChunkOutput(AfterError after) { output_(static_cast<std::uint8_t>(after)); }
+
+  template <class Given>
+  void add(Given&& item) {
+    ++count_;
+    if constexpr (kIsPlain<Item>) {
+      row_.push_back(static_cast<Item>(std::forward<Given>(item)));
+    } else {
+      output_(kFollows);
+      write_converted<Item>(output_, std::forward<Given>(item));
+    }
+  }
+  std::size_t count() const { return count_; }
+  Encoded take() && {
+    if constexpr (kIsPlain<Item>)
+      write_row(output_, row_);
+    else
+      output_(kEnd);
+    return std::move(output_).take();
+  }
+
+  static std::vector<Item> read(ValueInput& input) {
+    if constexpr (kIsPlain<Item>) {
+      return read_row<Item>(input);
+    } else {
+      std::vector<Item> items;
+      for (std::uint8_t what = kEnd; input(what), what == kFollows;) {
+        Item item{};
+        read_argument(input, item);
+        items.push_back(std::move(item));
+      }
+      return items;
+    }
+  }
+
+ private:
+  static constexpr std::uint8_t kEnd = 0;
+  static constexpr std::uint8_t kFollows = 1;
+
+  ValueOutput output_{Purpose::kCall};
+  std::vector<Item> row_;
+  std::size_t count_ = 0;
+};
+
+/// A call for each item of a chunk.
+template <auto fn>
+ReturnedValue chunk_thunk(RankContext& context, std::string_view archive) {
+  using Result = TaskResult<fn>;
+  if constexpr (!std::is_void_v<Result>) MustTravel<Result>();
+  ValueInput input(archive, Purpose::kCall);
+  std::uint8_t after = 0;
+  input(after);
+  std::vector<TaskItem<fn>> items = ChunkOutput<TaskItem<fn>>::read(input);
+  ChunkValues<Result> results;
+  std::vector<ItemError> errors;
+  constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<TaskArguments<fn>>>();
+  if constexpr (!std::is_void_v<Result>) results.values.reserve(items.size());
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    try {
+      run_item<fn>(context, items[i], results, kAll);
+    } catch (...) {
+      errors.push_back({i, report_current_exception()});
+      if (after == static_cast<std::uint8_t>(AfterError::kStop)) break;
+      results.skip();
+    }
+  }
+  ValueOutput output(Purpose::kCall);
+  output(errors);
+  if constexpr (!std::is_void_v<Result>) write_row(output, results.values);
+  return {{}, std::move(output).take()};
+}
+
+}  // namespace retinue::detail
