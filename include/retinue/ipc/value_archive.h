@@ -29,7 +29,7 @@ class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmpty
     encoded_.bytes.reserve(kUsualMessage);
   }
 
-  ~ValueOutput() {
+  ~ValueOutput() {  // NOLINT(modernize-use-override): cereal's base class is a detail.
     if (!encoded_.undo.empty()) take_back(encoded_);  // Nobody took it: something threw.
   }
   ValueOutput(const ValueOutput&) = delete;
