@@ -18,6 +18,11 @@
 #include "retinue/base/error.h"
 
 namespace retinue::detail {
+namespace {
+
+constexpr std::uint32_t kSlotsAtOnce = 4096;  // Are looked at.
+
+}  // namespace
 
 MessageChannel::Impl::Impl(const SharedBlock& held)
     : block(held),
@@ -34,6 +39,9 @@ MessageChannel::Impl::~Impl() {
 }
 
 void MessageChannel::Impl::note_new_consumer() {
+  const std::uint64_t before = ring.header().consumers[memory->own_slot() % kMaxProcesses].load();
+  // Of a dead consumer whose slot this process has now: what it had in hand, as long as it is known.
+  if (before != 0 && ring.sweep(0, std::min(ring.capacity(), kSlotsAtOnce))) tell_repair();
   retinue::note_consumer(*memory, ring.header());
   consumer_slot.store(memory->own_slot(), std::memory_order_relaxed);
 }
@@ -63,7 +71,6 @@ void MessageChannel::Impl::tell_losses() {
 bool MessageChannel::Impl::look_up() {
   throw_if_job_ends(*memory, "waiting for a queue");
   if (close_without_partner()) return true;
-  constexpr std::uint32_t kSlotsAtOnce = 4096;
   const std::uint32_t from = sweep_from.fetch_add(kSlotsAtOnce, std::memory_order_relaxed);
   const bool has_changed = ring.sweep(from % ring.capacity(), kSlotsAtOnce);
   tell_losses();

@@ -9,20 +9,20 @@
 #include <vector>
 
 #include "ipc/loss_text.h"
+#include "ipc/ring_owner.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
 namespace {
 
-std::uint16_t mark_of(const ProcessSlot& process) {
-  const std::uint32_t incarnation = process.incarnation.load(std::memory_order_acquire);
-  return static_cast<std::uint16_t>(incarnation | RingHeader::kIsConsumer);
+std::uint32_t incarnation_of(const ProcessSlot& process) {
+  return process.incarnation.load(std::memory_order_acquire);
 }
 
-/// Whether the slot is another process's by now, or that one was reaped.
-bool is_gone(const ProcessSlot& process, std::uint16_t mark) {
+/// Whether the slot is another's by now, or that one was reaped.
+bool is_gone(const ProcessSlot& process, ConsumerNote note) {
   const ProcessState state = process.state.load(std::memory_order_acquire);
-  return mark_of(process) != mark || state == ProcessState::kDead || state == ProcessState::kFree;
+  return !note.is(incarnation_of(process)) || state == ProcessState::kDead || state == ProcessState::kFree;
 }
 
 std::string end_text(int status) {
@@ -34,17 +34,28 @@ std::string end_text(int status) {
 
 }  // namespace
 
+ConsumerNote ConsumerNote::of(const ProcessSlot& process) {
+  const bool is_rank = process.context != ProcessSlot::kNoContext;
+  const auto rank = static_cast<std::uint64_t>(is_rank ? process.rank + 1 : 0) & 0xffffu;
+  const auto pid = static_cast<std::uint32_t>(process.pid.load(std::memory_order_relaxed));
+  return ConsumerNote(std::uint64_t{pid} << kPidShift | rank << kRankShift | kIsOne |
+                      (incarnation_of(process) & 0x7fffu));
+}
+
 void note_consumer(const JobMemory& memory, RingHeader& header) {
   const std::uint32_t slot = memory.own_slot() % kMaxProcesses;
-  std::atomic<std::uint16_t>& noted = header.consumers[slot];
-  const std::uint16_t mark = mark_of(memory.header().processes[slot]);
-  if (noted.load(std::memory_order_relaxed) != mark) noted.store(mark, std::memory_order_release);
+  header.consumers[slot].store(ConsumerNote::of(memory.header().processes[slot]).word(), std::memory_order_release);
+}
+
+ConsumerNote noted_consumer(const RingHeader& header, std::uint32_t owner) {
+  const ConsumerNote note(header.consumers[owner % kMaxProcesses].load(std::memory_order_acquire));
+  return note && note.is(owner >> kOwnerSlotBits) ? note : ConsumerNote(0);
 }
 
 bool ConsumerWatch::is_any_left() const {
   for (std::uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
-    const std::uint16_t mark = header_.consumers[slot].load(std::memory_order_acquire);
-    if (mark != 0 && !is_gone(memory_.header().processes[slot], mark)) return true;
+    const ConsumerNote note(header_.consumers[slot].load(std::memory_order_acquire));
+    if (note && !is_gone(memory_.header().processes[slot], note)) return true;
   }
   return false;
 }
@@ -52,18 +63,16 @@ bool ConsumerWatch::is_any_left() const {
 void ConsumerWatch::find_last() {
   std::uint64_t latest_ns = 0;
   for (std::uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
-    const std::uint16_t mark = header_.consumers[slot].load(std::memory_order_acquire);
+    const ConsumerNote note(header_.consumers[slot].load(std::memory_order_acquire));
     const ProcessSlot& process = memory_.header().processes[slot];
-    if (mark == 0 || mark_of(process) != mark) continue;
+    if (!note || !note.is(incarnation_of(process))) continue;
     const std::uint64_t ended_ns = process.ended_ns.load(std::memory_order_relaxed);
     if (ended_ns < latest_ns) continue;
     latest_ns = ended_ns;
-    const int status = process.exit_status.load(std::memory_order_relaxed);
     last_.reset();
+    const int status = process.exit_status.load(std::memory_order_relaxed);
     // Who was stopped on request did not fail.
-    if (status == 0 || process.stop_signal.load(std::memory_order_relaxed) != 0) continue;
-    const bool is_rank = process.context != ProcessSlot::kNoContext;
-    last_ = Gone{is_rank ? process.rank : -1, process.pid.load(std::memory_order_relaxed), end_text(status)};
+    if (status != 0 && process.stop_signal.load(std::memory_order_relaxed) == 0) last_ = Gone{note, end_text(status)};
   }
 }
 
@@ -83,9 +92,9 @@ void ConsumerWatch::look() {
       fmt::format(
           "put: the queue is full, and no process that ever got from it lives: the last one, {}, {}, and no "
           "other one came within {} ms. Start another consumer in time, or set QueueOptions::no_consumer_timeout",
-          consumer_text(last_->rank, last_->pid), last_->end,
+          consumer_text(last_->consumer.rank(), last_->consumer.pid()), last_->end,
           std::chrono::duration_cast<std::chrono::milliseconds>(patience).count()),
-      last_->rank < 0 ? std::vector<int>() : std::vector<int>{last_->rank});
+      last_->consumer.rank() < 0 ? std::vector<int>() : std::vector<int>{last_->consumer.rank()});
 }
 
 }  // namespace retinue

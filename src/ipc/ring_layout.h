@@ -141,10 +141,8 @@ struct RingHeader {
   alignas(128) std::atomic<std::uint64_t> behind;  ///< Odd: some redelivered message may be there; grows with each.
   RingLosses losses;
   RingArrival arrival;
-  /// By process slot: who ever got from it or waited for that. The incarnation, with kIsConsumer.
-  alignas(64) std::atomic<std::uint16_t> consumers[kMaxProcesses];
-
-  static constexpr std::uint16_t kIsConsumer = 0x8000;
+  /// By process slot: ConsumerNotes of those that ever got from it or waited for that.
+  alignas(64) std::atomic<std::uint64_t> consumers[kMaxProcesses];
 
   static constexpr std::uint64_t kMagic = 0x474e495245554552ull;
 };

@@ -9,6 +9,7 @@
 #include "ipc/crash_point.h"
 #include "ipc/message_ring.h"
 #include "ipc/parcel.h"
+#include "ipc/ring_consumers.h"
 #include "ipc/ring_desk.h"
 #include "retinue/base/error.h"
 
@@ -16,20 +17,6 @@ namespace retinue {
 namespace {
 
 constexpr int kReasonShift = 32;
-
-struct Consumer {
-  int pid = 0;
-  int rank = -1;
-};
-
-/// What the table still says of a process; nothing where its slot is another's by now.
-Consumer consumer_of(const JobMemory& memory, std::uint32_t owner) {
-  const ProcessSlot& process = memory.header().processes[owner % kMaxProcesses];
-  const Consumer known{.pid = process.pid.load(std::memory_order_relaxed),
-                       .rank = process.context == ProcessSlot::kNoContext ? -1 : process.rank};
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return owner_of(owner % kMaxProcesses, process) == owner ? known : Consumer();
-}
 
 }  // namespace
 
@@ -82,7 +69,7 @@ void MessageRing::end_loss() {
 }
 
 void MessageRing::keep_loss(RingLoss& record, std::uint32_t index, SlotState seen, LostMessage::Reason reason) const {
-  const Consumer consumer = consumer_of(memory_, seen.owner());
+  const ConsumerNote consumer = noted_consumer(*header_, seen.owner());
   std::uint64_t bytes = 0;
   std::span<const std::byte> text;
   try {
@@ -99,9 +86,9 @@ void MessageRing::keep_loss(RingLoss& record, std::uint32_t index, SlotState see
   set(record.number, seen.lap() * capacity_ + index + 1);
   set(record.bytes, bytes);
   set(record.deliveries, std::uint64_t{deaths_before(index, seen)} + 1);
-  set(record.pid, static_cast<std::uint64_t>(consumer.pid));
+  set(record.pid, static_cast<std::uint64_t>(consumer.pid()));
   set(record.rank_and_reason,
-      static_cast<std::uint64_t>(reason) << kReasonShift | static_cast<std::uint32_t>(consumer.rank + 1));
+      static_cast<std::uint64_t>(reason) << kReasonShift | static_cast<std::uint32_t>(consumer.rank() + 1));
   for (std::size_t i = 0; i < std::size(words); ++i) set(record.beginning[i], words[i]);
 }
 

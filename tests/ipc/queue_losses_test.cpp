@@ -44,6 +44,17 @@ QueueOptions tasks(std::uint32_t most, const QueueBase& dead_letters = {}) {
           .dead_letters = dead_letters};
 }
 
+/// Another consumer has its slot before anybody looks.
+TEST_F(QueueLossesTest, SaysWhoDiedWithItAlsoWhenItsSlotIsAnothers) {
+  Queue<int> queue({.capacity = 4, .joinable = true});
+  queue.put(1);
+  const int pid = die_with_one(queue);
+  EXPECT_TRUE(run_victim(0, [&] { queue.try_get(); }));
+  EXPECT_TRUE(queue.join(kPatience));
+  ASSERT_EQ(queue.lost_messages().size(), 1u);
+  EXPECT_EQ(queue.lost_messages()[0].consumer_pid, pid);
+}
+
 TEST_F(QueueLossesTest, SaysWhichMessageWasLost) {
   Queue<std::string> queue({.capacity = 4, .joinable = true});
   queue.put("first");
