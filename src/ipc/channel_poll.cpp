@@ -92,7 +92,8 @@ bool MessageChannel::Impl::wait_in_poll() {
   if (close_if_alone()) return true;
   if (has_anyone_died && ring.sweep(0, ring.capacity())) tell_repair();
   tell_losses();
-  return ring.look() != RingResult::kWait;
+  // Where it is closed, nobody rings any more.
+  return ring.look() != RingResult::kWait || ring.is_closed();
 }
 
 }  // namespace retinue::detail

@@ -205,8 +205,12 @@ std::size_t MessageChannel::put_words(std::span<const std::uint64_t> words, Time
     if (count != before && ring_alone(header.not_empty)) ring.ring_pollers();
     return result;
   };
-  const RingResult result = impl_->wait(header.not_full, timeout, attempt, [&] { return ring.has_room(); });
-  if (result == RingResult::kClosed && count == 0) Impl::throw_closed("put");
+  try {
+    const RingResult result = impl_->wait(header.not_full, timeout, attempt, [&] { return ring.has_room(); });
+    if (result == RingResult::kClosed && count == 0) Impl::throw_closed("put");
+  } catch (const PeerLost&) {
+    if (count == 0) throw;  // Else the next one learns of it.
+  }
   return count;
 }
 

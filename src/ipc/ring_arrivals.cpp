@@ -19,7 +19,8 @@ bool is_committed(const JobMemory& memory, const RingArrival& arrival) {
   const BlockHandle from = arrival.from;
   const std::uint64_t at = arrival.at.load(std::memory_order_relaxed);
   if (!memory.is_held(from)) return true;
-  if (at % sizeof(std::uint64_t) != 0 || at < from.offset || at - from.offset > from.bytes - sizeof(std::uint64_t))
+  if (from.bytes < sizeof(std::uint64_t) || at % sizeof(std::uint64_t) != 0 || at < from.offset ||
+      at - from.offset > from.bytes - sizeof(std::uint64_t))
     return true;
   const auto& state = *memory.at<const std::atomic<std::uint64_t>>(at);
   return state.load(std::memory_order_seq_cst) != arrival.taken.load(std::memory_order_relaxed);
