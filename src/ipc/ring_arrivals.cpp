@@ -26,6 +26,14 @@ bool is_committed(const JobMemory& memory, const RingArrival& arrival) {
   return state.load(std::memory_order_seq_cst) != arrival.taken.load(std::memory_order_relaxed);
 }
 
+void note_arrival(RingArrival& arrival, std::uint32_t index, SlotState arriving) {
+  arrival.index.store(index, std::memory_order_relaxed);
+  arrival.arriving.store(arriving.word(), std::memory_order_relaxed);
+  RETINUE_CRASH_POINT();
+  arrival.is_noted.store(1, std::memory_order_release);
+  RETINUE_CRASH_POINT();
+}
+
 }  // namespace
 
 /// None where it can take none of this ring's messages.
@@ -64,14 +72,10 @@ bool MessageRing::move_to_dead_letters(std::uint32_t index, SlotState seen) {
   }
   const std::uint32_t there = to->index_of(*slot);
   const SlotState arriving = writing.with(SlotPhase::kArriving, writing.owner());
-  arrival.index.store(there, std::memory_order_relaxed);
-  arrival.arriving.store(arriving.word(), std::memory_order_relaxed);
   arrival.from = block_;
   arrival.at.store(memory_.offset_of(&state_of(index)), std::memory_order_relaxed);
   arrival.taken.store(seen.word(), std::memory_order_relaxed);
-  RETINUE_CRASH_POINT();
-  arrival.is_noted.store(1, std::memory_order_release);
-  RETINUE_CRASH_POINT();
+  note_arrival(arrival, there, arriving);
   const SlotState ended = seen.with(SlotPhase::kAbandoned, writing.owner());
   // Not for a process that was taken for dead meanwhile.
   const bool is_there = to->change(there, writing, arriving);

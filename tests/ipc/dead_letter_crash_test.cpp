@@ -12,6 +12,7 @@
 #include "ipc/ring_user.cpp"      // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <set>
 #include <vector>
@@ -20,12 +21,12 @@
 #include "ring_scenes.h"
 #include "support/job_test.h"
 
-#include <sys/wait.h>
-
 namespace retinue {
 namespace {
 
 using namespace std::chrono_literals;
+
+enum class Kills { kOne, kTwo };
 
 class DeadLetterCrashTest : public test::JobTest {
  protected:
@@ -77,12 +78,13 @@ class DeadLetterCrashTest : public test::JobTest {
             .dead_letters = dead_letters};
   }
 
-  /// `kills`: how many processes are killed in what one after the other tries, each at the points from 1 on.
+  /// A process is killed at each point of moving the messages, and with kTwo another one, who finds it dead, at
+  /// each of its own. Returns how many points the first one has.
   template <class M>
-  long sweep_moves(int messages, bool kills_two) {
+  long sweep_moves(int messages, Kills kills) {
     long first = 1;
     for (bool first_ended = false; !first_ended; ++first) {
-      long second = kills_two ? 1 : 0;
+      long second = kills == Kills::kTwo ? 1 : 0;
       for (bool second_ended = false; !second_ended; ++second) {
         SCOPED_TRACE("points " + std::to_string(first) + ", " + std::to_string(second));
         {
@@ -94,10 +96,10 @@ class DeadLetterCrashTest : public test::JobTest {
           for (int i = 0; i < messages; ++i) queue.put(M::of(kFirstOfParent + i));
           run_victim(0, [&] { hold_all<M>(queue); });
           first_ended = run_victim(first, [&] { sweep(queue); });
-          second_ended = !kills_two || run_victim(second, [&] {
-            sweep(queue);
-            sweep(letters);
-          });
+          second_ended = kills == Kills::kOne || run_victim(second, [&] {
+                           sweep(queue);
+                           sweep(letters);
+                         });
           check_moved<M>(queue, letters, messages);
         }
         free_the_dead();
@@ -130,16 +132,16 @@ class DeadLetterCrashTest : public test::JobTest {
 };
 
 TEST_F(DeadLetterCrashTest, WhoMovesIsKilledAnywhere) {
-  EXPECT_GE(sweep_moves<WordMessage>(3, false), 30);
-  EXPECT_GE(sweep_moves<WideMessage>(3, false), 30);
-  EXPECT_GE(sweep_moves<LongMessage>(3, false), 40);
-  EXPECT_GE(sweep_moves<BlockMessage>(3, false), 40);
+  EXPECT_GE(sweep_moves<WordMessage>(3, Kills::kOne), 30);
+  EXPECT_GE(sweep_moves<WideMessage>(3, Kills::kOne), 30);
+  EXPECT_GE(sweep_moves<LongMessage>(3, Kills::kOne), 40);
+  EXPECT_GE(sweep_moves<BlockMessage>(3, Kills::kOne), 40);
 }
 
 TEST_F(DeadLetterCrashTest, WhoEndsADeadOnesMoveIsKilledAnywhere) {
-  EXPECT_GE(sweep_moves<WordMessage>(1, true), 10);
-  EXPECT_GE(sweep_moves<LongMessage>(1, true), 15);
-  EXPECT_GE(sweep_moves<BlockMessage>(1, true), 15);
+  EXPECT_GE(sweep_moves<WordMessage>(1, Kills::kTwo), 10);
+  EXPECT_GE(sweep_moves<LongMessage>(1, Kills::kTwo), 15);
+  EXPECT_GE(sweep_moves<BlockMessage>(1, Kills::kTwo), 15);
 }
 
 /// Of a queue that is gone before anybody ends the move of its message, each message arrives, or was not taken from it.
