@@ -55,6 +55,20 @@ void measure(retinue::SimpleQueue<std::vector<float>> steps) {
   for (int i = 0; i < 1000; ++i) steps.put(std::vector<float>(100, static_cast<float>(i)));
 }
 
+// [fragile]
+/// Some texts kill it.
+void read_texts(retinue::Queue<std::string> texts) {
+  try {
+    for (;;) {
+      if (texts.get() == "poison") raise(SIGKILL);
+      texts.task_done();
+    }
+  } catch (const retinue::Closed&) {
+    // All texts are done.
+  }
+}
+// [/fragile]
+
 // [guest]
 /// In any process of the same user, without a Runtime.
 void visit(const std::string& job) {
@@ -102,6 +116,28 @@ int main(int argc, char** argv) {
   while (const auto square = squares.try_get())
     if (square->square == square->number * square->number) seen.insert(square->number);
   fmt::print("squares: {} of 10, lost: {}\n", seen.size(), numbers.lost());
+
+  // [dead_letters]
+  retinue::Queue<std::string> dead_letters({.capacity = 16});
+  retinue::Queue<std::string> texts({.capacity = 16,
+                                     .on_consumer_death = retinue::OnConsumerDeath::kRedeliver,
+                                     .joinable = true,
+                                     .max_deliveries = 2,
+                                     .dead_letters = dead_letters});
+  for (const char* text : {"one", "poison", "two"}) texts.put(text);
+  std::optional<retinue::Process<read_texts>> reader;
+  std::optional<std::string> letter;
+  while (!letter) {
+    if (!reader || !reader->is_alive()) reader.emplace(texts).start();  // In place of one that died.
+    pollfd entries[] = {{reader->sentinel(), POLLIN, 0}, {dead_letters.descriptor(), POLLIN, 0}};
+    poll(entries, 2, 10'000);
+    letter = dead_letters.try_get();
+  }
+  texts.join();  // The others are done.
+  texts.close();
+  reader->join();
+  // [/dead_letters]
+  fmt::print("dead letter: {}\n", *letter);
 
   // [sender]
   retinue::Queue<std::string> lines({.capacity = 4});

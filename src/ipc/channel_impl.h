@@ -14,6 +14,7 @@
 #include "ipc/parcel.h"
 #include "ipc/poller.h"
 #include "ipc/ring_bell.h"
+#include "ipc/ring_consumers.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/message_channel.h"
 
@@ -22,21 +23,33 @@ namespace retinue::detail {
 class MessageChannel::Impl {
  public:
   explicit Impl(const SharedBlock& held);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   /// Tries until it is kDone or kClosed, at most `timeout`. `is_more`: whether another waiter would succeed as well.
   template <class Try, class More>
   RingResult wait(RingBell& bell, Time timeout, Try attempt, More is_more);
   bool look_up();
+  void tell_repair();
   /// After a message was put.
   void tell_message() {
-    ring_as_announced(ring.header().not_empty);
-    if (partner) ring_pollers();
+    if (ring_as_announced(ring.header().not_empty)) ring.ring_pollers();
   }
-  void ring_pollers() const;
+  /// This process gets from it; said once is enough.
+  void note_consumer() {
+    if (consumer_slot.load(std::memory_order_relaxed) != memory->own_slot()) [[unlikely]]
+      note_new_consumer();
+  }
+  void note_new_consumer();
+  /// Says on standard error which messages were lost, if nobody said it yet.
+  void tell_losses();
+  bool has_untold_losses() const;
   void close();
   /// Closes the channel of a pipe whose other end nobody holds any more. True: it did so.
   bool close_without_partner();
   bool close_if_alone() noexcept;
+  bool wait_in_poll();
   bool is_time_to_look_up();
   RingPace pace_at(const RingBell& bell);
   [[noreturn]] static void throw_closed(const char* what);
@@ -45,6 +58,8 @@ class MessageChannel::Impl {
   std::shared_ptr<JobMemory> memory;
   MessageRing ring;
   bool is_guest;  ///< This process goes on when the job ends.
+  std::atomic<bool> has_poller{false};
+  std::atomic<std::uint32_t> consumer_slot{JobMemory::kNoSlot};  ///< The process that is known to get: a fork is none.
   std::atomic<std::uint32_t> spin_budget{0};
   std::atomic<std::uint64_t> put_before{0};    ///< Messages, when a put had to wait last.
   std::atomic<std::uint64_t> taken_before{0};  ///< Messages, when a get had to wait last.
@@ -53,7 +68,6 @@ class MessageChannel::Impl {
   BlockHandle partner;  ///< Of a pipe: what stands for its other end.
   std::mutex poller_mutex;
   std::unique_ptr<Poller> poller;
-  std::atomic<bool> has_poller{false};
   std::mutex hand_mutex;
   std::deque<TakenMessage> in_hand;  ///< Of a joinable queue, in the order in which they were got.
 };
@@ -74,6 +88,8 @@ RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt,
   }
   // Only now, since a look at the clock takes as long as many messages.
   const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
+  const bool puts = &bell == &ring.header().not_full;
+  ConsumerWatch consumers(*memory, ring.header());
   for (;;) {
     while (result == RingResult::kWait && !deadline.passed() && waiter.spin_for_announced()) result = attempt();
     if (result != RingResult::kWait) break;
@@ -81,10 +97,15 @@ RingResult MessageChannel::Impl::wait(RingBell& bell, Time timeout, Try attempt,
     ring.see_solo_users(bell);
     result = attempt();
     if (result != RingResult::kWait || deadline.passed()) break;
-    if (!waiter.sleep(deadline)) look_up();
+    if (waiter.sleep(deadline)) continue;
+    look_up();
+    if (puts) consumers.look();
   }
   // The ring may have been meant for several.
-  if (waiter.has_slept() && is_more()) ring_parked(bell);
+  if (waiter.has_slept() && is_more()) {
+    ring_parked(bell);
+    if (&bell == &ring.header().not_empty) ring.ring_pollers();
+  }
   return result;
 }
 

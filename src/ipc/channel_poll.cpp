@@ -1,5 +1,7 @@
-// What only channels of pipes have: another end that may be gone, and a descriptor to wait for.
+// A descriptor to wait for, and what only channels of pipes have: another end that may be gone.
 #include <algorithm>
+#include <exception>
+#include <string>
 
 #include "ipc/channel_impl.h"
 #include "ipc/ring_owner.h"
@@ -26,11 +28,6 @@ bool MessageChannel::Impl::close_if_alone() noexcept {
 
 void MessageChannel::look_after_partner() {
   if (impl_->is_time_to_look_up()) impl_->close_without_partner();
-}
-
-void MessageChannel::Impl::ring_pollers() const {
-  for (const auto& ticket : ring.header().pollers)
-    if (const std::uint64_t listed = ticket.load(std::memory_order_seq_cst); listed != 0) ring_poller(*memory, listed);
 }
 
 bool MessageChannel::wait_for_message(Time timeout) {
@@ -63,8 +60,9 @@ int MessageChannel::descriptor() {
     if (impl_->poller && impl_->poller->is_of_this_process()) return impl_->poller->descriptor();
     auto poller = std::make_unique<Poller>(impl_->memory);
     if (!list(*impl_->memory, impl_->ring.header(), poller->ticket()))
-      throw UsageError("a pipe's end: at most " + std::to_string(RingHeader::kMostPollers) +
-                       " processes can have a descriptor of it at a time");
+      throw UsageError((impl_->partner ? "a pipe's end: at most " : "a queue: at most ") +
+                       std::to_string(RingHeader::kMostPollers) + " processes can have a descriptor of it at a time");
+    impl_->note_consumer();
     poller->wait();
     impl_->poller = std::move(poller);
     impl_->has_poller.store(true, std::memory_order_release);
@@ -77,12 +75,25 @@ void MessageChannel::settle_descriptor() noexcept {
   if (!impl_->has_poller.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(impl_->poller_mutex);
   if (!impl_->poller->is_of_this_process()) return;
-  if (impl_->ring.look() == RingResult::kWait) {
-    impl_->poller->wait();
-    // What came before this was told to nobody.
-    if (!impl_->close_if_alone() && impl_->ring.look() == RingResult::kWait) return;
+  try {
+    if (impl_->ring.look() == RingResult::kWait && !impl_->wait_in_poll()) return;
+  } catch (const std::exception&) {
+    // Somebody stands still in the block table: whoever tries to get looks again, and is told.
   }
   impl_->poller->ring();
+}
+
+/// The descriptor is readable no more. True: what came before that was told to nobody.
+bool MessageChannel::Impl::wait_in_poll() {
+  RingBell& bell = ring.header().not_empty;
+  const bool has_anyone_died = poller->wait();
+  RingWaiter(bell).prepare();
+  ring.see_solo_users(bell);
+  if (close_if_alone()) return true;
+  if (has_anyone_died && ring.sweep(0, ring.capacity())) tell_repair();
+  tell_losses();
+  // Where it is closed, nobody rings any more.
+  return ring.look() != RingResult::kWait || ring.is_closed();
 }
 
 }  // namespace retinue::detail

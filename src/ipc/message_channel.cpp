@@ -4,16 +4,25 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "ipc/channel_impl.h"
 #include "ipc/job_end.h"
+#include "ipc/loss_text.h"
 #include "ipc/ring_words.h"
 #include "os/clock.h"
+#include "os/standard_error.h"
 #include "retinue/base/error.h"
 
 namespace retinue::detail {
+namespace {
+
+constexpr std::uint32_t kSlotsAtOnce = 4096;  // Are looked at.
+
+}  // namespace
 
 MessageChannel::Impl::Impl(const SharedBlock& held)
     : block(held),
@@ -21,18 +30,60 @@ MessageChannel::Impl::Impl(const SharedBlock& held)
       ring(*memory, held.handle()),
       is_guest(is_guest_slot(*memory, memory->own_slot())) {}
 
+MessageChannel::Impl::~Impl() {
+  try {
+    tell_losses();
+  } catch (const std::exception&) {
+    // Not for want of memory to say it.
+  }
+}
+
+void MessageChannel::Impl::note_new_consumer() {
+  const std::uint64_t before = ring.header().consumers[memory->own_slot() % kMaxProcesses].load();
+  // Of a dead consumer whose slot this process has now: what it had in hand, as long as it is known.
+  if (before != 0 && ring.sweep(0, std::min(ring.capacity(), kSlotsAtOnce))) tell_repair();
+  retinue::note_consumer(*memory, ring.header());
+  consumer_slot.store(memory->own_slot(), std::memory_order_relaxed);
+}
+
+bool MessageChannel::Impl::has_untold_losses() const {
+  const RingLosses& losses = ring.header().losses;
+  return losses.told.load(std::memory_order_relaxed) < losses.count.load(std::memory_order_acquire);
+}
+
+void MessageChannel::Impl::tell_losses() {
+  constexpr std::uint64_t kMostTold = 10;
+  RingLosses& losses = ring.header().losses;
+  while (has_untold_losses()) {
+    std::uint64_t told = losses.told.load(std::memory_order_relaxed);
+    const std::uint64_t next = told < kMostTold ? told + 1 : ring.lost();
+    if (!losses.told.compare_exchange_strong(told, next, std::memory_order_relaxed) || told >= kMostTold) continue;
+    const std::optional<LostMessage> lost = ring.lost_message(next);
+    if (!lost) continue;
+    std::string text =
+        loss_text(*lost, fmt::format("a {} of capacity {}", partner ? "pipe" : "queue", ring.capacity()));
+    if (next == kMostTold) text += "retinue: what else it loses is not told any more; lost() counts it\n";
+    write_standard_error(text);
+  }
+}
+
 /// For a wait that heard nothing for a while. True if it changed something.
 bool MessageChannel::Impl::look_up() {
   throw_if_job_ends(*memory, "waiting for a queue");
   if (close_without_partner()) return true;
-  constexpr std::uint32_t kSlotsAtOnce = 4096;
   const std::uint32_t from = sweep_from.fetch_add(kSlotsAtOnce, std::memory_order_relaxed);
-  if (!ring.sweep(from % ring.capacity(), kSlotsAtOnce)) return false;
+  const bool has_changed = ring.sweep(from % ring.capacity(), kSlotsAtOnce);
+  tell_losses();
+  if (!has_changed) return false;
+  tell_repair();
+  return true;
+}
+
+void MessageChannel::Impl::tell_repair() {
   RingHeader& header = ring.header();
   retinue::ring(header.not_full);
-  retinue::ring(header.not_empty);
+  if (retinue::ring(header.not_empty)) ring.ring_pollers();
   ring_all_parked(header.done);
-  return true;
 }
 
 /// Who only ever tries must learn of deaths, too.
@@ -59,7 +110,7 @@ void MessageChannel::Impl::close() {
   ring.close();
   ring_all_parked(header.not_full);
   ring_all_parked(header.not_empty);
-  if (partner) ring_pollers();
+  ring.ring_pollers();
 }
 
 void MessageChannel::Impl::throw_closed(const char* what) {
@@ -68,6 +119,34 @@ void MessageChannel::Impl::throw_closed(const char* what) {
 
 MessageChannel::MessageChannel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 MessageChannel::~MessageChannel() = default;
+
+namespace {
+
+std::uint64_t no_consumer_ns(std::chrono::milliseconds timeout) {
+  if (timeout < std::chrono::milliseconds(0))
+    throw UsageError(fmt::format("a queue with no_consumer_timeout = {} ms: at least 0", timeout.count()));
+  constexpr auto kLongest = std::chrono::hours(24 * 365 * 100);
+  return timeout > kLongest ? ~std::uint64_t{0} : static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count());
+}
+
+}  // namespace
+
+BlockHandle MessageChannel::dead_letters_of(const std::shared_ptr<JobMemory>& memory, const QueueOptions& options,
+                                            std::uint64_t type, std::size_t room_bytes) {
+  if (!options.dead_letters) return {};
+  const Impl& to = *options.dead_letters.channel_->impl_;
+  if (options.on_consumer_death != OnConsumerDeath::kRedeliver || options.max_deliveries == 0)
+    throw UsageError("a queue with dead_letters: it must have OnConsumerDeath::kRedeliver and max_deliveries");
+  if (to.memory != memory) throw UsageError("a queue's dead_letters must be a queue of the same job");
+  if (to.ring.header().type != type)
+    throw UsageError("a queue's dead_letters must be a queue of the same type of messages");
+  if (to.ring.room_bytes() < room_bytes)
+    throw UsageError(
+        fmt::format("a queue's dead_letters has room for {} bytes in a slot: it needs {}, as this one "
+                    "(QueueOptions::message_bytes)",
+                    to.ring.room_bytes(), room_bytes));
+  return to.block.handle();
+}
 
 std::shared_ptr<MessageChannel> MessageChannel::create(const std::shared_ptr<JobMemory>& memory,
                                                        const QueueOptions& options, std::uint64_t type,
@@ -80,7 +159,10 @@ std::shared_ptr<MessageChannel> MessageChannel::create(const std::shared_ptr<Job
       .capacity = options.capacity,
       .room_bytes = static_cast<std::uint32_t>(room_bytes > 8 ? std::max(room_bytes, sizeof(BlockHandle)) : 8),
       .is_joinable = options.joinable ? 1u : 0u,
-      .redelivers = options.on_consumer_death == OnConsumerDeath::kRedeliver ? 1u : 0u};
+      .redelivers = options.on_consumer_death == OnConsumerDeath::kRedeliver ? 1u : 0u,
+      .max_deliveries = options.max_deliveries,
+      .no_consumer_ns = no_consumer_ns(options.no_consumer_timeout),
+      .dead_letters = dead_letters_of(memory, options, type, room_bytes)};
   const SharedBlock block = SharedBlock::allocate(memory, MessageRing::bytes_for(shape));
   MessageRing::lay_out(*memory, block.handle(), shape);
   return std::shared_ptr<MessageChannel>(new MessageChannel(std::make_unique<Impl>(block)));
@@ -99,13 +181,15 @@ const SharedBlock& MessageChannel::block() const noexcept {
 
 bool MessageChannel::put_word_at_once(std::uint64_t word) {
   if (impl_->is_guest || !impl_->ring.put_word_alone(word)) return false;  // A guest looks after the job first.
-  ring_alone(impl_->ring.header().not_empty);
+  if (ring_alone(impl_->ring.header().not_empty)) impl_->ring.ring_pollers();
   return true;
 }
 
 bool MessageChannel::take_word_at_once(std::uint64_t& word) {
   if (!impl_->ring.take_word_alone(word)) return false;
   ring_alone(impl_->ring.header().not_full);
+  if (impl_->has_poller.load(std::memory_order_relaxed)) [[unlikely]]
+    settle_descriptor();
   return true;
 }
 
@@ -118,15 +202,20 @@ std::size_t MessageChannel::put_words(std::span<const std::uint64_t> words, Time
     RingResult result = RingResult::kDone;
     const std::size_t before = count;
     while (count < words.size() && (result = ring.try_put_word(words[count])) == RingResult::kDone) ++count;
-    if (count != before) ring_alone(header.not_empty);
+    if (count != before && ring_alone(header.not_empty)) ring.ring_pollers();
     return result;
   };
-  const RingResult result = impl_->wait(header.not_full, timeout, attempt, [&] { return ring.has_room(); });
-  if (result == RingResult::kClosed && count == 0) Impl::throw_closed("put");
+  try {
+    const RingResult result = impl_->wait(header.not_full, timeout, attempt, [&] { return ring.has_room(); });
+    if (result == RingResult::kClosed && count == 0) Impl::throw_closed("put");
+  } catch (const PeerLost&) {
+    if (count == 0) throw;  // Else the next one learns of it.
+  }
   return count;
 }
 
 std::size_t MessageChannel::take_words(std::span<std::uint64_t> words, Time timeout) {
+  impl_->note_consumer();
   MessageRing& ring = impl_->ring;
   RingHeader& header = ring.header();
   std::size_t count = 0;
@@ -139,11 +228,13 @@ std::size_t MessageChannel::take_words(std::span<std::uint64_t> words, Time time
   };
   const RingResult result = impl_->wait(header.not_empty, timeout, attempt, [&] { return ring.has_message(); });
   if (result == RingResult::kClosed) Impl::throw_closed("get");
+  settle_descriptor();
   return count;
 }
 
 void MessageChannel::announce() {
-  retinue::announce(impl_->ring.header().not_empty);
+  // Whoever polls looks in vain, and waits for the ring behind this one.
+  if (retinue::announce(impl_->ring.header().not_empty)) impl_->ring.ring_pollers();
 }
 
 bool MessageChannel::put(std::span<const std::byte> message, const std::vector<SharedBlock>& references, Time timeout) {
@@ -170,11 +261,14 @@ bool MessageChannel::put(std::span<const std::byte> message, const std::vector<S
 }
 
 bool MessageChannel::take(TakenMessage& taken, Time timeout) {
+  impl_->note_consumer();
   MessageRing& ring = impl_->ring;
   TakenSlot slot;
   const RingResult result = impl_->wait(
       ring.header().not_empty, timeout, [&] { return ring.try_take(slot); }, [&] { return ring.has_message(); });
+  if (impl_->has_untold_losses()) impl_->tell_losses();
   if (result == RingResult::kClosed) Impl::throw_closed("get");
+  settle_descriptor();
   if (result == RingResult::kWait) return false;
   taken = {slot.index, slot.state, {}};
   try {
@@ -240,7 +334,10 @@ bool MessageChannel::is_full() const {
   return impl_->ring.is_full();
 }
 std::uint64_t MessageChannel::lost() const {
-  return impl_->ring.header().lost.load(std::memory_order_relaxed);
+  return impl_->ring.lost();
+}
+std::vector<LostMessage> MessageChannel::lost_messages() const {
+  return impl_->ring.lost_messages();
 }
 
 }  // namespace retinue::detail

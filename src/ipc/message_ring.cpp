@@ -8,6 +8,7 @@
 #include <new>
 
 #include "ipc/crash_point.h"
+#include "ipc/poller.h"
 #include "ipc/ring_owner.h"
 #include "ipc/ring_words.h"
 #include "os/memory.h"
@@ -32,13 +33,26 @@ __attribute__((target("cx16"), no_sanitize("thread"))) bool fill(WordSlot& slot,
   return __sync_bool_compare_and_swap(reinterpret_cast<Both*>(&slot), before, after);
 }
 
+/// Where what is behind the slots lies.
+struct RingBytes {
+  std::size_t tail;    ///< From the ring's start: the RingTail, as long as a slot.
+  std::size_t deaths;  ///< From the tail's start.
+};
+
+RingBytes bytes_of(std::size_t capacity, std::size_t room_bytes) {
+  const std::size_t slot_bytes = slot_bytes_for(room_bytes);
+  return {sizeof(RingHeader) + slot_bytes * capacity, std::max(slot_bytes, sizeof(RingTail))};
+}
+
 }  // namespace
 
 std::size_t MessageRing::bytes_for(const RingShape& shape) {
+  // So that what is multiplied below is not too large.
   if (shape.capacity == 0 || shape.capacity >= RingPosition::kMostSlots)
     throw UsageError(
         fmt::format("a queue of capacity {}: it must be 1 to {}", shape.capacity, RingPosition::kMostSlots - 1));
-  return sizeof(RingHeader) + slot_bytes_for(shape.room_bytes) * shape.capacity;
+  const RingBytes bytes = bytes_of(shape.capacity, shape.room_bytes);
+  return bytes.tail + bytes.deaths + (shape.redelivers != 0 ? sizeof(std::uint64_t) * shape.capacity : 0);
 }
 
 void MessageRing::lay_out(JobMemory& memory, const BlockHandle& block, const RingShape& shape) {
@@ -52,11 +66,22 @@ void MessageRing::lay_out(JobMemory& memory, const BlockHandle& block, const Rin
   header->room_bytes = shape.room_bytes;
   header->is_joinable = shape.is_joinable;
   header->redelivers = shape.redelivers;
-  if (shape.room_bytes > kWordBytes)
-    memory.set_shelves(block, {.first = sizeof(RingHeader) + offsetof(WideSlot, shelf),
-                               .stride = header->slot_bytes,
-                               .count = header->capacity,
-                               .room = static_cast<std::uint32_t>(shape.room_bytes / sizeof(BlockHandle))});
+  header->max_deliveries = shape.max_deliveries;
+  header->no_consumer_ns = shape.no_consumer_ns;
+  static_assert(offsetof(RingTail, shelf) == offsetof(WideSlot, shelf));
+  const bool has_words = shape.room_bytes <= kWordBytes;
+  const std::size_t first_slot = has_words ? bytes_of(shape.capacity, shape.room_bytes).tail : sizeof(RingHeader);
+  const std::uint32_t tail = has_words ? 0 : header->capacity;
+  if (!has_words || shape.dead_letters)
+    memory.set_shelves(block,
+                       {.first = static_cast<std::uint32_t>(first_slot + offsetof(WideSlot, shelf)),
+                        .stride = header->slot_bytes,
+                        .count = tail + 1,
+                        .room = has_words ? 1 : static_cast<std::uint32_t>(shape.room_bytes / sizeof(BlockHandle))});
+  if (shape.dead_letters) {
+    memory.fill_shelf(block, tail, std::span(&shape.dead_letters, 1));
+    header->dead_letters = shape.dead_letters;
+  }
   // Whoever has messages in hand needs their slots' states to say so.
   if (shape.is_joinable != 0) header->get.user.store(RingUser::kEverybody, std::memory_order_relaxed);
 }
@@ -78,6 +103,12 @@ MessageRing::MessageRing(JobMemory& memory, const BlockHandle& block)
   constexpr std::uint32_t kMostAhead = 32;
   slots_ahead_ = std::min(kMostAhead, capacity_ / 4);
   has_words_ = room_bytes_ <= kWordBytes;
+  const RingBytes bytes = bytes_of(capacity_, room_bytes_);
+  if (header_->redelivers != 0) {
+    if ((block.bytes - bytes.tail) < bytes.deaths + sizeof(std::uint64_t) * capacity_)
+      throw UsageError(fmt::format("the queue at offset {} of job memory was overwritten", block.offset));
+    deaths_ = memory.at<std::atomic<std::uint64_t>>(block.offset + bytes.tail + bytes.deaths);
+  }
   if (!is_side_whole(header_->put) || !is_side_whole(header_->get))
     throw UsageError(fmt::format("the queue at offset {} of job memory was overwritten", block.offset));
 }
@@ -181,6 +212,7 @@ MessageRing::Step MessageRing::step_to_take(RingPosition& at, SlotState seen) {
     case SlotPhase::kSealed:
       return settle_the_dead() ? Step::kWait : Step::kClosed;
     case SlotPhase::kWriting:
+    case SlotPhase::kArriving:
       return resolve(at.index(), seen) ? Step::kAgain : Step::kWait;
     case SlotPhase::kTaken:
     case SlotPhase::kAbandoned:
@@ -188,7 +220,7 @@ MessageRing::Step MessageRing::step_to_take(RingPosition& at, SlotState seen) {
       return Step::kAgain;
     case SlotPhase::kFull:
       // To be delivered again: take_from_behind() has those. Else a writer was quicker than this look.
-      if (seen.owner() != 0) at = at.next(capacity_);
+      if (seen.deaths() != 0) at = at.next(capacity_);
       return Step::kAgain;
   }
   throw UsageError(fmt::format("a queue's slot in state {}: job memory was overwritten", seen.word()));
@@ -217,6 +249,7 @@ RingResult MessageRing::try_take_word(std::uint64_t& message) {
 
 bool MessageRing::take_at(std::uint32_t index, SlotState seen, TakenSlot& taken) {
   const SlotState in_hand = seen.with(SlotPhase::kTaken, own_owner(memory_));
+  if (seen.deaths() != 0) note_deaths(index, seen);
   RETINUE_CRASH_POINT();
   if (!change(index, seen, in_hand)) return false;
   RETINUE_CRASH_POINT();
@@ -226,7 +259,11 @@ bool MessageRing::take_at(std::uint32_t index, SlotState seen, TakenSlot& taken)
 
 RingResult MessageRing::look() {
   if (is_any_behind()) return RingResult::kDone;  // Or not: who takes will know.
-  RingPosition at{header_->get.hint.load(std::memory_order_relaxed)};
+  const RingSide& side = header_->get;
+  const std::uint64_t user = side.user.load(std::memory_order_acquire);
+  const bool is_alone = user != RingUser::kNobody && user != RingUser::kEverybody;
+  RingPosition at{(is_alone ? side.alone[RingUser::turn_of(user) % RingSide::kMostUsers] : side.hint)
+                      .load(std::memory_order_relaxed)};
   for (std::uint64_t left = longest_walk(); left > 0; --left) {
     const SlotState seen(state_of(at.index()).load(std::memory_order_seq_cst));
     if (seen == SlotState(at.lap(), SlotPhase::kFull)) return RingResult::kDone;
@@ -250,6 +287,12 @@ RingResult MessageRing::try_take(TakenSlot& taken) {
     if (step != Step::kAgain) return step == Step::kWait ? RingResult::kWait : RingResult::kClosed;
   }
   return RingResult::kWait;
+}
+
+void MessageRing::ring_pollers() const {
+  RETINUE_CRASH_POINT();
+  for (const auto& ticket : header_->pollers)
+    if (const std::uint64_t listed = ticket.load(std::memory_order_seq_cst); listed != 0) ring_poller(memory_, listed);
 }
 
 void MessageRing::close() {

@@ -5,34 +5,17 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "ipc/ring_layout.h"
+#include "ipc/ring_shape.h"
 #include "ipc/ring_user.h"
 #include "os/prefetch.h"
 #include "retinue/ipc/block_handle.h"
 #include "retinue/ipc/job_memory.h"
+#include "retinue/ipc/queue_base.h"
 
 namespace retinue {
-
-struct RingShape {
-  std::uint64_t type = 0;
-  std::uint64_t capacity = 1;
-  std::uint32_t room_bytes = 8;  ///< At most 8: slots of 16 bytes. Else at least a BlockHandle's.
-  std::uint32_t is_joinable = 0;
-  std::uint32_t redelivers = 0;
-};
-
-enum class RingResult {
-  kDone,
-  kWait,    ///< Full, or empty, or another process is about to change that.
-  kClosed,  ///< And, for those who take, nothing is left.
-};
-
-/// A message in hand: nobody else gets it, and its slot stays occupied until finish().
-struct TakenSlot {
-  std::uint32_t index = 0;
-  std::uint64_t state = 0;
-};
 
 /// A ring for messages of many producers and many consumers in a block of job memory; none of its functions waits.
 ///
@@ -70,7 +53,7 @@ class MessageRing {
   RingResult try_put(std::span<const std::byte> message, std::span<const BlockHandle> references = {});
   /// A message in a block that this process holds once; the ring holds it then. Not kDone: it is the caller's still.
   RingResult try_put_parcel(const BlockHandle& parcel);
-  /// What try_take() would find; for rings without words.
+  /// What a take would find.
   RingResult look();
   /// For all rings.
   RingResult try_take(TakenSlot& taken);
@@ -86,6 +69,9 @@ class MessageRing {
   void see_solo_users(RingBell& bell) const;
   /// Messages that went over that side so far, about.
   std::uint64_t count_over(const RingSide& side) const;
+
+  /// After not_empty was rung where somebody was parked: whoever polls may be.
+  void ring_pollers() const;
 
   /// No put succeeds after this; what is there can still be taken.
   void close();
@@ -103,6 +89,11 @@ class MessageRing {
 
   /// Brings slots of dead processes in order, up to `count` of them from `first` on. True if it changed any.
   bool sweep(std::uint32_t first, std::uint32_t count);
+
+  std::uint64_t lost() const { return header_->losses.count.load(std::memory_order_acquire); }
+  /// The newest of them, the oldest first.
+  std::vector<LostMessage> lost_messages() const;
+  std::optional<LostMessage> lost_message(std::uint64_t count) const;  ///< The first is 1.
 
  private:
   enum class Step { kAgain, kWait, kClosed };
@@ -154,7 +145,25 @@ class MessageRing {
 
   bool resolve(std::uint32_t index, SlotState seen);
   bool resolve_taken(std::uint32_t index, SlotState seen);
+  void redeliver(std::uint32_t index, SlotState seen, std::uint32_t deaths);
   void drop_references(std::uint32_t index, SlotState seen);
+  void drop_what_is_left(std::uint32_t index, SlotState seen) noexcept;
+  std::uint32_t deaths_before(std::uint32_t index, SlotState seen) const;
+  void note_deaths(std::uint32_t index, SlotState full);
+
+  bool lose(std::uint32_t index, SlotState seen, LostMessage::Reason reason);
+  bool resume_loss();
+  void end_loss();
+  void keep_loss(RingLoss& record, std::uint32_t index, SlotState seen, LostMessage::Reason reason) const;
+  std::span<const std::byte> beginning_of(std::uint32_t index, std::uint64_t& bytes) const;
+
+  bool move_to_dead_letters(std::uint32_t index, SlotState seen);
+  std::optional<MessageRing> dead_letter_ring() const;
+  void fill_from(WideSlot& slot, SlotState writing, const MessageRing& from, std::uint32_t index);
+  bool resolve_arriving(std::uint32_t index, SlotState seen);
+  void end_arrival();
+  void publish_arrival(std::uint32_t index, SlotState arriving, SlotState next);
+
   bool change(std::uint32_t index, SlotState from, SlotState to);
 
   JobMemory& memory_;
@@ -167,6 +176,8 @@ class MessageRing {
   std::uint32_t room_bytes_;
   std::uint32_t slots_ahead_;  ///< How far the prefetching goes: not to where the other side is at work.
   bool has_words_;
+  /// By slot, where messages are redelivered: a full state with the deaths before the delivery that is going on.
+  std::atomic<std::uint64_t>* deaths_ = nullptr;
 };
 
 }  // namespace retinue

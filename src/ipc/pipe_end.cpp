@@ -48,10 +48,7 @@ std::shared_ptr<MessageChannel> open_channel(const std::shared_ptr<JobMemory>& m
 class InHand {
  public:
   InHand(MessageChannel& channel, const TakenMessage& taken) : channel_(channel), taken_(taken) {}
-  ~InHand() {
-    channel_.finish(taken_);
-    channel_.settle_descriptor();
-  }
+  ~InHand() { channel_.finish(taken_); }
   InHand(const InHand&) = delete;
   InHand& operator=(const InHand&) = delete;
 
@@ -86,7 +83,11 @@ std::pair<std::shared_ptr<PipeEnd>, std::shared_ptr<PipeEnd>> PipeEnd::create(co
                                                                               const PipeOptions& options,
                                                                               std::uint64_t type,
                                                                               std::size_t room_bytes) {
-  const QueueOptions ring{.capacity = options.capacity, .on_consumer_death = options.on_consumer_death};
+  // An end that nobody holds any more closes the pipe: no time is waited for another consumer.
+  const QueueOptions ring{.capacity = options.capacity,
+                          .on_consumer_death = options.on_consumer_death,
+                          .max_deliveries = options.max_deliveries,
+                          .no_consumer_timeout = std::chrono::milliseconds::max()};
   const std::size_t room = std::max(room_bytes, sizeof(BlockHandle));  // No words: messages are looked at first.
   const auto to_first = MessageChannel::create(memory, ring, type, room);
   const auto to_second = options.duplex ? MessageChannel::create(memory, ring, type, room) : nullptr;
@@ -137,10 +138,7 @@ bool PipeEnd::receive(Time timeout, const std::function<void(std::span<const std
   MessageChannel& channel = in();
   TakenMessage taken;
   try {
-    if (!channel.take(taken, timeout)) {
-      channel.settle_descriptor();
-      return false;
-    }
+    if (!channel.take(taken, timeout)) return false;
   } catch (const Closed&) {
     throw Closed("recv: all messages were received, and nobody holds the pipe's other end any more");
   }
@@ -159,6 +157,10 @@ int PipeEnd::descriptor() {
 
 std::uint64_t PipeEnd::lost() const {
   return in_ ? in_->lost() : 0;
+}
+
+std::vector<LostMessage> PipeEnd::lost_messages() const {
+  return in_ ? in_->lost_messages() : std::vector<LostMessage>();
 }
 
 }  // namespace retinue::detail

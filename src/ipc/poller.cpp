@@ -19,6 +19,7 @@ namespace retinue {
 namespace {
 
 constexpr int kOwnerShift = 32;
+constexpr char kOfADeath = 'd';
 
 std::uint32_t index_of(std::uint64_t ticket) {
   return (static_cast<std::uint32_t>(ticket) - 1) % kMaxPollers;
@@ -118,10 +119,11 @@ bool Poller::is_of_this_process() const {
   return pid_ == getpid();
 }
 
-void Poller::wait() {
-  drain_bell_socket(socket_.get());
+bool Poller::wait() {
+  const bool has_anyone_died = drain_bell_socket(socket_.get(), kOfADeath);
   std::uint32_t waits = entry().waits.load(std::memory_order_relaxed);
   while (!entry().waits.compare_exchange_weak(waits, (waits + 1) | 1, std::memory_order_seq_cst)) continue;
+  return has_anyone_died;
 }
 
 void Poller::ring() {
@@ -147,9 +149,17 @@ void ring_all_pollers(const JobMemory& memory) {
   FileDescriptor socket;
   const auto send = [&](std::uint64_t name) {
     if (!socket) socket = make_bell_socket();
-    return socket && ring_bell_socket(socket.get(), name);
+    return socket && ring_bell_socket(socket.get(), name, kOfADeath);
   };
-  for (std::uint32_t index = 0; index < end && index < kMaxPollers; ++index) ring_entry(header.pollers[index], send);
+  for (std::uint32_t index = 0; index < end && index < kMaxPollers; ++index) {
+    PollerEntry& entry = header.pollers[index];
+    if (entry.owner.load(std::memory_order_acquire) == 0) continue;
+    if (entry.waits.load(std::memory_order_seq_cst) % 2 != 0) {
+      ring_entry(entry, send);
+    } else {
+      send(entry.name.load(std::memory_order_acquire));  // It looks for what the dead left before it waits again.
+    }
+  }
 }
 
 }  // namespace retinue

@@ -29,8 +29,9 @@ class Poller {
   /// False in a fork of the process that made it: its socket is that one's.
   bool is_of_this_process() const;
 
-  /// The descriptor is readable no more, until somebody rings. Look once more after this.
-  void wait();
+  /// The descriptor is readable no more, until somebody rings. Look once more after this. True: a process has died
+  /// since the last call.
+  bool wait();
   /// The descriptor becomes readable, if it is not.
   void ring();
 
@@ -49,7 +50,7 @@ class Poller {
 bool is_void(const JobMemory& memory, std::uint64_t ticket);
 /// Rings the poller if it waits. Never blocks.
 void ring_poller(const JobMemory& memory, std::uint64_t ticket);
-/// Rings all that wait: a process has died, and what it was about to tell nobody else will.
+/// Rings all, for a process that has died: what it was about to tell nobody else will.
 void ring_all_pollers(const JobMemory& memory);
 
 }  // namespace retinue

@@ -40,14 +40,16 @@ void ring_all_parked(RingBell& bell) {
   futex_wake_all(bell.rung);
 }
 
-void announce(RingBell& bell) {
+bool announce(RingBell& bell) {
   bell.cpu.store(this_cpu(), std::memory_order_relaxed);
   bell.expected_until_ns.store(monotonic_ns() + kExpectedNs, std::memory_order_relaxed);
-  ring(bell);
+  return ring(bell);
 }
 
-void fence_and_ring(RingBell& bell) {
-  if (bell.parked.fetch_or(0, std::memory_order_seq_cst) != 0) ring_parked(bell);
+bool fence_and_ring(RingBell& bell) {
+  if (bell.parked.fetch_or(0, std::memory_order_seq_cst) == 0) return false;
+  ring_parked(bell);
+  return true;
 }
 
 void end_fences(RingBell& bell) {

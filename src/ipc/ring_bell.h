@@ -16,30 +16,34 @@ constexpr std::chrono::milliseconds kRingLookUp{20};
 void ring_parked(RingBell& bell);
 void ring_all_parked(RingBell& bell);
 
-/// After a slot was changed: wakes one that sleeps, who wakes the next if there is more.
-inline void ring(RingBell& bell) {
-  if (bell.parked.load(std::memory_order_seq_cst) != 0) ring_parked(bell);
+/// After a slot was changed: wakes one that sleeps, who wakes the next if there is more. True: somebody was parked, so
+/// that whoever polls may be, too: see MessageRing::ring_pollers(). The same of what follows.
+inline bool ring(RingBell& bell) {
+  if (bell.parked.load(std::memory_order_seq_cst) == 0) return false;
+  ring_parked(bell);
+  return true;
 }
 
 /// Before work of some 100 us, behind which the bell will ring: who sleeps gets up meanwhile, and who spins goes on,
 /// but not for longer than 200 us.
-void announce(RingBell& bell);
+bool announce(RingBell& bell);
 
 /// The same after what may have been announced.
-inline void ring_as_announced(RingBell& bell) {
+inline bool ring_as_announced(RingBell& bell) {
   if (bell.expected_until_ns.load(std::memory_order_relaxed) != 0)
     bell.expected_until_ns.store(0, std::memory_order_relaxed);
-  ring(bell);
+  return ring(bell);
 }
 
 /// The same after a plain store, by a lone user of a side of a ring: see MessageRing::see_solo_users().
-void fence_and_ring(RingBell& bell);
-inline void ring_alone(RingBell& bell) {
+bool fence_and_ring(RingBell& bell);
+inline bool ring_alone(RingBell& bell) {
   // In this order.
   const BellFences fences(bell.fences.load(std::memory_order_seq_cst));
   const std::uint32_t parked = bell.parked.load(std::memory_order_seq_cst);
   if (fences.are_asked_for() || parked != 0) [[unlikely]]
-    fence_and_ring(bell);
+    return fence_and_ring(bell);
+  return false;
 }
 
 /// What was waited for came without sleep: lone users need make no barriers.

@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "ipc/block_table.h"
+#include "ipc/process_table.h"
+#include "ipc/undelivered.h"
 
 /// How a ring of messages lies in job memory: a header, then slots. The state words of the slots are the truth about
 /// the ring; all else are hints, which may be behind but never ahead of it.
@@ -18,11 +20,8 @@ enum class SlotPhase : std::uint64_t {
   kTaken = 3,      ///< The owner has the message in hand.
   kAbandoned = 4,  ///< The owner died while it wrote; the slot stays closed until all its threads are gone for sure.
   kSealed = 5,     ///< The queue was closed before this position: nothing comes any more.
+  kArriving = 6,   ///< The owner has put a message of another ring, and is about to end it there: see RingArrival.
 };
-
-/// In place of a full slot's owner: its message was in the hand of a process that died, and the get hint may be past
-/// it.
-constexpr std::uint32_t kRedelivered = 1;
 
 /// A slot's state word. The lap says which pass over the ring it belongs to, so that a word never comes back.
 class SlotState {
@@ -34,7 +33,11 @@ class SlotState {
   constexpr std::uint64_t word() const { return word_; }
   constexpr SlotPhase phase() const { return static_cast<SlotPhase>(word_ >> kPhaseShift & 7); }
   /// A process, as owner_of() names it.
-  constexpr std::uint32_t owner() const { return static_cast<std::uint32_t>(word_ & ((1u << kPhaseShift) - 1)); }
+  constexpr std::uint32_t owner() const { return static_cast<std::uint32_t>(word_ & kMostDeaths); }
+  /// Of a full slot, in place of the owner: how many consumers have died with the message in hand. Then the get hint
+  /// may be past it.
+  constexpr std::uint32_t deaths() const { return owner(); }
+  constexpr std::uint64_t lap() const { return word_ >> kLapShift; }
   /// How many laps this state is ahead of lap `lap`; negative: behind.
   constexpr std::int64_t laps_ahead_of(std::uint64_t lap) const {
     return static_cast<std::int64_t>((word_ >> kLapShift << kLapShift) - (lap << kLapShift)) >> kLapShift;
@@ -45,8 +48,10 @@ class SlotState {
   constexpr SlotState emptied() const { return SlotState((word_ >> kLapShift) + 1, SlotPhase::kEmpty); }
   friend constexpr bool operator==(SlotState, SlotState) = default;
 
- private:
   static constexpr int kPhaseShift = 26;
+  static constexpr std::uint32_t kMostDeaths = (1u << kPhaseShift) - 1;
+
+ private:
   static constexpr int kLapShift = 29;
 
   std::uint64_t word_;
@@ -114,26 +119,40 @@ struct alignas(128) RingSide {
 };
 
 struct RingHeader {
-  static constexpr std::size_t kMostPollers = 4;
+  static constexpr std::size_t kMostPollers = 16;
 
   std::uint64_t magic;
   std::uint64_t type;  ///< Hash of the messages' type.
   std::uint32_t capacity;
   std::uint32_t slot_bytes;
-  std::uint32_t room_bytes;   ///< For a message in a slot.
-  std::uint32_t is_joinable;  ///< 1: messages are in hand until task_done().
-  std::uint32_t redelivers;   ///< 1: what a dead process had in hand goes to another.
+  std::uint32_t room_bytes;      ///< For a message in a slot.
+  std::uint32_t is_joinable;     ///< 1: messages are in hand until task_done().
+  std::uint32_t redelivers;      ///< 1: what a dead process had in hand goes to another,
+  std::uint32_t max_deliveries;  ///< so often; 0: without a limit.
   std::atomic<std::uint32_t> closed;
+  std::uint64_t no_consumer_ns;  ///< How long puts wait when all consumers are gone.
+  BlockHandle dead_letters;      ///< Another ring, which this block carries; none: no handle.
   RingSide put;
   RingSide get;
   alignas(128) RingBell not_full;
   alignas(128) RingBell not_empty;
-  std::atomic<std::uint64_t> pollers[kMostPollers];  ///< Tickets of those to be rung with it; see poller.h. Pipes only.
+  std::atomic<std::uint64_t> pollers[kMostPollers];  ///< Tickets of those to be rung with it; see poller.h.
   alignas(128) RingBell done;
-  alignas(128) std::atomic<std::uint64_t> lost;  ///< Messages that died with who had them in hand.
-  std::atomic<std::uint64_t> behind;             ///< Odd: some kRedelivered message may be there; grows with each.
+  alignas(128) std::atomic<std::uint64_t> behind;  ///< Odd: some redelivered message may be there; grows with each.
+  RingLosses losses;
+  RingArrival arrival;
+  /// By process slot: ConsumerNotes of those that ever got from it or waited for that.
+  alignas(64) std::atomic<std::uint64_t> consumers[kMaxProcesses];
 
   static constexpr std::uint64_t kMagic = 0x474e495245554552ull;
+};
+
+/// Behind the slots: the shelf that carries the dead-letter queue, at one more slot's place.
+struct alignas(16) RingTail {
+  std::atomic<std::uint64_t> state;
+  std::uint64_t bytes;
+  BlockShelf shelf;
+  BlockHandle dead_letters;
 };
 
 /// A slot for messages of at most 8 bytes: message and state change in one step.

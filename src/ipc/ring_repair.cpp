@@ -5,6 +5,7 @@
 #include "ipc/crash_point.h"
 #include "ipc/message_ring.h"
 #include "ipc/ring_owner.h"
+#include "retinue/base/error.h"
 
 namespace retinue {
 
@@ -41,6 +42,8 @@ bool MessageRing::resolve(std::uint32_t index, SlotState seen) {
       return true;
     case SlotPhase::kTaken:
       return owner_is_reaped(memory_, seen.owner()) && resolve_taken(index, seen);
+    case SlotPhase::kArriving:
+      return owner_is_reaped(memory_, seen.owner()) && resolve_arriving(index, seen);
     default:
       return false;
   }
@@ -48,20 +51,56 @@ bool MessageRing::resolve(std::uint32_t index, SlotState seen) {
 
 bool MessageRing::resolve_taken(std::uint32_t index, SlotState seen) {
   const std::uint64_t bytes = has_words_ ? 0 : wide_slot(index).bytes;
-  const bool is_done = bytes == WideSlot::kParcelDone || bytes == WideSlot::kShelfDone;
-  if (header_->redelivers != 0 && !is_done) {
+  if (bytes == WideSlot::kParcelDone || bytes == WideSlot::kShelfDone) {
+    drop_references(index, seen);
     RETINUE_CRASH_POINT();
-    // Before the message is there: to look for it in vain costs little.
-    std::uint64_t count = header_->behind.load(std::memory_order_seq_cst);
-    while (!header_->behind.compare_exchange_weak(count, (count + 2) | 1, std::memory_order_seq_cst)) continue;
-    RETINUE_CRASH_POINT();
-    change(index, seen, seen.with(SlotPhase::kFull, kRedelivered));
+    change(index, seen, seen.emptied());
     return true;
   }
-  drop_references(index, seen);
+  if (deaths_ == nullptr) return lose(index, seen, LostMessage::Reason::kConsumerDied);
+  const std::uint32_t deaths = std::min(deaths_before(index, seen) + 1, SlotState::kMostDeaths);
+  if (header_->max_deliveries == 0 || deaths < header_->max_deliveries) {
+    redeliver(index, seen, deaths);
+    return true;
+  }
+  if (header_->dead_letters) return move_to_dead_letters(index, seen);
+  return lose(index, seen, LostMessage::Reason::kMaxDeliveries);
+}
+
+void MessageRing::redeliver(std::uint32_t index, SlotState seen, std::uint32_t deaths) {
   RETINUE_CRASH_POINT();
-  if (change(index, seen, seen.emptied()) && !is_done) header_->lost.fetch_add(1, std::memory_order_relaxed);
-  return true;
+  // Before the message is there: to look for it in vain costs little.
+  std::uint64_t count = header_->behind.load(std::memory_order_seq_cst);
+  while (!header_->behind.compare_exchange_weak(count, (count + 2) | 1, std::memory_order_seq_cst)) continue;
+  RETINUE_CRASH_POINT();
+  change(index, seen, seen.with(SlotPhase::kFull, deaths));
+}
+
+/// How many consumers had died with the message before the one who has it in hand.
+std::uint32_t MessageRing::deaths_before(std::uint32_t index, SlotState seen) const {
+  if (deaths_ == nullptr) return 0;
+  const SlotState noted(deaths_[index].load(std::memory_order_seq_cst));
+  return noted.lap() == seen.lap() ? noted.deaths() : 0;
+}
+
+/// Before who takes the message overwrites the number with its name. Who comes late has an old one.
+void MessageRing::note_deaths(std::uint32_t index, SlotState full) {
+  if (deaths_ == nullptr) return;
+  std::uint64_t word = deaths_[index].load(std::memory_order_seq_cst);
+  const auto is_older = [&] {
+    const std::int64_t ahead = full.laps_ahead_of(SlotState(word).lap());
+    return ahead > 0 || (ahead == 0 && full.deaths() > SlotState(word).deaths());
+  };
+  while (is_older() && !deaths_[index].compare_exchange_weak(word, full.word(), std::memory_order_seq_cst)) continue;
+}
+
+/// For slots that must not wait: what cannot be let go of now goes with the queue.
+void MessageRing::drop_what_is_left(std::uint32_t index, SlotState seen) noexcept {
+  try {
+    drop_references(index, seen);
+  } catch (const Error&) {
+    // Somebody stands still in the block table.
+  }
 }
 
 /// A message that was taken before, by a process that died with it: the hint may have passed it.
@@ -72,7 +111,7 @@ bool MessageRing::take_from_behind(TakenSlot& taken) {
     const SlotState seen(state_of(index).load(std::memory_order_seq_cst));
     // Somebody may be about to make it full again, having counted it.
     if (seen.phase() == SlotPhase::kTaken && owner_is_reaped(memory_, seen.owner())) is_any = true;
-    if (seen.phase() != SlotPhase::kFull || seen.owner() != kRedelivered) continue;
+    if (seen.phase() != SlotPhase::kFull || seen.deaths() == 0) continue;
     is_any = true;
     if (take_at(index, seen, taken)) return true;
   }
@@ -95,7 +134,7 @@ bool MessageRing::settle_the_dead() {
 }
 
 bool MessageRing::sweep(std::uint32_t first, std::uint32_t count) {
-  bool has_changed = false;
+  bool has_changed = resume_loss();
   for (std::uint32_t i = 0; i < std::min(count, capacity_); ++i) {
     const std::uint32_t index = (first + i) % capacity_;
     has_changed |= resolve(index, SlotState(state_of(index).load(std::memory_order_seq_cst)));

@@ -117,11 +117,7 @@ bool MessageRing::finish(const TakenSlot& taken) {
     // From here on nobody gets it again.
     wide_slot(taken.index).bytes = is_in_parcel ? WideSlot::kParcelDone : WideSlot::kShelfDone;
     RETINUE_CRASH_POINT();
-    try {
-      drop_references(taken.index, in_hand);
-    } catch (const Error&) {
-      // It goes with the queue; the slot must not wait for that.
-    }
+    drop_what_is_left(taken.index, in_hand);
   }
   RETINUE_CRASH_POINT();
   const bool is_mine = change(taken.index, in_hand, in_hand.emptied());

@@ -52,8 +52,9 @@ TaskBoard TaskBoard::create(const std::shared_ptr<JobMemory>& memory, std::uint3
   const std::size_t capacity = std::size_t{2} * record_count + TaskBoardHeader::kMostWorkers;
   // A name that a dying process had in hand comes again: whether its task was begun stands in the record.
   auto tasks = detail::MessageChannel::create(
-      memory, {.capacity = capacity, .on_consumer_death = OnConsumerDeath::kRedeliver, .joinable = true}, kTaskNames,
-      sizeof(std::uint64_t));
+      memory,
+      {.capacity = capacity, .on_consumer_death = OnConsumerDeath::kRedeliver, .joinable = true, .max_deliveries = 0},
+      kTaskNames, sizeof(std::uint64_t));
   auto done = detail::MessageChannel::create(memory, {.capacity = capacity}, kTaskNames, sizeof(std::uint64_t));
   return {memory, std::move(block), std::move(tasks), std::move(done)};
 }

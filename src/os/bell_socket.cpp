@@ -34,19 +34,24 @@ std::uint64_t name_bell_socket(int socket) {
   return name;
 }
 
-bool ring_bell_socket(int from, std::uint64_t name) {
+bool ring_bell_socket(int from, std::uint64_t name, char reason) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, &name, kNameBytes);
   constexpr socklen_t kBytes = offsetof(sockaddr_un, sun_path) + 1 + kNameBytes;
   const ssize_t sent =
-      sendto(from, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), kBytes);
+      sendto(from, &reason, 1, MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), kBytes);
   return sent == 1 || errno == EAGAIN || errno == ECONNREFUSED;
 }
 
-void drain_bell_socket(int socket) {
-  char byte = 0;
-  while (recv(socket, &byte, sizeof byte, MSG_DONTWAIT) >= 0 || errno == EINTR) continue;
+bool drain_bell_socket(int socket, char reason) {
+  bool is_any = false;
+  for (;;) {
+    char byte = '\0';
+    const ssize_t got = recv(socket, &byte, sizeof byte, MSG_DONTWAIT);
+    if (got < 0 && errno != EINTR) return is_any;
+    is_any |= got == 1 && byte == reason;
+  }
 }
 
 }  // namespace retinue

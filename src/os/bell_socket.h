@@ -14,10 +14,10 @@ FileDescriptor make_bell_socket();
 /// Gives the socket a name. Errors: SystemError.
 std::uint64_t name_bell_socket(int socket);
 
-/// Makes the socket of that name readable. True: it is, or is gone. Never blocks.
-bool ring_bell_socket(int from, std::uint64_t name);
+/// Makes the socket of that name readable, by a byte that says why. True: it is, or is gone. Never blocks.
+bool ring_bell_socket(int from, std::uint64_t name, char reason = '\0');
 
-/// Takes all that was sent: it is readable no more.
-void drain_bell_socket(int socket);
+/// Takes all that was sent: it is readable no more. Whether any of it had that reason.
+bool drain_bell_socket(int socket, char reason = '\0');
 
 }  // namespace retinue

@@ -7,6 +7,7 @@ namespace {
 TEST(QueuesExample, FinishesAllWorkAlthoughARankDies) {
   retinue::test::StartedProgram program("queues");
   EXPECT_EQ(program.read_line(), "squares: 10 of 10, lost: 0\n");
+  EXPECT_EQ(program.read_line(), "dead letter: poison\n");
   EXPECT_EQ(program.read_line(), "it is there\n");
   EXPECT_EQ(program.read_line(), "rows: 1000\n");
   EXPECT_EQ(program.read_line(), "root: 1.5\n");

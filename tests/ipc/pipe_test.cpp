@@ -241,15 +241,15 @@ TEST_F(PipeTest, HasADescriptorForEachOfSomeProcesses) {
   auto [here, there] = Pipe<int>::create();
   here.descriptor();
   std::vector<Connection<int>> others;
-  for (int i = 0; i < 3; ++i) {
+  for (std::size_t i = 1; i < RingHeader::kMostPollers; ++i) {
     detail::decode_value(detail::encode_value(here).bytes, others.emplace_back());  // As another process gets it.
     others.back().descriptor();
   }
-  Connection<int> fifth;
-  detail::decode_value(detail::encode_value(here).bytes, fifth);
-  EXPECT_THROW(fifth.descriptor(), UsageError);
+  Connection<int> one_more;
+  detail::decode_value(detail::encode_value(here).bytes, one_more);
+  EXPECT_THROW(one_more.descriptor(), UsageError);
   others.pop_back();
-  const int fd = fifth.descriptor();
+  const int fd = one_more.descriptor();
   there.send(1);
   EXPECT_TRUE(becomes_readable(fd, 0ms));
   EXPECT_TRUE(becomes_readable(here.descriptor(), 0ms));

@@ -218,6 +218,37 @@ TEST_P(EachStartMethod, WhatAKilledRankHadInHandComesAgain) {
   EXPECT_EQ(allocated(), before);
 }
 
+void get_one_and_die(int, retinue::Queue<int> queue) {
+  queue.get();
+  raise(SIGKILL);
+}
+
+/// Also when its slot in the job's table is free again.
+TEST_P(EachStartMethod, APutDoesNotWaitForConsumersThatAreGone) {
+  retinue::Queue<int> queue({.capacity = 1, .no_consumer_timeout = 100ms});
+  queue.put(1);
+  EXPECT_THROW(retinue::spawn<get_one_and_die>({.nprocs = 1, .start_method = GetParam()}, queue),
+               retinue::ProcessExitedException);
+  queue.put(2);
+  try {
+    queue.put(3, 30s);
+    ADD_FAILURE() << "it waited";
+  } catch (const retinue::PeerLost& error) {
+    EXPECT_NE(std::string(error.what()).find("the last one, rank 0 (pid "), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("was killed by SIGKILL"), std::string::npos) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{0});
+  }
+  // Where a message is in its hand, the report has the rank, too.
+  retinue::Queue<int> tasks({.capacity = 1, .joinable = true});
+  tasks.put(1);
+  EXPECT_THROW(retinue::spawn<get_one_and_die>({.nprocs = 1, .start_method = GetParam()}, tasks),
+               retinue::ProcessExitedException);
+  EXPECT_TRUE(tasks.join(30s));
+  ASSERT_EQ(tasks.lost_messages().size(), 1u);
+  EXPECT_EQ(tasks.lost_messages()[0].consumer_rank, 0);
+  EXPECT_GT(tasks.lost_messages()[0].consumer_pid, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shared, EachStartMethod, retinue::test::all_start_methods(), retinue::test::start_method_name);
 
 void set_first(const SharedBlock& block) {

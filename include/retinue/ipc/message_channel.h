@@ -8,14 +8,15 @@
 #include <vector>
 
 #include "retinue/ipc/job_memory.h"
+#include "retinue/ipc/queue_base.h"
 #include "retinue/ipc/shared_block.h"
 
 namespace retinue {
 
 /// What becomes of a message whose consumer died with it in hand.
 enum class OnConsumerDeath {
-  kReport,     ///< It is gone, and lost() counts it.
-  kRedeliver,  ///< Another consumer gets it, maybe after messages that were put later.
+  kReport,     ///< It is gone: lost() counts it, lost_messages() and standard error say which it was.
+  kRedeliver,  ///< Another consumer gets it, maybe after messages that were put later, max_deliveries times in all.
 };
 
 struct QueueOptions {
@@ -27,6 +28,17 @@ struct QueueOptions {
   bool joinable = false;
   /// Room for a message in its slot, in bytes; 0: chosen for its type. Longer ones go through a block of their own.
   std::size_t message_bytes = 0;
+  /// For kRedeliver: how many consumers may get a message, each of which dies with it in hand, before it goes to
+  /// `dead_letters`, or is lost. 0: no limit. Three deaths in a row are hardly a coincidence, and a pool of four
+  /// survives such a message by one.
+  std::uint32_t max_deliveries = 3;
+  /// Where messages go that were delivered so often: a queue of the same type in the same job, with as much room for a
+  /// message. None: they are lost, as with kReport, and as where that queue is full or closed.
+  QueueBase dead_letters = {};
+  /// How long a put waits at a full queue when all that ever got from it have ended, the last one by a failure; then it
+  /// throws PeerLost. Long enough to start another consumer. max(): for ever. A queue of which nobody ever got knows
+  /// of no consumers, and waits.
+  std::chrono::milliseconds no_consumer_timeout = std::chrono::seconds(30);
 };
 
 namespace detail {
@@ -41,8 +53,8 @@ struct TakenMessage {
 /// What a queue is without its type: bytes in, bytes out, waiting, and the hold on its memory. Not used directly.
 ///
 /// Times: zero only tries, nanoseconds::max() waits without an end of its own.
-/// Errors: Closed from all that put after close(), and from those that take when nothing is left; SystemError from
-/// waits when the job's guardian was killed.
+/// Errors: Closed from all that put after close(), and from those that take when nothing is left; PeerLost from puts
+/// that wait for consumers of which none lives; SystemError from waits when the job's guardian was killed.
 class MessageChannel {
  public:
   using Time = std::chrono::nanoseconds;
@@ -92,6 +104,7 @@ class MessageChannel {
   std::size_t size() const;
   bool is_full() const;
   std::uint64_t lost() const;
+  std::vector<LostMessage> lost_messages() const;
 
   /// For a channel of a pipe, which is not of words. Whoever puts or waits closes it when nobody holds the block
   /// `partner` any more.
@@ -100,14 +113,17 @@ class MessageChannel {
   void look_after_partner();
   /// Waits until a message is there, or none will ever come. False: not in time.
   bool wait_for_message(Time timeout);
-  /// Readable when wait_for_message() would not wait; maybe also else, until the next look. Errors: SystemError.
+  /// Readable when wait_for_message() would not wait; maybe also else, until the next look. Errors: UsageError when too
+  /// many processes have one; SystemError.
   int descriptor();
-  /// To be said after a message was taken, or looked for in vain.
-  void settle_descriptor() noexcept;
 
  private:
   class Impl;
   explicit MessageChannel(std::unique_ptr<Impl> impl);
+  static BlockHandle dead_letters_of(const std::shared_ptr<JobMemory>& memory, const QueueOptions& options,
+                                     std::uint64_t type, std::size_t room_bytes);
+  /// After a message was taken, or looked for in vain.
+  void settle_descriptor() noexcept;
 
   std::unique_ptr<Impl> impl_;
 };

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
@@ -71,13 +72,15 @@ class Connection {
   /// For poll, select and epoll: readable when recv() would return or throw at once, and now and then when it would
   /// not, so ask poll() then. It belongs to this end: don't read from it, don't close it; it is closed with the last
   /// copy of this end in this process. Cost: three descriptors, made by the first call.
-  /// Errors: UsageError when 4 processes have one of this end; SystemError.
+  /// Errors: UsageError when 16 processes have one of this end; SystemError.
   int descriptor() { return end().descriptor(); }
 
   bool readable() const { return end().can_receive(); }
   bool writable() const { return end().can_send(); }
   /// Messages to this end that died with who had them in hand, counted as Queue::lost() does.
   std::uint64_t lost() const { return end().lost(); }
+  /// The newest of them, as Queue::lost_messages() has them.
+  std::vector<LostMessage> lost_messages() const { return end().lost_messages(); }
 
   /// Lets this copy go. The end is closed with the last one.
   void close() { end_.reset(); }

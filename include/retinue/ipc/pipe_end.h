@@ -23,6 +23,8 @@ struct PipeOptions {
   OnConsumerDeath on_consumer_death = OnConsumerDeath::kReport;
   /// Room for a message in its slot, in bytes; 0: chosen for its type. Longer ones go through a block of their own.
   std::size_t message_bytes = 0;
+  /// As QueueOptions'.
+  std::uint32_t max_deliveries = 3;
 };
 
 namespace detail {
@@ -58,6 +60,7 @@ class PipeEnd {
   bool poll(Time timeout);
   int descriptor();
   std::uint64_t lost() const;
+  std::vector<LostMessage> lost_messages() const;
 
  private:
   explicit PipeEnd(SharedBlock block);

@@ -31,13 +31,12 @@ namespace retinue {
 /// Blocking: put while it is full, get while it is empty; with a timeout or a Deadline at most that long. Both sleep.
 /// Threads: all functions, from any thread of any process of the job.
 /// Errors: UsageError from all functions of a default-made one. Closed from put after close(), and from get when also
-/// nothing is left. SharedMemoryExhausted where a message needs memory. SystemError from a wait when the job's guardian
-/// was killed.
+/// nothing is left. PeerLost from a put that waits, when no process that ever got from the queue lives any more, and
+/// the last of them failed: see QueueOptions::no_consumer_timeout. SharedMemoryExhausted where a message needs memory.
+/// SystemError from a wait when the job's guardian was killed.
 template <class T>
-class Queue {
+class Queue : public QueueBase {
  public:
-  using Time = std::chrono::nanoseconds;
-
   /// No queue, until one is assigned.
   Queue() = default;
   /// In the job of this process, or in another's. Errors: UsageError for options that cannot be.
@@ -47,7 +46,7 @@ class Queue {
     static_assert(detail::kNever<Count>, "a Queue takes options: write Queue<T> queue({.capacity = 10})");
   }
   Queue(const std::shared_ptr<JobMemory>& memory, const QueueOptions& options)
-      : channel_(detail::MessageChannel::create(memory, options, detail::type_hash<T>(), room_of(options))) {}
+      : QueueBase(detail::MessageChannel::create(memory, options, detail::type_hash<T>(), room_of(options))) {}
 
   void put(const T& value) { put(value, Time::max()); }
   /// False when there was no room in time.
@@ -119,38 +118,15 @@ class Queue {
     return values;
   }
 
-  /// The message that this process got first, of those that it has not said this of, is done. For joinable queues.
-  /// Errors: UsageError if there is none.
-  void task_done() { channel().task_done(); }
-  /// Waits until all messages are done. False when they were not in time. For joinable queues.
-  void join() { channel().join(Time::max()); }
-  bool join(Time timeout) { return channel().join(timeout); }
-  bool join(Deadline deadline) { return join(deadline.left()); }
-
-  /// No put succeeds after this; what is there can still be got.
-  void close() { channel().close(); }
-  bool is_closed() const { return channel().is_closed(); }
-
-  /// Messages that nobody got yet: true in the moment of looking. Cost: a look at every slot, as of the following.
-  std::size_t size() const { return channel().size(); }
-  bool empty() const { return size() == 0; }
-  bool full() const { return channel().is_full(); }
-  std::size_t capacity() const { return channel().capacity(); }
-  /// Messages that died with their consumers. It may miss one for each process that was killed just when it was about
-  /// to count one.
-  std::uint64_t lost() const { return channel().lost(); }
-
-  explicit operator bool() const noexcept { return channel_ != nullptr; }
-
   template <class Archive>
   void save(Archive& archive) const {
-    archive(channel_ ? channel_->block() : SharedBlock());
+    archive(*this ? channel().block() : SharedBlock());
   }
   template <class Archive>
   void load(Archive& archive) {
     SharedBlock block;
     archive(block);
-    channel_ = block ? detail::MessageChannel::open(block, detail::type_hash<T>()) : nullptr;
+    set_channel(block ? detail::MessageChannel::open(block, detail::type_hash<T>()) : nullptr);
   }
 
  private:
@@ -160,11 +136,6 @@ class Queue {
     if constexpr (detail::kIsWord<T>) return detail::default_room<T>();
     return options.message_bytes != 0 ? std::max(options.message_bytes, sizeof(BlockHandle))
                                       : detail::default_room<T>();
-  }
-
-  detail::MessageChannel& channel() const {
-    if (channel_ == nullptr) throw UsageError("this Queue is none: make it with options, or assign one to it");
-    return *channel_;
   }
 
   static T of_word(std::uint64_t word) { return detail::value_of_bytes<T>(std::as_bytes(std::span(&word, 1))); }
@@ -192,8 +163,6 @@ class Queue {
       return std::nullopt;
     }
   }
-
-  std::shared_ptr<detail::MessageChannel> channel_;
 };
 
 }  // namespace retinue
