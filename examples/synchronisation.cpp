@@ -31,7 +31,7 @@ void count(int /*rank*/, retinue::Lock lock, const retinue::Array<long>& sums) {
 
 void count_together() {
   const retinue::Array<long> sums(2);
-  retinue::spawn<count>({.nprocs = 4}, retinue::Lock::create(), sums);
+  retinue::spawn<count>({.nprocs = 4}, retinue::Lock(), sums);
   fmt::print("{} steps, sum {}\n", sums.get(0), sums.get(1));
 }
 // [/lock]
@@ -79,7 +79,7 @@ void consume(retinue::Condition changed, const retinue::Value<int>& stock) {
 }
 
 void produce() {
-  retinue::Condition changed = retinue::Condition::create();
+  retinue::Condition changed;
   const retinue::Value<int> stock(0);
   retinue::Process<consume> consumer(changed, stock);
   consumer.start();
@@ -116,7 +116,7 @@ void use_device(int /*rank*/, retinue::Event go, retinue::Semaphore devices, con
 }
 
 void share_devices() {
-  retinue::Event go = retinue::Event::create();
+  retinue::Event go;
   auto ranks =
       retinue::spawn<use_device>({.nprocs = 4, .join = false}, go, retinue::Semaphore(2), retinue::Value<int>(0));
   go.set();

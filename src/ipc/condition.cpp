@@ -16,12 +16,16 @@ struct ConditionState {
   WaitListState waiters;
 };
 
-Condition::Condition(const Lock& lock) : Condition() {
+Condition::Condition() : Condition(nullptr) {
+  if (is_to_be_made()) *this = create();
+}
+
+Condition::Condition(const Lock& lock) : Condition(nullptr) {
   lock_ = lock;
   make_state();
 }
 
-Condition::Condition(const RLock& lock) : Condition() {
+Condition::Condition(const RLock& lock) : Condition(nullptr) {
   rlock_ = lock;
   make_state();
 }

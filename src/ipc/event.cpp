@@ -22,8 +22,12 @@ bool change(EventState& state, bool to_set) {
 
 }  // namespace
 
+Event::Event() : Event(nullptr) {
+  if (is_to_be_made()) *this = create();
+}
+
 Event Event::create(const std::shared_ptr<JobMemory>& memory) {
-  Event event;
+  Event event(nullptr);
   event.block_ = make_sync_block(memory, SyncKind::kEvent, sizeof(EventState));
   return event;
 }

@@ -18,7 +18,7 @@ namespace retinue {
 
 constexpr std::uint64_t kJobMagic = 0x31455554494e4552ull;  // "RETINUE1", shortened to eight bytes.
 /// Changes with every change of the layout; a process built against another one is refused.
-constexpr std::uint32_t kJobLayoutVersion = 11;
+constexpr std::uint32_t kJobLayoutVersion = 12;
 
 constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
 constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.

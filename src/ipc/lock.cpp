@@ -64,20 +64,28 @@ SharedBlock make_lock(const std::shared_ptr<JobMemory>& memory, SyncKind kind) {
 
 }  // namespace
 
+Lock::Lock() : Lock(nullptr) {
+  if (is_to_be_made()) *this = create();
+}
+
+RLock::RLock() : RLock(nullptr) {
+  if (is_to_be_made()) *this = create();
+}
+
 Lock Lock::create(const std::shared_ptr<JobMemory>& memory) {
-  Lock lock;
+  Lock lock(nullptr);
   lock.block_ = make_lock(memory, SyncKind::kLock);
   return lock;
 }
 
 RLock RLock::create(const std::shared_ptr<JobMemory>& memory) {
-  RLock lock;
+  RLock lock(nullptr);
   lock.block_ = make_lock(memory, SyncKind::kRLock);
   return lock;
 }
 
 RLock RLock::lay_out(const SharedBlock& block) {
-  RLock lock;
+  RLock lock(nullptr);
   lock.block_ = lay_out_lock(block, SyncKind::kRLock);
   return lock;
 }

@@ -38,6 +38,9 @@ struct alignas(4096) ProcessSlot {
   std::atomic<std::uint32_t> incarnation;
   std::int32_t rank;  ///< Rank in its context's world.
   std::int32_t local_rank;
+  /// In the largest world that it joined as another rank than `rank`; a size of 0: in none.
+  std::atomic<std::int32_t> world_rank;
+  std::atomic<std::int32_t> world_size;
   std::uint32_t context;                  ///< Index of its context, kNoContext for the program.
   std::uint32_t parent;                   ///< Slot of the process that asked for it.
   std::atomic<std::int32_t> exit_status;  ///< As wait() gives it; valid in kDead.

@@ -18,6 +18,7 @@ namespace {
 /// What stands there of a process's own doings, not of how it was started.
 void clear_doings(ProcessSlot& slot) {
   slot.incarnation.fetch_add(1, std::memory_order_release);
+  slot.world_size.store(0, std::memory_order_relaxed);
   slot.call_state.store(kNoCallsYet, std::memory_order_relaxed);
   slot.calls = {};
   slot.recorder.store(0, std::memory_order_relaxed);
@@ -123,6 +124,13 @@ bool take_over_process_slot(JobMemory& memory, std::uint32_t index) {
   map_mark(memory.memfd());
   begin_to_run(memory, index);
   return true;
+}
+
+void note_world(ProcessSlot& slot, std::int32_t rank, std::int32_t size) {
+  if (slot.context == ProcessSlot::kNoContext || rank < 0 || rank == slot.rank) return;
+  if (size <= slot.world_size.load(std::memory_order_relaxed)) return;
+  slot.world_rank.store(rank, std::memory_order_relaxed);
+  slot.world_size.store(size, std::memory_order_release);
 }
 
 void enter_guest_slot(JobMemory& memory, std::uint32_t index) {

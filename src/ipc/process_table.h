@@ -30,6 +30,9 @@ void enter_process_slot(JobMemory& memory, std::uint32_t index);
 /// What that one held stays the rank's. False: it still runs.
 bool take_over_process_slot(JobMemory& memory, std::uint32_t index);
 
+/// The process in that slot joined a world, as reports say where it has another rank there.
+void note_world(ProcessSlot& slot, std::int32_t rank, std::int32_t size);
+
 /// The same for a guest of the job, whose forks are nobody's business.
 void enter_guest_slot(JobMemory& memory, std::uint32_t index);
 /// Whether slot `index` is that of a process that belongs to no job, or to another one, and only uses this one's

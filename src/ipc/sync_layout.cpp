@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "retinue/base/error.h"
+#include "retinue/ipc/job_memory.h"
+#include "retinue/ipc/value_archive.h"
 
 namespace retinue {
 namespace {
@@ -52,13 +54,19 @@ void check_sync_block(const SharedBlock& block, SyncKind kind) {
                                is_one ? name_of(header->kind) : "something else", name_of(kind)));
 }
 
+bool detail::SyncHandle::is_to_be_made() noexcept {
+  const JobMemory* const memory = JobMemory::current_or_null();
+  return memory != nullptr && memory->is_of_this_process() && !ReadScope::is_any();
+}
+
 void detail::SyncHandle::check(const SharedBlock& block) const {
   if (block) check_sync_block(block, kind_);
 }
 
 void throw_no_sync_object(const char* object) {
   throw UsageError(fmt::format(
-      "this {} is none, since it was made by default: make one by create() or with arguments, or assign one to it",
+      "this {} is none, since it was made by default or before the Runtime: make one by create() or with arguments, or "
+      "assign one to it",
       object));
 }
 

@@ -15,7 +15,21 @@ SharedBlock row_of(const BlockHandle& handle, std::span<const SharedBlock> held)
   return found != held.end() ? *found : SharedBlock::hold(JobMemory::current(), handle);
 }
 
+thread_local int read_scopes = 0;
+
 }  // namespace
+
+ReadScope::ReadScope() noexcept {
+  ++read_scopes;
+}
+
+ReadScope::~ReadScope() {
+  --read_scopes;
+}
+
+bool ReadScope::is_any() noexcept {
+  return read_scopes != 0;
+}
 
 void take_back(Encoded& encoded) noexcept {
   encoded.references.clear();

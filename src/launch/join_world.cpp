@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "ipc/process_table.h"
 #include "launch/meeting_place.h"
 #include "os/environment.h"
 #include "retinue/base/error.h"
@@ -70,6 +71,14 @@ WorldPlace place_in_world(const WorldOptions& options, const MeetingPlace& meeti
   return place;
 }
 
+/// Of a rank of a job, which calls it by another number than the world does.
+void tell_reports(const WorldPlace& place) {
+  const Runtime* const runtime = Runtime::current_or_null();
+  if (runtime == nullptr || !runtime->is_rank()) return;
+  const JobMemory& memory = *runtime->memory();
+  if (memory.is_of_this_process()) note_world(process_slot(memory, memory.own_slot()), place.rank, place.world_size);
+}
+
 /// Rank 0 may end its process, and the store with it, before the others have read the last step.
 void finish(StoreExchange& exchange, const std::shared_ptr<Store>& store, const WorldOptions& options) {
   if (dynamic_cast<const FileStore*>(store.get()) != nullptr) return;  // A file stays.
@@ -129,9 +138,10 @@ WorldPlace place_in_world(const WorldOptions& options) {
 
 std::shared_ptr<Store> open_world_store(const WorldOptions& options) {
   check(options);
-  if (options.store) return options.store;
   MeetingPlace meeting = place_to_meet(options);
   const WorldPlace place = place_in_world(options, meeting);
+  tell_reports(place);
+  if (options.store) return options.store;
   if (options.init_method == kOfEnvironment) meeting = meeting_place_of_environment(place);
   return open_store(meeting, place, options);
 }

@@ -16,6 +16,7 @@ double seconds_of(std::chrono::nanoseconds duration) {
 nlohmann::ordered_json json_of(const RankOutcome& outcome) {
   return {{"rank", outcome.rank},
           {"local_rank", outcome.local_rank},
+          {"world_rank", outcome.world_rank},
           {"pid", outcome.pid},
           {"end", to_string(outcome.end)},
           {"failed", is_failure(outcome)},

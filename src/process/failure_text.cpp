@@ -112,8 +112,16 @@ int weight(const RankOutcome& outcome) {
 struct Group {
   std::string ending;
   std::vector<int> ranks;
-  int pid;
+  const RankOutcome* first;
 };
+
+/// "rank 1 (pid 77)", and "rank 1 (rank 3 of its world, pid 77)" of several shards, as its own errors call it.
+std::string who_text(const RankOutcome& outcome, std::string_view name) {
+  std::string details = outcome.world_rank < 0 ? "" : fmt::format("rank {} of its world", outcome.world_rank);
+  if (outcome.pid != 0) details += fmt::format("{}pid {}", details.empty() ? "" : ", ", outcome.pid);
+  const std::string who = name.empty() ? fmt::format("rank {}", outcome.rank) : std::string(name);
+  return details.empty() ? who : fmt::format("{} ({})", who, details);
+}
 
 std::vector<Group> group_others(std::span<const RankOutcome> outcomes, std::size_t root) {
   std::vector<Group> groups;
@@ -121,7 +129,7 @@ std::vector<Group> group_others(std::span<const RankOutcome> outcomes, std::size
     if (i == root) continue;
     const std::string ending = ending_text(outcomes[i]);
     auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) { return group.ending == ending; });
-    if (same == groups.end()) same = groups.insert(groups.end(), {ending, {}, outcomes[i].pid});
+    if (same == groups.end()) same = groups.insert(groups.end(), {ending, {}, &outcomes[i]});
     same->ranks.push_back(outcomes[i].rank);
   }
   return groups;
@@ -137,8 +145,7 @@ std::string plural(std::string_view ending) {
 
 std::string group_text(const Group& group) {
   if (group.ranks.size() > 1) return fmt::format("ranks {}: {}", ranges_text(group.ranks), plural(group.ending));
-  const std::string pid = group.pid == 0 ? "" : fmt::format(" (pid {})", group.pid);
-  return fmt::format("rank {}{}: {}", group.ranks.front(), pid, group.ending);
+  return fmt::format("{}: {}", who_text(*group.first, ""), group.ending);
 }
 
 /// A Python traceback ends with the frame that raised; all other stacks begin with it.
@@ -212,8 +219,7 @@ std::string failure_text(std::span<const RankOutcome> outcomes, std::string_view
   const std::size_t root = root_cause(outcomes);
   const RankOutcome& cause = outcomes[root];
   const auto [words, details] = ending_parts(cause);
-  std::string head = name.empty() ? fmt::format("rank {}", cause.rank) : std::string(name);
-  head += fmt::format(" (pid {}) {}", cause.pid, words);
+  std::string head = fmt::format("{} {}", who_text(cause, name), words);
   const std::string first = shorten(first_line(details), kMaxFirstLineChars);
   head += first;
   const std::size_t first_lines = 1 + first.size() / kMaxLineChars;

@@ -159,6 +159,8 @@ RankOutcome outcome_of(const ProcessSlot& slot) {
   RankOutcome outcome;
   outcome.rank = slot.rank;
   outcome.local_rank = slot.local_rank;
+  if (slot.world_size.load(std::memory_order_acquire) != 0)
+    outcome.world_rank = slot.world_rank.load(std::memory_order_relaxed);
   outcome.pid = slot.pid.load(std::memory_order_acquire);
   outcome.stopped = std::chrono::nanoseconds(slot.stopped_ns.load(std::memory_order_acquire));
   switch (slot.state.load(std::memory_order_acquire)) {

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 
 #include "ipc/context_table.h"
 #include "ipc/process_table.h"
@@ -151,6 +153,14 @@ void settle(const RankBirth& birth, const StartRequest& request, const ProcessSl
   reset_signals(birth.signal_mask);
 }
 
+/// -1 where it is none.
+int number_in(const std::map<std::string, std::string>& environment, const char* variable) {
+  const std::string& text = environment.at(variable);
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? number : -1;
+}
+
 /// What goes wrong in `body` is the rank's failure.
 template <class Body>
 [[noreturn]] void end_in_failure(ProcessSlot& slot, Body body) {
@@ -224,9 +234,10 @@ pid_t start_program(const RankBirth& birth, const StartRequest& request, std::ui
   ProcessSlot& slot = process_slot(*birth.memory, slot_index);
   const bool is_function = request.kind == StartKind::kExecutedFunction;
   const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
-  Execution execution(
-      is_function ? request.command : rank.command,
-      changed_environment(request.surroundings.environment, rank_environment(*birth.memory, slot, request)));
+  const std::map<std::string, std::string> environment = rank_environment(*birth.memory, slot, request);
+  if (!is_function) note_world(slot, number_in(environment, "RANK"), number_in(environment, "WORLD_SIZE"));
+  Execution execution(is_function ? request.command : rank.command,
+                      changed_environment(request.surroundings.environment, environment));
   const auto run = [&] {
     end_in_failure(slot, [&](ProcessSlot&) {
       leave_guardian_behind(birth, slot, guardian);

@@ -83,7 +83,8 @@ nlohmann::json data_of(const ProcessSlot& slot, std::uint32_t process, const Mer
   const std::size_t kept = recording.calls.size();
   for (std::size_t i = kept - std::min(kept, most_calls); i < kept; ++i)
     calls.push_back(data_of({.process = process, .call = static_cast<std::uint32_t>(i)}, merged, begin, ended, words));
-  return {{"rank", slot.rank},
+  return {{"rank", outcome.rank},
+          {"world_rank", outcome.world_rank},
           {"pid", slot.pid.load(std::memory_order_relaxed)},
           {"ending", ending_text(outcome)},
           // A rank that only noticed another's failure is that one's victim.

@@ -111,7 +111,13 @@ void GradientReducer::note_forward() {
 
 GradientReducer::Pass& GradientReducer::current_pass() {
   const int task = torch::autograd::get_current_graph_task_id();
-  if (const auto pass = pass_.lock(); pass && pass->task == task) return *pass;
+  if (const auto pass = pass_.lock()) {
+    if (pass->task != task && pass->problem.empty())
+      pass->problem =
+          "a backward of the module ran inside of another one's function, or beside it on another thread, which is not "
+          "averaged; call such a backward while no_sync() lives";
+    return *pass;
+  }
   const auto pass = std::make_shared<Pass>(Pass{.task = task, .arrived = std::vector<char>(averaged_.size())});
   pass_ = pass;
   buckets_->begin();
@@ -202,6 +208,10 @@ void GradientReducer::tell_all(const std::string& problem) const {
 }
 
 void GradientReducer::finish(Pass& pass) {
+  {
+    const std::lock_guard lock(mutex_);
+    pass_.reset();  // A thread of a device may hold autograd's task a little longer.
+  }
   pass.follows_forward = std::exchange(follows_forward_, false);
   if (buckets_->overlaps()) buckets_->start_rest();
   options_.before();

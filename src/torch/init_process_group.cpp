@@ -196,7 +196,7 @@ ProcessGroup init_at(ProcessGroupOptions options, const CallSite& site) {
   world.world_size = place.world_size;
   if (world.world_size > 1) {
     world.store = store_of_agent(options);
-    if (!world.store) world.store = open_world_store(world);
+    world.store = open_world_store(world);
   }
   const TensorBackend::Waits waits{options.timeout, options.waiting, options.late_after};
   const ProcessGroup group = meet(world, asked.cpu, waits, options.group_name, site);

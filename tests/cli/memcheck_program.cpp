@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   retinue::Runtime runtime(argc, argv);
   const retinue::RankContext context = runtime.rank_context();
   retinue::Communicator group(context.world());
-  retinue::Lock lock;
+  retinue::Lock lock(nullptr);
   retinue::Array<long> count;
   retinue::Queue<std::string> names;
   if (group.rank() == 0) {

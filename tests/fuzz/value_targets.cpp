@@ -67,7 +67,7 @@ template <class T>
 void decode_call(std::string_view bytes) {
   try {
     T value;
-    detail::decode_value(bytes, value, detail::Purpose::kCall);
+    detail::ValueInput(bytes, detail::Purpose::kCall)(value);
     detail::ValueInput rows(bytes, detail::Purpose::kCall);
     for (std::uint64_t count = 0;; count = 0) {
       rows(count);

@@ -61,8 +61,8 @@ class ConditionTest : public SyncTest {
 TEST_F(ConditionTest, NeedsItsLock) {
   EXPECT_THROW(condition_.wait(), UsageError);
   EXPECT_THROW(condition_.notify(), UsageError);
-  EXPECT_THROW(Condition().notify_all(), UsageError);
-  EXPECT_THROW(Condition{RLock()}, UsageError);
+  EXPECT_THROW(Condition(nullptr).notify_all(), UsageError);
+  EXPECT_THROW(Condition{RLock(nullptr)}, UsageError);
   condition_.acquire();
   EXPECT_FALSE(condition_.try_lock() && !lock_.is_held_here());
   EXPECT_FALSE(condition_.wait(Deadline::after(1ms)));

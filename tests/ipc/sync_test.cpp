@@ -86,8 +86,8 @@ TEST_F(SyncTest, ALockIsTakenOnceAndAnRLockAgain) {
   }
   EXPECT_THROW(rlock.release(), UsageError);
   EXPECT_FALSE(rlock.locked());
-  EXPECT_THROW(Lock().acquire(), UsageError);
-  EXPECT_THROW(RLock().locked(), UsageError);
+  EXPECT_THROW(Lock(nullptr).acquire(), UsageError);
+  EXPECT_THROW(RLock(nullptr).locked(), UsageError);
 }
 
 TEST_F(SyncTest, LocksServeStandardGuards) {
@@ -273,7 +273,7 @@ TEST_F(SyncTest, AnEventLetsAllGo) {
   EXPECT_TRUE(event.wait(0ns));
   event.clear();
   EXPECT_FALSE(event.wait(0ns));
-  EXPECT_THROW(Event().set(), UsageError);
+  EXPECT_THROW(Event(nullptr).set(), UsageError);
   Semaphore came(0);
   retinue::Barrier round_ends(4);
   in_both(4, [&](int rank) {
@@ -320,11 +320,11 @@ TEST_F(SyncTest, TheyTravelAsWhatTheyAre) {
     const retinue::detail::Encoded encoded = retinue::detail::encode_value(sent);
     EXPECT_THROW(retinue::detail::decode_value(encoded.bytes, to), UsageError);
   };
-  is_refused(lock, Lock());
+  is_refused(lock, Lock(nullptr));
   is_refused(row, Array<float>());
   is_refused(row, Value<int>());
   is_refused(Semaphore(1), BoundedSemaphore());
-  is_refused(retinue::SharedBlock::allocate(10), Event());
+  is_refused(retinue::SharedBlock::allocate(10), Event(nullptr));
 }
 
 TEST_F(SyncTest, WaitsEndWithTheJob) {

@@ -196,7 +196,7 @@ TEST(LongRowsWithoutAJob, LieAmongTheRest) {
   const Encoded encoded = std::move(output).take();
   EXPECT_TRUE(encoded.references.empty());
   std::vector<int> row;
-  decode_value(encoded.bytes, row, Purpose::kCall);
+  ValueInput(encoded.bytes, Purpose::kCall)(row);
   EXPECT_EQ(row, row_from(5));
 }
 

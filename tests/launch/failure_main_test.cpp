@@ -3,9 +3,12 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <map>
 #include <string>
 
 #include "launch/main_with_runtime.h"
+#include "retinue/launch/join_world.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 
@@ -126,6 +129,47 @@ TEST(Sweep, NothingThatARankLeftBehindSurvives) {
   // The guardian is this process's only child, invisible to wait(); what it swept cannot have come here.
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
   EXPECT_EQ(errno, ECHILD);
+}
+
+/// Two ranks of a world of four.
+void join_larger_world(RankContext& context, int shard, const std::string& init_method) {
+  const int rank = 2 * shard + context.rank();
+  retinue::join_world({.init_method = init_method, .world_size = 4, .rank = rank});
+  if (rank == 3) throw std::runtime_error("bad row");
+}
+
+TEST_P(EachStartMethod, ARankOfSeveralShardsIsNamedAsItsWorldDoes) {
+  const std::string path =
+      fmt::format("{}/retinue-shards-{}", std::filesystem::temp_directory_path().c_str(), getpid());
+  const std::string init_method = "file://" + path;
+  auto first =
+      retinue::spawn<join_larger_world>({.nprocs = 2, .start_method = GetParam(), .join = false}, 0, init_method);
+  auto second =
+      retinue::spawn<join_larger_world>({.nprocs = 2, .start_method = GetParam(), .join = false}, 1, init_method);
+  first.join();
+  try {
+    second.join();
+    FAIL() << "rank 3 threw";
+  } catch (const ProcessRaisedException& error) {
+    EXPECT_EQ(error.rank(), 1);
+    EXPECT_EQ(error.outcome().world_rank, 3);
+    EXPECT_TRUE(contains(error.what(), "rank 1 (rank 3 of its world, pid ")) << error.what();
+    EXPECT_TRUE(contains(retinue::to_json(error), "\"world_rank\": 3")) << retinue::to_json(error);
+  }
+}
+
+TEST(Programs, WithARankOfTheirOwnAreNamedByItToo) {
+  const std::map<int, retinue::Arguments> args = {{0, {"-c", "exit 0"}}, {1, {"-c", "exit 3"}}};
+  const auto place = [](const char* rank) {
+    return std::map<std::string, std::string>{{"RANK", rank}, {"WORLD_SIZE", "8"}};
+  };
+  try {
+    retinue::start_processes({}, "sh", args, {{0, place("4")}, {1, place("5")}}).join();
+    FAIL() << "rank 5 failed";
+  } catch (const ProcessExitedException& error) {
+    EXPECT_EQ(error.outcome().world_rank, 5);
+    EXPECT_TRUE(contains(error.what(), "rank 1 (rank 5 of its world, pid ")) << error.what();
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start_methods(),

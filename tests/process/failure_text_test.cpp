@@ -192,6 +192,17 @@ TEST(ThrowRootCause, ThrowsByTheKindOfTheCause) {
   }
 }
 
+TEST(FailureText, NamesARankAsItsWorldDoesToo) {
+  RankOutcome lost = peer_lost(0, 2);
+  lost.world_rank = 2;
+  RankOutcome cause = raised(1, 1, "bad row");
+  cause.world_rank = 3;
+  const std::string text = failure_text(std::vector{lost, cause});
+  EXPECT_TRUE(text.starts_with("rank 1 (rank 3 of its world, pid 4711) raised")) << text;
+  EXPECT_NE(text.find("\n  rank 0 (rank 2 of its world, pid 4710): raised"), std::string::npos) << text;
+  EXPECT_TRUE(failure_text(std::vector{lost, cause}, "worker-1").starts_with("worker-1 (rank 3 of its world, pid"));
+}
+
 TEST(ThrowRootCause, IsSilentWhenAllReturned) {
   EXPECT_NO_THROW(throw_root_cause({ended(0, RankEnd::kReturned, 1), ended(1, RankEnd::kReturned, 2)}));
   EXPECT_NO_THROW(throw_root_cause({}));

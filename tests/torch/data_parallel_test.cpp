@@ -11,6 +11,7 @@
 #include "retinue/base/error.h"
 #include "retinue/torch/distributed_data_parallel.h"
 #include "support/ranks.h"
+#include "support/usage_error.h"
 #include "torch/trained_net.h"
 
 namespace retinue {
@@ -275,6 +276,43 @@ TEST(ShmDataParallel, RefusesModulesThatItCannotTrain) {
       EXPECT_EQ(members.rank, 0);  // The other rank had left when rank 0 wanted to go on.
     }
   });
+}
+
+/// Calls a function in its backward, as a checkpoint does that recomputes a part of the forward.
+struct CallsInBackward : torch::autograd::Function<CallsInBackward> {
+  static inline std::function<void()> call;
+
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& input) { return input.clone(); }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 const torch::autograd::variable_list& gradients) {
+    const torch::AutoGradMode enabled(true);
+    call();
+    return gradients;
+  }
+};
+
+TEST(ShmDataParallel, ABackwardInsideOfAnotherOneIsRefusedOnAllRanks) {
+  for (const bool find_unused_parameters : {false, true})
+    run_ranks(2, [&](const JobGroup& members) {
+      at::set_num_threads(1);
+      const ProcessGroup group = init_process_group(members);
+      DistributedDataParallel ddp(make_mlp(), group, {.find_unused_parameters = find_unused_parameters});
+      const at::Tensor input = torch::ones({2, 6}, torch::requires_grad());
+      // One rank's is enough.
+      CallsInBackward::call = [&] {
+        if (members.rank == 1) ddp->forward(input.detach()).sum().backward();
+      };
+      const auto backward = [&] { ddp(CallsInBackward::apply(input)).sum().backward(); };
+      const std::string error = test::usage_error_of(backward);
+      EXPECT_NE(error.find("on rank 1: a backward of the module ran inside of another one's"), std::string::npos)
+          << error;
+      {
+        const auto alone = ddp.no_sync();
+        EXPECT_NO_THROW(backward());
+      }
+      CallsInBackward::call = [] {};
+      EXPECT_NO_THROW(backward());
+    });
 }
 
 TEST(ShmDataParallel, BackwardThrowsWhenARankDies) {

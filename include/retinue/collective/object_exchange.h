@@ -144,6 +144,7 @@ std::vector<T> gather_objects(std::string_view call, Communicator& group, const 
   group.all_gather(&notice, notices.data(), sizeof notice, site);
   check_notices(call, own, notices, 0);
   const auto bytes = gather_object_bytes(group, own, notices, root, site);
+  const ReadScope scope;
   std::vector<T> values(bytes.size());
   ObjectReader reader(call, group, site);
   for (std::size_t i = 0; i < bytes.size(); ++i) reader.read(bytes[i], notices[i].type, static_cast<int>(i), values[i]);

@@ -57,6 +57,7 @@ T scatter_object(Communicator& group, const std::vector<T>& values, int root, Ca
   const detail::ObjectNotice notice = detail::scatter_notices(group, own, root, site);
   detail::check_notices("scatter_object", own, {&notice, 1}, root);
   const detail::ObjectBytes bytes = detail::scatter_object_bytes(group, own, notice, root, site);
+  const detail::ReadScope scope;
   T value{};
   detail::ObjectReader reader("scatter_object", group, site);
   reader.read(bytes, notice.type, root, value);

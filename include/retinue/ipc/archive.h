@@ -103,9 +103,9 @@ Encoded encode_message(const Value& value, Channel& channel) {
 
 /// Errors: cereal::Exception where the archive ends too early; UsageError where it refers to a block that is gone.
 template <class Value>
-void decode_value(std::string_view archive, Value& value, Purpose purpose = Purpose::kValue) {
+void decode_value(std::string_view archive, Value& value) {
   MustTravel<Value>();
-  ValueInput input(archive, purpose);
+  ValueInput input(archive);
   if constexpr (kTravels<Value>) input(value);
 }
 

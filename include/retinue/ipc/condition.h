@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -23,16 +24,19 @@ struct ConditionState;
 /// Blocking: wait and wait_for, with a timeout or a Deadline at most that long; after it they wait for the lock without
 /// an end of their own. acquire as that of a lock. All sleep.
 /// Threads: all functions, from any thread of any process of the job.
-/// Errors: UsageError from all functions of a default-made one, and from wait and notify without the lock. SystemError
+/// Errors: UsageError from all functions of one that is none, and from wait and notify without the lock. SystemError
 /// from a wait when the job's guardian was killed, or when 1000 threads wait already.
 /// After an error: of a wait that was begun, the lock is not held.
 class Condition : public detail::SyncHandle {
  public:
   using Time = std::chrono::nanoseconds;
 
+  /// A new one with an RLock of its own, in the job of this process; without a Runtime none, until one is assigned.
+  /// Errors: SharedMemoryExhausted.
+  Condition();
   /// None, until one is assigned.
-  Condition() : SyncHandle(SyncKind::kCondition) {}
-  /// With an RLock of its own, in the job of this process. Errors: SharedMemoryExhausted; UsageError without a Runtime.
+  explicit Condition(std::nullptr_t) noexcept : SyncHandle(SyncKind::kCondition) {}
+  /// Errors: UsageError without a Runtime.
   static Condition create() { return create(JobMemory::current()); }
   static Condition create(const std::shared_ptr<JobMemory>& memory) { return Condition(RLock::create(memory)); }
   /// With a lock that others may use too.
@@ -94,8 +98,8 @@ class Condition : public detail::SyncHandle {
   Time end_after(Time timeout) const;
   Time left_until(Time end) const;
 
-  Lock lock_;  ///< One of these two is there.
-  RLock rlock_;
+  Lock lock_{nullptr};  ///< One of these two is there.
+  RLock rlock_{nullptr};
 };
 
 }  // namespace retinue

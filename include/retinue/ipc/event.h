@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 
 #include "retinue/base/deadline.h"
@@ -16,15 +17,18 @@ struct EventState;
 ///
 /// Blocking: wait; with a timeout or a Deadline at most that long. It spins for some microseconds, then it sleeps.
 /// Threads: all functions, from any thread of any process of the job.
-/// Errors: UsageError from all functions of a default-made one. SystemError from a wait when the job's guardian was
+/// Errors: UsageError from all functions of one that is none. SystemError from a wait when the job's guardian was
 /// killed.
 class Event : public detail::SyncHandle {
  public:
   using Time = std::chrono::nanoseconds;
 
+  /// A new one that is not set, in the job of this process; without a Runtime none, until one is assigned.
+  /// Errors: SharedMemoryExhausted.
+  Event();
   /// None, until one is assigned.
-  Event() : SyncHandle(SyncKind::kEvent) {}
-  /// One that is not set, in the job of this process. Errors: SharedMemoryExhausted; UsageError without a Runtime.
+  explicit Event(std::nullptr_t) noexcept : SyncHandle(SyncKind::kEvent) {}
+  /// Errors: UsageError without a Runtime.
   static Event create() { return create(JobMemory::current()); }
   static Event create(const std::shared_ptr<JobMemory>& memory);
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -25,7 +26,7 @@ class LockedValues;
 /// Blocking: acquire, lock and try_lock_for; with a timeout or a Deadline at most that long. They spin for some
 /// microseconds while the holder runs on another CPU, and then sleep.
 /// Threads: all functions, from any thread of any process of the job.
-/// Errors: UsageError from all functions of a default-made one. SystemError from a wait when the job's guardian was
+/// Errors: UsageError from all functions of one that is none. SystemError from a wait when the job's guardian was
 /// killed.
 class BasicLock : public detail::SyncHandle {
  public:
@@ -80,9 +81,12 @@ class BasicLock : public detail::SyncHandle {
 /// thread takes and another gives back is a Semaphore.
 class Lock : public BasicLock {
  public:
+  /// A new lock in the job of this process; without a Runtime none, until one is assigned.
+  /// Errors: SharedMemoryExhausted.
+  Lock();
   /// No lock, until one is assigned.
-  Lock() : BasicLock(SyncKind::kLock) {}
-  /// In the job of this process. Errors: SharedMemoryExhausted; UsageError without a Runtime.
+  explicit Lock(std::nullptr_t) noexcept : BasicLock(SyncKind::kLock) {}
+  /// Errors: UsageError without a Runtime.
   static Lock create() { return create(JobMemory::current()); }
   static Lock create(const std::shared_ptr<JobMemory>& memory);
 };
@@ -90,9 +94,12 @@ class Lock : public BasicLock {
 /// A lock that its holder can take again, and must release as often, as Python's multiprocessing.RLock.
 class RLock : public BasicLock {
  public:
+  /// A new lock in the job of this process; without a Runtime none, until one is assigned.
+  /// Errors: SharedMemoryExhausted.
+  RLock();
   /// No lock, until one is assigned.
-  RLock() : BasicLock(SyncKind::kRLock) {}
-  /// In the job of this process. Errors: SharedMemoryExhausted; UsageError without a Runtime.
+  explicit RLock(std::nullptr_t) noexcept : BasicLock(SyncKind::kRLock) {}
+  /// Errors: UsageError without a Runtime.
   static RLock create() { return create(JobMemory::current()); }
   static RLock create(const std::shared_ptr<JobMemory>& memory);
 

@@ -72,6 +72,7 @@ std::span<const std::byte> plain_bytes(const T& value) {
 template <class T>
 T value_of_bytes(std::span<const std::byte> bytes) {
   MustTravel<T>();
+  [[maybe_unused]] const std::conditional_t<kIsPlainRow<T> || kIsPlain<T> || kIsWord<T>, int, ReadScope> scope{};
   T value{};
   if constexpr (kIsPlainRow<T>) {
     if (bytes.size() % sizeof(typename T::value_type) != 0) throw UsageError("a message has an odd number of bytes");

@@ -38,6 +38,7 @@ void publish(const std::string& name, const Object& object) {
 template <class Object>
 Object published(const std::string& name, std::chrono::nanoseconds timeout) {
   const SharedBlock block = detail::find_published(JobMemory::current(), name, timeout);
+  const detail::ReadScope scope;
   Object object;
   detail::decode_value(detail::encode_value(block).bytes, object);
   return object;

@@ -49,7 +49,7 @@ class LockedValues {
 
  private:
   SharedBlock block_;
-  mutable RLock lock_;  ///< To take it changes no value.
+  mutable RLock lock_{nullptr};  ///< To take it changes no value.
 };
 
 [[noreturn]] void throw_bad_index(std::size_t index, std::size_t size);
@@ -70,8 +70,8 @@ class Value {
   /// None, until one is assigned.
   Value() = default;
   /// In the job of this process. Errors: SharedMemoryExhausted; UsageError without a Runtime.
-  explicit Value(const T& initial, const RLock& lock = {}) : Value(JobMemory::current(), initial, lock) {}
-  Value(const std::shared_ptr<JobMemory>& memory, const T& initial, const RLock& lock = {})
+  explicit Value(const T& initial, const RLock& lock = RLock(nullptr)) : Value(JobMemory::current(), initial, lock) {}
+  Value(const std::shared_ptr<JobMemory>& memory, const T& initial, const RLock& lock = RLock(nullptr))
       : values_(memory, detail::type_hash<Value>(), 1, sizeof(T), alignof(T), lock) {
     new (values_.data()) T(initial);
   }
@@ -127,13 +127,14 @@ class Array {
   Array() = default;
   /// `size` zeros, or copies of what is given, in the job of this process. Errors: SharedMemoryExhausted; UsageError
   /// without a Runtime.
-  explicit Array(std::size_t size, const RLock& lock = {}) : Array(JobMemory::current(), size, lock) {}
-  Array(std::initializer_list<T> initial, const RLock& lock = {}) : Array(std::span<const T>(initial), lock) {}
-  explicit Array(std::span<const T> initial, const RLock& lock = {})
+  explicit Array(std::size_t size, const RLock& lock = RLock(nullptr)) : Array(JobMemory::current(), size, lock) {}
+  Array(std::initializer_list<T> initial, const RLock& lock = RLock(nullptr))
+      : Array(std::span<const T>(initial), lock) {}
+  explicit Array(std::span<const T> initial, const RLock& lock = RLock(nullptr))
       : Array(JobMemory::current(), initial.size(), lock) {
     std::copy(initial.begin(), initial.end(), get_obj().begin());
   }
-  Array(const std::shared_ptr<JobMemory>& memory, std::size_t size, const RLock& lock = {})
+  Array(const std::shared_ptr<JobMemory>& memory, std::size_t size, const RLock& lock = RLock(nullptr))
       : values_(memory, detail::type_hash<Array>(), size, sizeof(T), alignof(T), lock) {
     for (std::size_t i = 0; i < size; ++i) new (values_.data() + i * sizeof(T)) T();
   }

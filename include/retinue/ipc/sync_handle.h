@@ -25,7 +25,7 @@ namespace detail {
 /// or what arrives where one was sent, are the same object. Not used directly.
 class SyncHandle {
  public:
-  /// False for a default-made one.
+  /// False where it is none.
   explicit operator bool() const noexcept { return static_cast<bool>(block_); }
   friend bool operator==(const SyncHandle& a, const SyncHandle& b) noexcept { return a.block_ == b.block_; }
 
@@ -44,6 +44,9 @@ class SyncHandle {
 
  protected:
   explicit SyncHandle(SyncKind kind) noexcept : kind_(kind) {}
+
+  /// Whether the default constructor of one makes an object: where this process has a job, and it is not to be read.
+  static bool is_to_be_made() noexcept;
 
   SharedBlock block_;
 

@@ -29,7 +29,7 @@ class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmpty
     encoded_.bytes.reserve(kUsualMessage);
   }
 
-  ~ValueOutput() {  // NOLINT(modernize-use-override): cereal's base class is a detail.
+  ~ValueOutput() override {
     if (!encoded_.undo.empty()) take_back(encoded_);  // Nobody took it: something threw.
   }
   ValueOutput(const ValueOutput&) = delete;
@@ -73,6 +73,17 @@ class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmpty
   Purpose purpose_;
   std::function<void()> announce_;
   std::size_t may_be_left_behind_ = std::size_t{256} << 20;  ///< More would be missing elsewhere.
+};
+
+/// While one lives, locks and their like that this thread default-constructs are none: what is read makes them some.
+class ReadScope {
+ public:
+  ReadScope() noexcept;
+  ~ReadScope();
+  ReadScope(const ReadScope&) = delete;
+  ReadScope& operator=(const ReadScope&) = delete;
+
+  static bool is_any() noexcept;
 };
 
 /// Reads what ValueOutput wrote for the same purpose, where it lies.

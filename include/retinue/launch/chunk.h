@@ -87,6 +87,7 @@ class ChunkOutput {
     if constexpr (kIsPlain<Item>) {
       return read_row<Item>(input);
     } else {
+      const ReadScope scope;
       std::vector<Item> items;
       for (std::uint8_t what = kEnd; input(what), what == kFollows;) {
         Item item{};

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -117,9 +118,11 @@ typename Entry<fn, style>::Result invoke_entry(RankContext& context, typename En
 template <auto fn, EntryStyle style>
 ReturnedValue entry_thunk(RankContext& context, std::string_view archive) {
   using Result = typename Entry<fn, style>::Result;
+  std::optional<ReadScope> scope(std::in_place);
   typename Entry<fn, style>::Arguments arguments;
   ValueInput input(archive, Purpose::kCall);
   read_argument(input, arguments);
+  scope.reset();
   constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<decltype(arguments)>>();
   if constexpr (std::is_void_v<Result>) {
     invoke_entry<fn, style>(context, arguments, kAll);

@@ -42,6 +42,7 @@ class RunResult {
   T value(int rank) const {
     static_assert(std::is_same_v<T, std::decay_t<T>>, "name the type itself: no reference, no const");
     detail::MustTravel<T>();
+    const detail::ReadScope scope;
     T value{};
     detail::ValueInput input(archive_of(rank, typeid(T)), detail::Purpose::kReturned);
     input(value);

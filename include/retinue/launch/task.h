@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -68,6 +69,7 @@ std::vector<T> read_row(ValueInput& input) {
   std::uint64_t count = 0;
   input(count);
   input.check_length(count);
+  const ReadScope scope;
   std::vector<T> row;
   if constexpr (kIsPlain<T>) {
     row.resize(count);
@@ -88,9 +90,11 @@ template <auto fn>
 ReturnedValue task_thunk(RankContext& context, std::string_view archive) {
   using Result = TaskResult<fn>;
   if constexpr (!std::is_void_v<Result>) MustTravel<Result>();
+  std::optional<ReadScope> scope(std::in_place);
   TaskArguments<fn> arguments;
   ValueInput input(archive, Purpose::kCall);
   read_argument(input, arguments);
+  scope.reset();
   constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<TaskArguments<fn>>>();
   ValueOutput output(Purpose::kCall);
   if constexpr (std::is_void_v<Result>) {

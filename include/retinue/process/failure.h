@@ -38,6 +38,8 @@ struct ResourceUse {
 struct RankOutcome {
   int rank = 0;
   int local_rank = 0;
+  /// Its rank in the largest world that it joined as another rank than `rank`, as by join_world(); -1: in none.
+  int world_rank = -1;
   int pid = 0;
   RankEnd end = RankEnd::kNotStarted;
   int exit_code = 0;  ///< Of a rank that exited.

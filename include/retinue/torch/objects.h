@@ -1,8 +1,10 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <source_location>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "retinue/base/error.h"
@@ -68,10 +70,10 @@ template <class T>
 T scatter_object(const std::vector<T>& values, const ProcessGroup& group, int src = 0,
                  std::source_location where = std::source_location::current()) {
   detail::check_rank("scatter_object", group, src);
-  T value{};
+  std::optional<T> value;
   if (detail::use_communicator("scatter_object", group,
                                [&](Communicator& ranks) { value = scatter_object(ranks, values, src, where); }))
-    return value;
+    return *std::move(value);
   if (values.size() != 1) throw UsageError("scatter_object: a world of one scatters one value");
   return values.front();
 }
