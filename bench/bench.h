@@ -16,6 +16,7 @@ struct Settings {
   std::vector<std::size_t> bytes;  ///< Sizes of buffers; empty: the case's own list.
   bool peers = false;              ///< Measure the peers in the same run.
   int rounds = 7;
+  int calls = 0;             ///< Of a rank in a round; 0: the case's own number. Of barrier and collectives.
   bool beside_busy = false;  ///< An unrelated program uses a CPU: rounds span many of its turns, see time_of_round().
 };
 

@@ -65,6 +65,9 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", settings.rounds, "Rounds of each contender")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option("--calls", settings.calls,
+                 "Calls in a round of a barrier or collective, in place of as many as it takes")
+      ->check(CLI::PositiveNumber);
   app.add_flag("--peers", settings.peers, "Measure the peers too (install them by make peers)");
   app.add_flag("--busy", settings.beside_busy,
                "Beside an unrelated program that never sleeps, on the last of the CPUs");

@@ -19,9 +19,11 @@ std::string command_of(int iterations) {
 }
 /// Where a call takes many times as long as ours.
 int slow_iterations(const Settings& settings) {
+  if (settings.calls != 0) return settings.calls;
   return settings.beside_busy ? 2000 : 200;
 }
 int own_iterations(const Settings& settings) {
+  if (settings.calls != 0) return settings.calls;
   return settings.beside_busy ? 200'000 : 5000;
 }
 

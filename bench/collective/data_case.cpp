@@ -58,11 +58,13 @@ struct Peers {
 
 /// Enough calls for a p99 where they are fast, few enough for a round within a second where they are slow.
 int own_iterations(std::size_t bytes, const Settings& settings) {
+  if (settings.calls != 0) return settings.calls;
   if (settings.beside_busy) return bytes <= 4096 ? 100'000 : bytes <= 65536 ? 20'000 : 1000;
   return bytes <= 65536 ? 2000 : bytes <= 1048576 ? 300 : bytes <= 16777216 ? 20 : 8;
 }
 /// Of peers whose calls take many times as long: gloo's, and others' for large buffers or more ranks than CPUs.
 int slow_iterations(std::size_t bytes, const Settings& settings) {
+  if (settings.calls != 0) return settings.calls;
   if (settings.beside_busy) return bytes <= 65536 ? 2000 : 500;
   return bytes <= 65536 ? 100 : bytes <= 1048576 ? 40 : bytes <= 16777216 ? 8 : 5;
 }

@@ -27,7 +27,7 @@ std::string beginning_text(const LostMessage& lost) {
 }
 
 std::string reason_text(const LostMessage& lost) {
-  const std::string often =
+  std::string often =
       fmt::format(", {} of {} deliveries that QueueOptions::max_deliveries allows", lost.deliveries, lost.deliveries);
   switch (lost.reason) {
     case LostMessage::Reason::kConsumerDied:

@@ -40,7 +40,7 @@ TEST(RetinueBench, MeasuresWhatTheMachineAllows) {
 }
 
 TEST(RetinueBench, CountsContextSwitchesBesideABusyProgram) {
-  const std::string text = output_of({"barrier", "--ranks", "3", "--rounds", "1", "--busy"});
+  const std::string text = output_of({"barrier", "--ranks", "3", "--rounds", "1", "--calls", "2000", "--busy"});
   EXPECT_NE(text.find(" switches of a rank in a call"), std::string::npos) << text;
 }
 
