@@ -64,6 +64,8 @@ int MessageChannel::descriptor() {
                        std::to_string(RingHeader::kMostPollers) + " processes can have a descriptor of it at a time");
     impl_->note_consumer();
     poller->wait();
+    // Of those that died before: their message would be told to nobody.
+    if (impl_->ring.sweep(0, impl_->ring.capacity())) impl_->tell_repair();
     impl_->poller = std::move(poller);
     impl_->has_poller.store(true, std::memory_order_release);
   }

@@ -31,11 +31,7 @@ MessageChannel::Impl::Impl(const SharedBlock& held)
       is_guest(is_guest_slot(*memory, memory->own_slot())) {}
 
 MessageChannel::Impl::~Impl() {
-  try {
-    tell_losses();
-  } catch (const std::exception&) {
-    // Not for want of memory to say it.
-  }
+  if (memory->is_of_this_process()) tell_losses();
 }
 
 void MessageChannel::Impl::note_new_consumer() {
@@ -51,19 +47,23 @@ bool MessageChannel::Impl::has_untold_losses() const {
   return losses.told.load(std::memory_order_relaxed) < losses.count.load(std::memory_order_acquire);
 }
 
-void MessageChannel::Impl::tell_losses() {
+void MessageChannel::Impl::tell_losses() noexcept {
   constexpr std::uint64_t kMostTold = 10;
   RingLosses& losses = ring.header().losses;
   while (has_untold_losses()) {
     std::uint64_t told = losses.told.load(std::memory_order_relaxed);
     const std::uint64_t next = told < kMostTold ? told + 1 : ring.lost();
     if (!losses.told.compare_exchange_strong(told, next, std::memory_order_relaxed) || told >= kMostTold) continue;
-    const std::optional<LostMessage> lost = ring.lost_message(next);
-    if (!lost) continue;
-    std::string text =
-        loss_text(*lost, fmt::format("a {} of capacity {}", partner ? "pipe" : "queue", ring.capacity()));
-    if (next == kMostTold) text += "retinue: what else it loses is not told any more; lost() counts it\n";
-    write_standard_error(text);
+    try {
+      const std::optional<LostMessage> lost = ring.lost_message(next);
+      if (!lost) continue;
+      std::string text =
+          loss_text(*lost, fmt::format("a {} of capacity {}", partner ? "pipe" : "queue", ring.capacity()));
+      if (next == kMostTold) text += "retinue: what else it loses is not told any more; lost() counts it\n";
+      write_standard_error(text);
+    } catch (const std::exception&) {
+      // Not for want of memory to say it.
+    }
   }
 }
 
@@ -266,7 +266,7 @@ bool MessageChannel::take(TakenMessage& taken, Time timeout) {
   TakenSlot slot;
   const RingResult result = impl_->wait(
       ring.header().not_empty, timeout, [&] { return ring.try_take(slot); }, [&] { return ring.has_message(); });
-  if (impl_->has_untold_losses()) impl_->tell_losses();
+  impl_->tell_losses();
   if (result == RingResult::kClosed) Impl::throw_closed("get");
   settle_descriptor();
   if (result == RingResult::kWait) return false;

@@ -291,8 +291,11 @@ RingResult MessageRing::try_take(TakenSlot& taken) {
 
 void MessageRing::ring_pollers() const {
   RETINUE_CRASH_POINT();
+  bool are_told = true;
   for (const auto& ticket : header_->pollers)
-    if (const std::uint64_t listed = ticket.load(std::memory_order_seq_cst); listed != 0) ring_poller(memory_, listed);
+    if (const std::uint64_t listed = ticket.load(std::memory_order_seq_cst); listed != 0)
+      are_told &= ring_poller(memory_, listed);
+  if (!are_told) header_->not_empty.parked.store(1, std::memory_order_seq_cst);  // The next put tries again.
 }
 
 void MessageRing::close() {

@@ -38,13 +38,16 @@ bool send_byte(std::uint64_t name) {
 
 /// First the byte, so that the death of who rings leaves a poller that still waits, or has it. The poller never waits
 /// with a number twice: who is late here takes no later wait's wish away.
+/// False: it waits, and could not be told.
 template <class Send>
-void ring_entry(PollerEntry& entry, Send send) {
+bool ring_entry(PollerEntry& entry, Send send) {
   std::uint32_t waits = entry.waits.load(std::memory_order_seq_cst);
   RETINUE_CRASH_POINT();
-  if (waits % 2 == 0 || !send(entry.name.load(std::memory_order_acquire))) return;
+  if (waits % 2 == 0) return true;
+  if (!send(entry.name.load(std::memory_order_acquire))) return false;
   RETINUE_CRASH_POINT();
   entry.waits.compare_exchange_strong(waits, waits + 1, std::memory_order_seq_cst);
+  return true;
 }
 
 void stop_waiting(PollerEntry& entry) {
@@ -137,9 +140,9 @@ bool is_void(const JobMemory& memory, std::uint64_t ticket) {
          owner_is_reaped(memory, owner);
 }
 
-void ring_poller(const JobMemory& memory, std::uint64_t ticket) {
-  if (ticket == 0) return;
-  ring_entry(memory.header().pollers[index_of(ticket)], [](std::uint64_t name) { return send_byte(name); });
+bool ring_poller(const JobMemory& memory, std::uint64_t ticket) {
+  return ticket == 0 ||
+         ring_entry(memory.header().pollers[index_of(ticket)], [](std::uint64_t name) { return send_byte(name); });
 }
 
 void ring_all_pollers(const JobMemory& memory) {

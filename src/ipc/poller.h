@@ -49,7 +49,7 @@ class Poller {
 /// Whether nobody has that poller any more. 0 is no ticket.
 bool is_void(const JobMemory& memory, std::uint64_t ticket);
 /// Rings the poller if it waits. Never blocks.
-void ring_poller(const JobMemory& memory, std::uint64_t ticket);
+bool ring_poller(const JobMemory& memory, std::uint64_t ticket);
 /// Rings all, for a process that has died: what it was about to tell nobody else will.
 void ring_all_pollers(const JobMemory& memory);
 

@@ -7,6 +7,7 @@
 
 #include "ipc/crash_point.h"
 #include "ipc/job_layout.h"
+#include "ipc/poller.h"
 #include "os/clock.h"
 #include "os/futex.h"
 #include "os/memory.h"
@@ -123,6 +124,7 @@ bool take_over_process_slot(JobMemory& memory, std::uint32_t index) {
   clear_doings(slot);
   map_mark(memory.memfd());
   begin_to_run(memory, index);
+  ring_all_pollers(memory);  // Of what the one before had in hand.
   return true;
 }
 

@@ -56,6 +56,8 @@ bool MessageRing::move_to_dead_letters(std::uint32_t index, SlotState seen) {
   RingArrival& arrival = to->header_->arrival;
   const RingDesk desk(memory_, arrival.holder);
   if (!desk) return false;
+  // Of one that died at it: the message may be half gone.
+  if (header_->losses.is_pending.load(std::memory_order_acquire) != 0) return resume_loss();
   to->end_arrival();
   if (state_of(index).load(std::memory_order_seq_cst) != seen.word()) return true;
   if (to->has_words_ && !to->share(to->header_->put)) return false;
@@ -67,6 +69,8 @@ bool MessageRing::move_to_dead_letters(std::uint32_t index, SlotState seen) {
   if (slot == nullptr) return to->is_full() && lose(index, seen, LostMessage::Reason::kDeadLettersFull);
   try {
     to->fill_from(*slot, writing, *this, index);
+  } catch (const TimeoutError&) {
+    return false;  // Somebody stands still in the block table.
   } catch (const Error&) {
     return lose(index, seen, LostMessage::Reason::kDeadLettersFailed);
   }

@@ -22,7 +22,12 @@ std::uint32_t incarnation_of(const ProcessSlot& process) {
 /// Whether the slot is another's by now, or that one was reaped.
 bool is_gone(const ProcessSlot& process, ConsumerNote note) {
   const ProcessState state = process.state.load(std::memory_order_acquire);
-  return !note.is(incarnation_of(process)) || state == ProcessState::kDead || state == ProcessState::kFree;
+  const bool can_get = state == ProcessState::kRunning || state == ProcessState::kFinished;
+  return !note.is(incarnation_of(process)) || !can_get;
+}
+
+bool was_stopped(const ProcessSlot& process) {
+  return process.stop_signal.load(std::memory_order_relaxed) != 0;
 }
 
 std::string end_text(int status) {
@@ -60,20 +65,35 @@ bool ConsumerWatch::is_any_left() const {
   return false;
 }
 
-void ConsumerWatch::find_last() {
+/// The one of those that ended last, as far as the table still has them. Null: of none.
+template <class Counts>
+const ProcessSlot* ConsumerWatch::last_ended(Counts counts) const {
+  const ProcessSlot* last = nullptr;
   std::uint64_t latest_ns = 0;
   for (std::uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
     const ConsumerNote note(header_.consumers[slot].load(std::memory_order_acquire));
     const ProcessSlot& process = memory_.header().processes[slot];
-    if (!note || !note.is(incarnation_of(process))) continue;
+    if (!note || !note.is(incarnation_of(process)) || !counts(process)) continue;
     const std::uint64_t ended_ns = process.ended_ns.load(std::memory_order_relaxed);
-    if (ended_ns < latest_ns) continue;
+    if (last != nullptr && ended_ns < latest_ns) continue;
     latest_ns = ended_ns;
-    last_.reset();
-    const int status = process.exit_status.load(std::memory_order_relaxed);
-    // Who was stopped on request did not fail.
-    if (status != 0 && process.stop_signal.load(std::memory_order_relaxed) == 0) last_ = Gone{note, end_text(status)};
+    last = &process;
   }
+  return last;
+}
+
+void ConsumerWatch::find_last() {
+  const ProcessSlot* last = last_ended([](const ProcessSlot&) { return true; });
+  // Who was stopped on request did not fail; the job stops those that were started with one that did.
+  if (last != nullptr && was_stopped(*last) && last->context != ProcessSlot::kNoContext)
+    last = last_ended([&, context = last->context](const ProcessSlot& process) {
+      return process.context == context && !was_stopped(process);
+    });
+  if (last == nullptr || was_stopped(*last)) return;
+  const int status = last->exit_status.load(std::memory_order_relaxed);
+  const auto slot = last - memory_.header().processes;
+  if (status != 0)
+    last_ = Gone{ConsumerNote(header_.consumers[slot].load(std::memory_order_acquire)), end_text(status)};
 }
 
 void ConsumerWatch::look() {

@@ -54,6 +54,8 @@ class ConsumerWatch {
   };
   /// The last consumer, if all are gone and it failed. What was found once stays found: the table forgets.
   void find_last();
+  template <class Counts>
+  const ProcessSlot* last_ended(Counts counts) const;
   bool is_any_left() const;
 
   const JobMemory& memory_;

@@ -8,12 +8,13 @@
 namespace retinue {
 
 /// What one process at a time does in a ring, for a scope. Nobody waits for it: who finds it taken comes again. A dead
-/// process's is taken over when no thread of it can run any more; its work must be ended first, then.
+/// process's is taken over when no thread of it can run any more; its work must be ended first, then. A fork that has
+/// no slot of its own gets none: its death would not be known.
 class RingDesk {
  public:
   RingDesk(const JobMemory& memory, std::atomic<std::uint32_t>& holder) : holder_(holder), own_(own_owner(memory)) {
     std::uint32_t other = holder.load(std::memory_order_acquire);
-    has_ = (other == 0 || (other != own_ && owner_is_reaped(memory, other))) &&
+    has_ = memory.is_of_this_process() && (other == 0 || (other != own_ && owner_is_reaped(memory, other))) &&
            holder.compare_exchange_strong(other, own_, std::memory_order_acq_rel);
   }
   ~RingDesk() {

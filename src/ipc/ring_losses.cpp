@@ -130,8 +130,8 @@ std::optional<LostMessage> MessageRing::lost_message(std::uint64_t count) const 
 std::vector<LostMessage> MessageRing::lost_messages() const {
   const std::uint64_t count = lost();
   std::vector<LostMessage> found;
-  for (std::uint64_t i = count - std::min<std::uint64_t>(count, RingLosses::kMostKept) + 1; i <= count; ++i)
-    if (std::optional<LostMessage> one = lost_message(i)) found.push_back(std::move(*one));
+  for (std::uint64_t newer = std::min<std::uint64_t>(count, RingLosses::kMostKept); newer > 0; --newer)
+    if (std::optional<LostMessage> one = lost_message(count - newer + 1)) found.push_back(std::move(*one));
   return found;
 }
 

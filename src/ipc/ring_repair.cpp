@@ -4,6 +4,7 @@
 
 #include "ipc/crash_point.h"
 #include "ipc/message_ring.h"
+#include "ipc/ring_bell.h"
 #include "ipc/ring_owner.h"
 #include "retinue/base/error.h"
 
@@ -74,6 +75,8 @@ void MessageRing::redeliver(std::uint32_t index, SlotState seen, std::uint32_t d
   while (!header_->behind.compare_exchange_weak(count, (count + 2) | 1, std::memory_order_seq_cst)) continue;
   RETINUE_CRASH_POINT();
   change(index, seen, seen.with(SlotPhase::kFull, deaths));
+  RETINUE_CRASH_POINT();
+  if (ring(header_->not_empty)) ring_pollers();  // Whoever found it may want to put.
 }
 
 /// How many consumers had died with the message before the one who has it in hand.

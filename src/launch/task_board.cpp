@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <span>
@@ -51,11 +52,16 @@ TaskBoard TaskBoard::create(const std::shared_ptr<JobMemory>& memory, std::uint3
   // Room for every record's name, and for names that outlived their tasks: a process may die between two steps.
   const std::size_t capacity = std::size_t{2} * record_count + TaskBoardHeader::kMostWorkers;
   // A name that a dying process had in hand comes again: whether its task was begun stands in the record.
-  auto tasks = detail::MessageChannel::create(
-      memory,
-      {.capacity = capacity, .on_consumer_death = OnConsumerDeath::kRedeliver, .joinable = true, .max_deliveries = 0},
-      kTaskNames, sizeof(std::uint64_t));
-  auto done = detail::MessageChannel::create(memory, {.capacity = capacity}, kTaskNames, sizeof(std::uint64_t));
+  auto tasks = detail::MessageChannel::create(memory,
+                                              {.capacity = capacity,
+                                               .on_consumer_death = OnConsumerDeath::kRedeliver,
+                                               .joinable = true,
+                                               .max_deliveries = 0,
+                                               .no_consumer_timeout = std::chrono::milliseconds::max()},
+                                              kTaskNames, sizeof(std::uint64_t));
+  auto done = detail::MessageChannel::create(
+      memory, {.capacity = capacity, .no_consumer_timeout = std::chrono::milliseconds::max()}, kTaskNames,
+      sizeof(std::uint64_t));
   return {memory, std::move(block), std::move(tasks), std::move(done)};
 }
 

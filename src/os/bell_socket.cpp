@@ -39,9 +39,15 @@ bool ring_bell_socket(int from, std::uint64_t name, char reason) {
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, &name, kNameBytes);
   constexpr socklen_t kBytes = offsetof(sockaddr_un, sun_path) + 1 + kNameBytes;
-  const ssize_t sent =
-      sendto(from, &reason, 1, MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address), kBytes);
-  return sent == 1 || errno == EAGAIN || errno == ECONNREFUSED;
+  const auto send = [&](int socket) {
+    return sendto(socket, &reason, 1, MSG_DONTWAIT | MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
+                  kBytes) == 1;
+  };
+  if (send(from) || errno == ECONNREFUSED) return true;
+  if (errno != EAGAIN) return false;
+  // Either it has bytes enough, or others have not read what `from` sent.
+  const FileDescriptor fresh = make_bell_socket();
+  return fresh && (send(fresh.get()) || errno == EAGAIN || errno == ECONNREFUSED);
 }
 
 bool drain_bell_socket(int socket, char reason) {

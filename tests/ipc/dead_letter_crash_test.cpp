@@ -168,6 +168,41 @@ TEST_F(DeadLetterCrashTest, AMoveOfAQueueThatIsGoneEnds) {
   }
 }
 
+/// Who counts a loss for want of room is killed at it, then there is room, and a producer finds the message first: it
+/// is lost, or a dead letter, and never both.
+TEST_F(DeadLetterCrashTest, WhoLosesForWantOfRoomIsKilledAnywhere) {
+  for (long point = 1;; ++point) {
+    SCOPED_TRACE("point " + std::to_string(point));
+    bool has_ended = false;
+    {
+      Queue<std::vector<int>> letters(memory_, {.capacity = 1});
+      letters.put(LongMessage::of(99));
+      Queue<std::vector<int>> queue(memory_, options(letters, 1));
+      queue.put(LongMessage::of(1));
+      run_victim(0, [&] { hold_all<LongMessage>(queue); });
+      has_ended = run_victim(point, [&] { sweep(queue); });
+      EXPECT_EQ(drain<LongMessage>(letters, false), std::vector<int>{99});
+      while (queue.try_put(LongMessage::of(2))) continue;
+      for (int i = 0; i < 2; ++i) {
+        sweep(queue);
+        sweep(letters);
+      }
+      const std::vector<int> ids = drain<LongMessage>(letters, false);
+      EXPECT_EQ(ids.size() + queue.lost(), 1u);
+      EXPECT_TRUE(ids.empty() || ids.front() == 1);
+      drain<LongMessage>(queue, true);
+      check_usable<LongMessage>(queue, true);
+      check_usable<LongMessage>(letters, false);
+    }
+    free_the_dead();
+    EXPECT_EQ(memory_->allocated_bytes(), 0u);
+    if (has_ended || HasFailure()) {
+      EXPECT_GE(point, 10);
+      break;
+    }
+  }
+}
+
 /// Deaths are counted although who gets a message again is killed at any point of that.
 TEST_F(DeadLetterCrashTest, DeliveriesAreCountedWhoeverDies) {
   long point = 1;

@@ -66,6 +66,12 @@ TEST_F(OverwrittenRing, WhoseLapsGoInACircleIsLeft) {
   EXPECT_EQ(ring.try_take(taken), RingResult::kWait);
 }
 
+TEST_F(OverwrittenRing, OfAnyNumberOfLossesEnds) {
+  header_.losses.told.store(~std::uint64_t{0});
+  header_.losses.count.store(~std::uint64_t{0});
+  EXPECT_TRUE(queue_.lost_messages().empty());
+}
+
 /// What counts is what the ring was when it was opened.
 TEST_F(OverwrittenRing, KeepsItsShapeWhileItIsOpen) {
   header_.capacity = 0;

@@ -34,15 +34,18 @@ class QueueConsumersTest : public CrashTest {
     end(victim);
     return victim.pid;
   }
-  /// Does what the guardian would.
   void end(const Victim& victim) {
+    note_end(victim);
+    free_process_slot(*memory_, victim.slot);
+  }
+  /// Does what the guardian would.
+  void note_end(const Victim& victim) {
     int status = 0;
     EXPECT_EQ(waitpid(victim.pid, &status, 0), victim.pid);
     ProcessSlot& slot = process_slot(*memory_, victim.slot);
     slot.exit_status.store(status);
     slot.ended_ns.store(monotonic_ns());
     slot.state.store(ProcessState::kDead);
-    free_process_slot(*memory_, victim.slot);
   }
   static std::string lost_peer_of(const std::function<void()>& call) {
     try {
@@ -122,6 +125,26 @@ TEST_F(QueueConsumersTest, AConsumerThatWasStoppedIsWaitedFor) {
   end(victim);
   queue.put(1);
   EXPECT_FALSE(queue.put(2, kLookedUpOften));
+}
+
+/// As the job does it with the ranks that were started with one that failed.
+TEST_F(QueueConsumersTest, ThoseThatWereStoppedForAFailureOfAnotherOneAreNot) {
+  Queue<int> queue(short_patience());
+  std::vector<Victim> ranks;
+  for (const int signal : {SIGKILL, SIGTERM}) {
+    ranks.push_back(start_victim(0, [&] {
+      queue.try_get();
+      kill(getpid(), signal);
+    }));
+    ProcessSlot& slot = process_slot(*memory_, ranks.back().slot);
+    slot.context = 3;
+    if (signal == SIGTERM) slot.stop_signal.store(SIGTERM);
+    note_end(ranks.back());
+  }
+  queue.put(1);
+  const std::string error = lost_peer_of([&] { queue.put(2, kPatience); });
+  EXPECT_NE(error.find("was killed by SIGKILL"), std::string::npos) << error;
+  for (const Victim& rank : ranks) free_process_slot(*memory_, rank.slot);
 }
 
 TEST_F(QueueConsumersTest, AProducerThatGotItselfIsAConsumer) {

@@ -1,10 +1,14 @@
 // Messages whose consumers die: who may get them again, how often, and what is said of those that nobody gets any more.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cereal/types/string.hpp>
 #include <csignal>
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ipc/crash_fixture.h"
@@ -53,6 +57,32 @@ TEST_F(QueueLossesTest, SaysWhoDiedWithItAlsoWhenItsSlotIsAnothers) {
   EXPECT_TRUE(queue.join(kPatience));
   ASSERT_EQ(queue.lost_messages().size(), 1u);
   EXPECT_EQ(queue.lost_messages()[0].consumer_pid, pid);
+}
+
+/// A fork has no hold of its own: its copy of a queue that is gone names memory that is something else by now.
+TEST_F(QueueLossesTest, AForkLeavesAloneWhatIsAnothersByNow) {
+  int go[2];
+  ASSERT_EQ(pipe(go), 0);
+  std::optional<Queue<int>> queue(std::in_place, QueueOptions{.capacity = 4});
+  const BlockHandle gone = detail::encode_value(*queue).references.at(0).handle();
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte = 0;
+    if (read(go[0], &byte, 1) == 1) queue.reset();
+    _exit(0);
+  }
+  queue.reset();
+  const SharedBlock other = SharedBlock::allocate(memory_, gone.bytes);
+  ASSERT_EQ(other.handle().offset, gone.offset) << "the test shows nothing";
+  const auto words = reinterpret_cast<std::uint64_t*>(other.data());
+  const std::size_t count = other.bytes() / sizeof(std::uint64_t);
+  for (std::size_t i = 0; i < count; ++i) words[i] = i % 2 == 0 ? ~std::uint64_t{0} : 0;  // As of untold losses.
+  const std::vector<std::uint64_t> before(words, words + count);
+  ASSERT_EQ(write(go[1], "g", 1), 1);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(std::vector<std::uint64_t>(words, words + count), before);
+  close(go[0]);
+  close(go[1]);
 }
 
 TEST_F(QueueLossesTest, SaysWhichMessageWasLost) {

@@ -230,6 +230,35 @@ TEST_F(QueuePollTest, LooksForWhatTheDeadHadBeforeItWaits) {
   queue.task_done();
 }
 
+TEST_F(QueuePollTest, IsReadableForWhatTheDeadHadBeforeItWasMade) {
+  Queue<int> queue({.capacity = 4, .on_consumer_death = OnConsumerDeath::kRedeliver, .joinable = true});
+  queue.put(7);
+  const Victim victim = start_victim(0, [&] {
+    queue.get();
+    kill(getpid(), SIGKILL);
+  });
+  bury(victim);
+  ASSERT_TRUE(becomes_readable(queue.descriptor(), kPatience));
+  EXPECT_EQ(queue.try_get(), 7);
+  queue.task_done();
+}
+
+/// A producer finds what the dead consumer had, and tells.
+TEST_F(QueuePollTest, IsReadableForWhatAProducerFound) {
+  Queue<int> queue({.capacity = 1, .on_consumer_death = OnConsumerDeath::kRedeliver, .joinable = true});
+  const int fd = queue.descriptor();
+  queue.put(7);
+  const Victim victim = start_victim(0, [&] {
+    queue.get();
+    kill(getpid(), SIGKILL);
+  });
+  EXPECT_FALSE(CrashTest::bury(victim));  // The guardian has not rung yet.
+  EXPECT_FALSE(queue.try_put(8));
+  ASSERT_TRUE(becomes_readable(fd, 0ms));
+  EXPECT_EQ(queue.try_get(), 7);
+  queue.task_done();
+}
+
 TEST_F(QueuePollTest, EachOfSomeProcessesHasOne) {
   Queue<int> queue({.capacity = 4});
   std::vector<Queue<int>> others;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -42,7 +43,9 @@ int main(int argc, char** argv) {
   try {
     change(how, options);
     if (how == "unjoined") {
-      start_without_joining({.start_method = options.start_method, .join = false});
+      // Hundreds end at a time; under a sanitizer each looks for leaks then.
+      start_without_joining(
+          {.start_method = options.start_method, .join = false, .exit_grace = std::chrono::minutes(5)});
     } else {
       retinue::spawn<say_rank>(options);
     }
