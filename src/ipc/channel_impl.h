@@ -44,6 +44,7 @@ class MessageChannel::Impl {
   void note_new_consumer();
   /// Says on standard error which messages were lost, if nobody said it yet.
   void tell_losses() noexcept;
+  void find_the_dead();
   bool has_untold_losses() const;
   void close();
   /// Closes the channel of a pipe whose other end nobody holds any more. True: it did so.

@@ -65,7 +65,7 @@ int MessageChannel::descriptor() {
     impl_->note_consumer();
     poller->wait();
     // Of those that died before: their message would be told to nobody.
-    if (impl_->ring.sweep(0, impl_->ring.capacity())) impl_->tell_repair();
+    impl_->find_the_dead();
     impl_->poller = std::move(poller);
     impl_->has_poller.store(true, std::memory_order_release);
   }

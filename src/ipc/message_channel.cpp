@@ -67,6 +67,12 @@ void MessageChannel::Impl::tell_losses() noexcept {
   }
 }
 
+/// Also where nobody waits.
+void MessageChannel::Impl::find_the_dead() {
+  if (ring.sweep(0, ring.capacity())) tell_repair();
+  tell_losses();
+}
+
 /// For a wait that heard nothing for a while. True if it changed something.
 bool MessageChannel::Impl::look_up() {
   throw_if_job_ends(*memory, "waiting for a queue");
@@ -334,9 +340,11 @@ bool MessageChannel::is_full() const {
   return impl_->ring.is_full();
 }
 std::uint64_t MessageChannel::lost() const {
+  impl_->find_the_dead();
   return impl_->ring.lost();
 }
 std::vector<LostMessage> MessageChannel::lost_messages() const {
+  impl_->find_the_dead();
   return impl_->ring.lost_messages();
 }
 

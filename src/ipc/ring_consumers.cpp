@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "ipc/loss_text.h"
@@ -65,15 +66,14 @@ bool ConsumerWatch::is_any_left() const {
   return false;
 }
 
-/// The one of those that ended last, as far as the table still has them. Null: of none.
-template <class Counts>
-const ProcessSlot* ConsumerWatch::last_ended(Counts counts) const {
+/// Of those that the table still has. Null: none.
+const ProcessSlot* ConsumerWatch::last_consumer() const {
   const ProcessSlot* last = nullptr;
   std::uint64_t latest_ns = 0;
   for (std::uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
     const ConsumerNote note(header_.consumers[slot].load(std::memory_order_acquire));
     const ProcessSlot& process = memory_.header().processes[slot];
-    if (!note || !note.is(incarnation_of(process)) || !counts(process)) continue;
+    if (!note || !note.is(incarnation_of(process))) continue;
     const std::uint64_t ended_ns = process.ended_ns.load(std::memory_order_relaxed);
     if (last != nullptr && ended_ns < latest_ns) continue;
     latest_ns = ended_ns;
@@ -82,18 +82,31 @@ const ProcessSlot* ConsumerWatch::last_ended(Counts counts) const {
   return last;
 }
 
+/// For which the job stopped `stopped`, as it does with all that were started together. Null: none.
+const ProcessSlot* ConsumerWatch::failed_beside(const ProcessSlot& stopped) const {
+  if (stopped.context == ProcessSlot::kNoContext) return nullptr;
+  const ProcessSlot* const begin = memory_.header().processes;
+  const ProcessSlot* const found = std::find_if(begin, begin + kMaxProcesses, [&](const ProcessSlot& process) {
+    return process.context == stopped.context && process.state.load(std::memory_order_acquire) == ProcessState::kDead &&
+           !was_stopped(process) && process.exit_status.load(std::memory_order_relaxed) != 0;
+  });
+  return found == begin + kMaxProcesses ? nullptr : found;
+}
+
 void ConsumerWatch::find_last() {
-  const ProcessSlot* last = last_ended([](const ProcessSlot&) { return true; });
-  // Who was stopped on request did not fail; the job stops those that were started with one that did.
-  if (last != nullptr && was_stopped(*last) && last->context != ProcessSlot::kNoContext)
-    last = last_ended([&, context = last->context](const ProcessSlot& process) {
-      return process.context == context && !was_stopped(process);
-    });
-  if (last == nullptr || was_stopped(*last)) return;
-  const int status = last->exit_status.load(std::memory_order_relaxed);
-  const auto slot = last - memory_.header().processes;
-  if (status != 0)
-    last_ = Gone{ConsumerNote(header_.consumers[slot].load(std::memory_order_acquire)), end_text(status)};
+  const ProcessSlot* const last = last_consumer();
+  if (last == nullptr) return;
+  // Who was stopped on request did not fail.
+  const ProcessSlot* const failed = was_stopped(*last) ? failed_beside(*last) : last;
+  const int status = failed == nullptr ? 0 : failed->exit_status.load(std::memory_order_relaxed);
+  if (status == 0) return;
+  const auto consumer = ConsumerNote::of(*failed);
+  std::string text = fmt::format("{}, {}", consumer_text(consumer.rank(), consumer.pid()), end_text(status));
+  if (failed != last) {
+    const auto stopped = ConsumerNote::of(*last);
+    text = fmt::format("{}, was stopped by the job after {}", consumer_text(stopped.rank(), stopped.pid()), text);
+  }
+  last_ = Gone{consumer.rank(), std::move(text)};
 }
 
 void ConsumerWatch::look() {
@@ -110,11 +123,10 @@ void ConsumerWatch::look() {
   if (!last_ || !until_->passed()) return;
   throw PeerLost(
       fmt::format(
-          "put: the queue is full, and no process that ever got from it lives: the last one, {}, {}, and no "
-          "other one came within {} ms. Start another consumer in time, or set QueueOptions::no_consumer_timeout",
-          consumer_text(last_->consumer.rank(), last_->consumer.pid()), last_->end,
-          std::chrono::duration_cast<std::chrono::milliseconds>(patience).count()),
-      last_->consumer.rank() < 0 ? std::vector<int>() : std::vector<int>{last_->consumer.rank()});
+          "put: the queue is full, and no process that ever got from it lives: the last one, {}, and no other "
+          "one came within {} ms. Start another consumer in time, or set a longer QueueOptions::no_consumer_timeout",
+          last_->text, std::chrono::duration_cast<std::chrono::milliseconds>(patience).count()),
+      last_->rank < 0 ? std::vector<int>() : std::vector<int>{last_->rank});
 }
 
 }  // namespace retinue

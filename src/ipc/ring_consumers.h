@@ -49,13 +49,13 @@ class ConsumerWatch {
 
  private:
   struct Gone {
-    ConsumerNote consumer;
-    std::string end;  ///< "was killed by SIGKILL"
+    int rank = -1;     ///< Of the one that failed; -1: it was none.
+    std::string text;  ///< "process 4711, was killed by SIGKILL"
   };
   /// The last consumer, if all are gone and it failed. What was found once stays found: the table forgets.
   void find_last();
-  template <class Counts>
-  const ProcessSlot* last_ended(Counts counts) const;
+  const ProcessSlot* last_consumer() const;
+  const ProcessSlot* failed_beside(const ProcessSlot& stopped) const;
   bool is_any_left() const;
 
   const JobMemory& memory_;

@@ -65,8 +65,8 @@ void detail::SyncHandle::check(const SharedBlock& block) const {
 
 void throw_no_sync_object(const char* object) {
   throw UsageError(fmt::format(
-      "this {} is none, since it was made by default or before the Runtime: make one by create() or with arguments, or "
-      "assign one to it",
+      "this {} is none: it was made without its arguments, before the Runtime or after a fork(), or was moved from; "
+      "assign one to it, or get it as an argument",
       object));
 }
 

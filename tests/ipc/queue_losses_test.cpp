@@ -59,6 +59,15 @@ TEST_F(QueueLossesTest, SaysWhoDiedWithItAlsoWhenItsSlotIsAnothers) {
   EXPECT_EQ(queue.lost_messages()[0].consumer_pid, pid);
 }
 
+TEST_F(QueueLossesTest, IsAskedWithoutAWait) {
+  for (const bool for_messages : {false, true}) {
+    Queue<int> queue({.capacity = 4, .joinable = true});
+    queue.put(1);
+    die_with_one(queue);
+    EXPECT_EQ(for_messages ? queue.lost_messages().size() : queue.lost(), 1u);
+  }
+}
+
 /// A fork has no hold of its own: its copy of a queue that is gone names memory that is something else by now.
 TEST_F(QueueLossesTest, AForkLeavesAloneWhatIsAnothersByNow) {
   int go[2];
