@@ -100,12 +100,12 @@ void ConsumerWatch::find_last() {
   const ProcessSlot* const failed = was_stopped(*last) ? failed_beside(*last) : last;
   const int status = failed == nullptr ? 0 : failed->exit_status.load(std::memory_order_relaxed);
   if (status == 0) return;
-  const auto consumer = ConsumerNote::of(*failed);
+  // As it was noted: its slot may be free by now.
+  const ConsumerNote noted(header_.consumers[last - memory_.header().processes].load(std::memory_order_acquire));
+  const ConsumerNote consumer = failed == last ? noted : ConsumerNote::of(*failed);
   std::string text = fmt::format("{}, {}", consumer_text(consumer.rank(), consumer.pid()), end_text(status));
-  if (failed != last) {
-    const auto stopped = ConsumerNote::of(*last);
-    text = fmt::format("{}, was stopped by the job after {}", consumer_text(stopped.rank(), stopped.pid()), text);
-  }
+  if (failed != last)
+    text = fmt::format("{}, was stopped by the job after {}", consumer_text(noted.rank(), noted.pid()), text);
   last_ = Gone{consumer.rank(), std::move(text)};
 }
 
