@@ -85,6 +85,12 @@ void MessageChannel::settle_descriptor() noexcept {
   impl_->poller->ring();
 }
 
+/// Also where nobody waits.
+void MessageChannel::Impl::find_the_dead() {
+  if (ring.sweep(0, ring.capacity())) tell_repair();
+  tell_losses();
+}
+
 /// The descriptor is readable no more. True: what came before that was told to nobody.
 bool MessageChannel::Impl::wait_in_poll() {
   RingBell& bell = ring.header().not_empty;

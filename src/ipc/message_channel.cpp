@@ -67,12 +67,6 @@ void MessageChannel::Impl::tell_losses() noexcept {
   }
 }
 
-/// Also where nobody waits.
-void MessageChannel::Impl::find_the_dead() {
-  if (ring.sweep(0, ring.capacity())) tell_repair();
-  tell_losses();
-}
-
 /// For a wait that heard nothing for a while. True if it changed something.
 bool MessageChannel::Impl::look_up() {
   throw_if_job_ends(*memory, "waiting for a queue");
