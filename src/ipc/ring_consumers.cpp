@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "ipc/loss_text.h"
 #include "ipc/ring_owner.h"
+#include "os/signal_names.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -32,10 +32,8 @@ bool was_stopped(const ProcessSlot& process) {
 }
 
 std::string end_text(int status) {
-  if (!WIFSIGNALED(status)) return fmt::format("failed, with exit status {}", WEXITSTATUS(status));
-  const char* const name = sigabbrev_np(WTERMSIG(status));
-  return name == nullptr ? fmt::format("was killed by signal {}", WTERMSIG(status))
-                         : fmt::format("was killed by SIG{}", name);
+  return WIFSIGNALED(status) ? fmt::format("was killed by {}", signal_name(WTERMSIG(status)))
+                             : fmt::format("failed, with exit status {}", WEXITSTATUS(status));
 }
 
 }  // namespace

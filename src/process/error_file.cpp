@@ -16,7 +16,7 @@
 
 #include "os/clock.h"
 #include "os/file_descriptor.h"
-#include "process/signal_names.h"
+#include "os/signal_names.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "process/signal_names.h"
+#include "os/signal_names.h"
 
 namespace retinue {
 

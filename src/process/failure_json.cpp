@@ -1,8 +1,8 @@
 #include <nlohmann/json.hpp>
 
+#include "os/signal_names.h"
 #include "process/failure_text.h"
 #include "process/last_lines.h"
-#include "process/signal_names.h"
 
 namespace retinue {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/ranks_text.h"
+#include "os/signal_names.h"
 #include "process/last_lines.h"
-#include "process/signal_names.h"
 
 namespace retinue {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "os/process_calls.h"
 #include "os/scheduling.h"
-#include "process/signal_names.h"
+#include "os/signal_names.h"
 #include "process/tee.h"
 #include "retinue/base/error.h"
 

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "base/char_field.h"
+#include "os/signal_names.h"
 #include "process/failure_text.h"
-#include "process/signal_names.h"
 #include "process/symbolizer.h"
 
 namespace retinue {

@@ -13,8 +13,8 @@
 
 #include "os/file_descriptor.h"
 #include "os/process_calls.h"
+#include "os/signal_names.h"
 #include "process/live_stack.h"
-#include "process/signal_names.h"
 #include "process/symbolizer.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"

@@ -9,7 +9,6 @@
 #include "ipc/ring_slots.cpp"       // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <cereal/types/map.hpp>
 #include <cereal/types/string.hpp>
@@ -19,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "ipc/crash_fixture.h"
+#include "ipc/poll_fixture.h"
 #include "retinue/ipc/pipe.h"
 #include "retinue/ipc/queue.h"
 
@@ -30,20 +29,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kPatience = 20s;  // A wait that takes longer fails the test.
 
-bool becomes_readable(int fd, std::chrono::milliseconds patience) {
-  pollfd entry{fd, POLLIN, 0};
-  return poll(&entry, 1, static_cast<int>(patience.count())) == 1;
-}
-
-class PipeTest : public CrashTest {
- protected:
-  /// Does what the guardian does at an end.
-  bool bury(const Victim& victim) {
-    const bool has_exited = CrashTest::bury(victim);
-    ring_all_pollers(*memory_);
-    return has_exited;
-  }
-};
+class PipeTest : public PollTest {};
 
 TEST_F(PipeTest, SendsBothWays) {
   auto [here, there] = Pipe<std::string>::create();

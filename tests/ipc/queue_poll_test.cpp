@@ -9,14 +9,13 @@
 #include "ipc/ring_user.cpp"        // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "ipc/crash_fixture.h"
+#include "ipc/poll_fixture.h"
 #include "retinue/ipc/queue.h"
 
 namespace retinue {
@@ -25,11 +24,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kPatience = 20s;  // A wait that takes longer fails the test.
-
-bool becomes_readable(int fd, std::chrono::milliseconds patience) {
-  pollfd entry{fd, POLLIN, 0};
-  return poll(&entry, 1, static_cast<int>(patience.count())) == 1;
-}
 
 template <class T>
 T value_of(int number);
@@ -42,15 +36,8 @@ std::string value_of(int number) {
   return std::to_string(number);
 }
 
-class QueuePollTest : public CrashTest {
+class QueuePollTest : public PollTest {
  protected:
-  /// Does what the guardian does at an end.
-  bool bury(const Victim& victim) {
-    const bool has_exited = CrashTest::bury(victim);
-    ring_all_pollers(*memory_);
-    return has_exited;
-  }
-
   template <class T>
   void check_descriptor(const QueueOptions& options) {
     Queue<T> queue(options);

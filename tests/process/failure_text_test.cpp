@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "process/signal_names.h"
+#include "os/signal_names.h"
 
 namespace retinue {
 namespace {

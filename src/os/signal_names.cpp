@@ -1,4 +1,4 @@
-#include "process/signal_names.h"
+#include "os/signal_names.h"
 
 #include <fmt/format.h>
 
