@@ -1,4 +1,5 @@
 // Work through queues: the program puts numbers, ranks square them, and one of the ranks dies at it.
+// [includes]
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -13,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-// [includes]
 #include "retinue/ipc/pipe.h"
 #include "retinue/ipc/published.h"
 #include "retinue/ipc/queue.h"

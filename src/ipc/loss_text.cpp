@@ -52,7 +52,7 @@ std::string consumer_text(int rank, int pid) {
 }
 
 std::string loss_text(const LostMessage& lost, std::string_view of) {
-  return fmt::format("retinue: {} lost message {} ({} bytes{}): {} died with it in hand{}\n", of, lost.number,
+  return fmt::format("retinue: {} lost message {} ({} bytes{}): {} ended with it in hand{}\n", of, lost.number,
                      lost.bytes, beginning_text(lost), consumer_text(lost.consumer_rank, lost.consumer_pid),
                      reason_text(lost));
 }

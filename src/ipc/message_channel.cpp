@@ -120,61 +120,6 @@ void MessageChannel::Impl::throw_closed(const char* what) {
 MessageChannel::MessageChannel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 MessageChannel::~MessageChannel() = default;
 
-namespace {
-
-std::uint64_t no_consumer_ns(std::chrono::milliseconds timeout) {
-  if (timeout < std::chrono::milliseconds(0))
-    throw UsageError(fmt::format("a queue with no_consumer_timeout = {} ms: at least 0", timeout.count()));
-  constexpr auto kLongest = std::chrono::hours(24 * 365 * 100);
-  return timeout > kLongest ? ~std::uint64_t{0} : static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count());
-}
-
-}  // namespace
-
-BlockHandle MessageChannel::dead_letters_of(const std::shared_ptr<JobMemory>& memory, const QueueOptions& options,
-                                            std::uint64_t type, std::size_t room_bytes) {
-  if (!options.dead_letters) return {};
-  const Impl& to = *options.dead_letters.channel_->impl_;
-  if (options.on_consumer_death != OnConsumerDeath::kRedeliver || options.max_deliveries == 0)
-    throw UsageError("a queue with dead_letters: it must have OnConsumerDeath::kRedeliver and max_deliveries");
-  if (to.memory != memory) throw UsageError("a queue's dead_letters must be a queue of the same job");
-  if (to.ring.header().type != type)
-    throw UsageError("a queue's dead_letters must be a queue of the same type of messages");
-  if (to.ring.room_bytes() < room_bytes)
-    throw UsageError(
-        fmt::format("a queue's dead_letters has room for {} bytes in a slot: it needs {}, as this one "
-                    "(QueueOptions::message_bytes)",
-                    to.ring.room_bytes(), room_bytes));
-  return to.block.handle();
-}
-
-std::shared_ptr<MessageChannel> MessageChannel::create(const std::shared_ptr<JobMemory>& memory,
-                                                       const QueueOptions& options, std::uint64_t type,
-                                                       std::size_t room_bytes) {
-  constexpr std::size_t kMostRoom = std::size_t{1} << 30;
-  if (room_bytes > kMostRoom)
-    throw UsageError(fmt::format("a queue with message_bytes = {}: at most {}", room_bytes, kMostRoom));
-  const RingShape shape{
-      .type = type,
-      .capacity = options.capacity,
-      .room_bytes = static_cast<std::uint32_t>(room_bytes > 8 ? std::max(room_bytes, sizeof(BlockHandle)) : 8),
-      .is_joinable = options.joinable ? 1u : 0u,
-      .redelivers = options.on_consumer_death == OnConsumerDeath::kRedeliver ? 1u : 0u,
-      .max_deliveries = options.max_deliveries,
-      .no_consumer_ns = no_consumer_ns(options.no_consumer_timeout),
-      .dead_letters = dead_letters_of(memory, options, type, room_bytes)};
-  const SharedBlock block = SharedBlock::allocate(memory, MessageRing::bytes_for(shape));
-  MessageRing::lay_out(*memory, block.handle(), shape);
-  return std::shared_ptr<MessageChannel>(new MessageChannel(std::make_unique<Impl>(block)));
-}
-
-std::shared_ptr<MessageChannel> MessageChannel::open(const SharedBlock& block, std::uint64_t type) {
-  auto impl = std::make_unique<Impl>(block);
-  if (impl->ring.header().type != type)
-    throw UsageError("a queue arrived as a queue of another type of messages: give both sides the same one");
-  return std::shared_ptr<MessageChannel>(new MessageChannel(std::move(impl)));
-}
-
 const SharedBlock& MessageChannel::block() const noexcept {
   return impl_->block;
 }
@@ -208,8 +153,8 @@ std::size_t MessageChannel::put_words(std::span<const std::uint64_t> words, Time
   try {
     const RingResult result = impl_->wait(header.not_full, timeout, attempt, [&] { return ring.has_room(); });
     if (result == RingResult::kClosed && count == 0) Impl::throw_closed("put");
-  } catch (const PeerLost&) {
-    if (count == 0) throw;  // Else the next one learns of it.
+  } catch (const Error&) {
+    if (count == 0) throw;  // Else the next one meets it.
   }
   return count;
 }

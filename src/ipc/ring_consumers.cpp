@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/char_field.h"
 #include "ipc/loss_text.h"
 #include "ipc/ring_owner.h"
 #include "os/signal_names.h"
@@ -31,9 +32,16 @@ bool was_stopped(const ProcessSlot& process) {
   return process.stop_signal.load(std::memory_order_relaxed) != 0;
 }
 
-std::string end_text(int status) {
-  return WIFSIGNALED(status) ? fmt::format("was killed by {}", signal_name(WTERMSIG(status)))
-                             : fmt::format("failed, with exit status {}", WEXITSTATUS(status));
+/// Of a dead process, as "threw std::runtime_error: no such file".
+std::string end_text(const ProcessSlot& process, int status) {
+  constexpr std::size_t kMostShown = 200;
+  if (WIFSIGNALED(status)) return fmt::format("was killed by {}", signal_name(WTERMSIG(status)));
+  const CrashRecord& crash = process.crash;
+  if (crash.phase.load(std::memory_order_acquire) != 2 || crash.kind != CrashKind::kException)
+    return fmt::format("failed, with exit status {}", WEXITSTATUS(status));
+  const std::string message = text_of(crash.message);
+  const std::string line = message.substr(0, std::min(message.find('\n'), kMostShown));
+  return fmt::format("threw {}: {}{}", text_of(crash.type), line, line.size() < message.size() ? " ..." : "");
 }
 
 }  // namespace
@@ -101,7 +109,7 @@ void ConsumerWatch::find_last() {
   // As it was noted: its slot may be free by now.
   const ConsumerNote noted(header_.consumers[last - memory_.header().processes].load(std::memory_order_acquire));
   const ConsumerNote consumer = failed == last ? noted : ConsumerNote::of(*failed);
-  std::string text = fmt::format("{}, {}", consumer_text(consumer.rank(), consumer.pid()), end_text(status));
+  std::string text = fmt::format("{}, {}", consumer_text(consumer.rank(), consumer.pid()), end_text(*failed, status));
   if (failed != last)
     text = fmt::format("{}, was stopped by the job after {}", consumer_text(noted.rank(), noted.pid()), text);
   last_ = Gone{consumer.rank(), std::move(text)};
@@ -121,9 +129,10 @@ void ConsumerWatch::look() {
   if (!last_ || !until_->passed()) return;
   throw PeerLost(
       fmt::format(
-          "put: the queue is full, and no process that ever got from it lives: the last one, {}, and no other "
-          "one came within {} ms. Start another consumer in time, or set a longer QueueOptions::no_consumer_timeout",
-          last_->text, std::chrono::duration_cast<std::chrono::milliseconds>(patience).count()),
+          "put: the queue, of capacity {}, is full, and no process that ever got from it lives: the last one, {}, and "
+          "no other one came within {} ms. Start another consumer in time, or set a longer "
+          "QueueOptions::no_consumer_timeout",
+          header_.capacity, last_->text, std::chrono::duration_cast<std::chrono::milliseconds>(patience).count()),
       last_->rank < 0 ? std::vector<int>() : std::vector<int>{last_->rank});
 }
 

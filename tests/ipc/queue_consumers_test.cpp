@@ -4,10 +4,12 @@
 #include <cereal/types/string.hpp>
 #include <csignal>
 #include <functional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/char_field.h"
 #include "ipc/crash_fixture.h"
 #include "os/clock.h"
 #include "retinue/ipc/pipe.h"
@@ -100,6 +102,41 @@ TEST_F(QueueConsumersTest, AFailureByStatusCountsAsWell) {
   consume_once(queue, 0, 3);
   queue.put(1);
   EXPECT_NE(lost_peer_of([&] { queue.put(2, kPatience); }).find("failed, with exit status 3"), std::string::npos);
+}
+
+TEST_F(QueueConsumersTest, SaysWhatTheLastOneThrew) {
+  Queue<int> queue(short_patience());
+  const Victim victim = start_victim(0, [&] {
+    queue.try_get();
+    CrashRecord& crash = process_slot(*memory_, memory_->own_slot()).crash;
+    crash.kind = CrashKind::kException;
+    fill(crash.type, "std::runtime_error");
+    fill(crash.message, "no such file\nnested");
+    crash.phase.store(2);
+    _exit(1);
+  });
+  end(victim);
+  queue.put(1);
+  const std::string error = lost_peer_of([&] { queue.put(2, kPatience); });
+  EXPECT_NE(error.find(", threw std::runtime_error: no such file ..., and"), std::string::npos) << error;
+  EXPECT_NE(error.find("of capacity 1"), std::string::npos) << error;
+}
+
+/// What was put stays put; the next call has the error.
+template <class T>
+void put_many_beyond(QueueConsumersTest&, const std::function<void(Queue<T>&)>& die, const T& value) {
+  Queue<T> queue(short_patience());
+  die(queue);
+  const std::vector<T> values(3, value);
+  EXPECT_EQ(queue.put_many(values, kPatience), 1u);
+  EXPECT_THROW(queue.put_many(std::span(values).subspan(1), kPatience), PeerLost);
+}
+
+TEST_F(QueueConsumersTest, PutManySaysHowManyWerePut) {
+  put_many_beyond<int>(
+      *this, [this](Queue<int>& queue) { consume_once(queue, SIGKILL); }, 1);
+  put_many_beyond<std::string>(
+      *this, [this](Queue<std::string>& queue) { consume_once(queue, SIGKILL); }, "one");
 }
 
 TEST_F(QueueConsumersTest, AQueueOfWhichNobodyEverGotWaits) {

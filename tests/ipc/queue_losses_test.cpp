@@ -40,7 +40,7 @@ class QueueLossesTest : public CrashTest {
   }
 };
 
-QueueOptions tasks(std::uint32_t most, const QueueBase& dead_letters = {}) {
+QueueOptions tasks(std::uint32_t most, const std::optional<QueueBase>& dead_letters = std::nullopt) {
   return {.capacity = 4,
           .on_consumer_death = OnConsumerDeath::kRedeliver,
           .joinable = true,
@@ -138,9 +138,9 @@ TEST_F(QueueLossesTest, SaysItOnStandardErrorOnce) {
     EXPECT_TRUE(queue.join(kPatience));
   });
   EXPECT_EQ(said, "retinue: a queue of capacity 4 lost message 1 (5 bytes: \"hello\"): process " +
-                      std::to_string(first) + " died with it in hand\n" +
+                      std::to_string(first) + " ended with it in hand\n" +
                       "retinue: a queue of capacity 4 lost message 2 (2 bytes: 01 02): process " +
-                      std::to_string(second) + " died with it in hand\n");
+                      std::to_string(second) + " ended with it in hand\n");
 }
 
 TEST_F(QueueLossesTest, SaysOnlyTheFirstTen) {
@@ -152,7 +152,7 @@ TEST_F(QueueLossesTest, SaysOnlyTheFirstTen) {
     }));
     EXPECT_TRUE(queue.join(kPatience));
   });
-  EXPECT_EQ(test::count_of(said, "died with it in hand\n"), 10) << said;
+  EXPECT_EQ(test::count_of(said, "ended with it in hand\n"), 10) << said;
   EXPECT_EQ(test::count_of(said, "not told any more; lost() counts it\n"), 1) << said;
 }
 
@@ -292,6 +292,9 @@ TEST_F(QueueLossesTest, RefusesDeadLetterQueuesThatCannotBe) {
   const Text letters({.capacity = 2});
   EXPECT_THROW(Text({.capacity = 2, .dead_letters = letters}), UsageError);
   EXPECT_THROW(Text(tasks(0, letters)), UsageError);
+  EXPECT_NE(test::usage_error_of([&] { Text(tasks(1, Text())); }).find("is none"), std::string::npos);
+  EXPECT_NE(test::usage_error_of([&] { Text({.capacity = 2, .max_deliveries = 5}); }).find("kRedeliver"),
+            std::string::npos);
   EXPECT_THROW(Text({.capacity = 2, .no_consumer_timeout = -1ms}), UsageError);
 }
 

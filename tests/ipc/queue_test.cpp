@@ -96,6 +96,18 @@ TEST_F(QueueTest, ClosesForPutsAndThenForGets) {
   EXPECT_THROW(full.get_many(10), retinue::Closed);
 }
 
+/// One word more than are put at once.
+TEST_F(QueueTest, PutManySaysHowManyWerePutBeforeTheEnd) {
+  Queue<int> queue({.capacity = 64});
+  std::size_t count = 0;
+  std::thread waiting([&] { count = queue.put_many(std::vector<int>(65, 1), kPatience); });
+  while (!queue.full()) std::this_thread::yield();
+  queue.close();
+  waiting.join();
+  EXPECT_EQ(count, 64u);
+  EXPECT_THROW(queue.put_many(std::vector<int>(1, 1)), retinue::Closed);
+}
+
 TEST_F(QueueTest, CountsTasks) {
   Queue<int> queue({.capacity = 2, .joinable = true});
   queue.put(1);

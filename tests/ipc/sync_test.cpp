@@ -103,6 +103,16 @@ TEST_F(SyncTest, LocksServeStandardGuards) {
   EXPECT_FALSE(b.locked());
 }
 
+TEST_F(SyncTest, AGuardReleasesWhatWasMovedFromItsLock) {
+  Lock lock = Lock::create();
+  Lock other(nullptr);
+  {
+    const std::lock_guard guard(lock);
+    other = std::move(lock);
+  }
+  EXPECT_FALSE(other.locked());
+}
+
 TEST_F(SyncTest, LocksExclude) {
   const int rounds = is_sanitized() ? 500 : 5000;
   Lock lock = Lock::create();

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,8 @@ enum class OnConsumerDeath {
 };
 
 struct QueueOptions {
+  static constexpr std::uint32_t kDefaultDeliveries = 3;
+
   /// Messages that the queue holds, those in hand of a joinable one included.
   std::size_t capacity = 64;
   OnConsumerDeath on_consumer_death = OnConsumerDeath::kReport;
@@ -31,10 +34,10 @@ struct QueueOptions {
   /// For kRedeliver: how many consumers may get a message, each of which dies with it in hand, before it goes to
   /// `dead_letters`, or is lost. 0: no limit. Three deaths in a row are hardly a coincidence, and a pool of four
   /// survives such a message by one.
-  std::uint32_t max_deliveries = 3;
+  std::uint32_t max_deliveries = kDefaultDeliveries;
   /// Where messages go that were delivered so often: a queue of the same type in the same job, with as much room for a
-  /// message. None: they are lost, as with kReport, and as where that queue is full or closed.
-  QueueBase dead_letters = {};
+  /// message. Without one they are lost, as with kReport, and as where that queue is full or closed.
+  std::optional<QueueBase> dead_letters = std::nullopt;
   /// How long a put waits at a full queue when all that ever got from it have ended, the last one by a failure; then it
   /// throws PeerLost. Long enough to start another consumer. max(): for ever. A queue of which nobody ever got knows
   /// of no consumers, and waits.
@@ -78,7 +81,7 @@ class MessageChannel {
   }
   /// Only where this thread is known to be the only one that takes, and a word is there: else false.
   bool take_word_at_once(std::uint64_t& word);
-  /// Returns how many were put in time.
+  /// Returns how many were put: fewer where time ran out, or after an error, which the next call meets.
   std::size_t put_words(std::span<const std::uint64_t> words, Time timeout);
   /// Waits for the first, and takes what else is there; returns how many. Not for joinable queues.
   std::size_t take_words(std::span<std::uint64_t> words, Time timeout);

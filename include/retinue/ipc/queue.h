@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -89,21 +90,22 @@ class Queue : public QueueBase {
   std::optional<T> get(Deadline deadline) { return get(deadline.left()); }
   std::optional<T> try_get() { return get(Time(0)); }
 
-  /// Puts the values one after the other, others' between them maybe, and returns how many were put in time.
+  /// Puts the values one after the other, others' between them maybe, and returns how many were put: fewer where time
+  /// ran out, or where one could not be put. An error is thrown only where none was put before it: go on with those
+  /// that are left, and the next call throws it.
   std::size_t put_many(std::span<const T> values, Time timeout = Time::max()) {
     const Deadline deadline = Deadline::after(timeout);
     std::size_t count = 0;
-    if constexpr (detail::kIsWord<T>) {
-      std::array<std::uint64_t, kBatch> words;
-      for (std::size_t part = 1; part != 0 && count < values.size(); count += part) {
-        part = std::min(values.size() - count, kBatch);
-        for (std::size_t i = 0; i < part; ++i) words[i] = detail::word_of(values[count + i]);
-        const std::size_t wanted = part;
-        part = channel().put_words({words.data(), part}, deadline.left());
-        if (part < wanted) return count + part;
+    try {
+      while (count < values.size()) {
+        const std::span<const T> left = values.subspan(count);
+        const std::size_t wanted = detail::kIsWord<T> ? std::min(left.size(), kBatch) : 1;
+        const std::size_t part = put_some(left.first(wanted), deadline.left());
+        count += part;
+        if (part < wanted) break;
       }
-    } else {
-      while (count < values.size() && put(values[count], deadline.left())) ++count;
+    } catch (const std::exception&) {
+      if (count == 0) throw;
     }
     return count;
   }
@@ -131,6 +133,17 @@ class Queue : public QueueBase {
 
  private:
   static constexpr std::size_t kBatch = 64;
+
+  /// How many of a batch of words, or of one other value, were put in time.
+  std::size_t put_some(std::span<const T> values, Time timeout) {
+    if constexpr (detail::kIsWord<T>) {
+      std::array<std::uint64_t, kBatch> words;
+      std::transform(values.begin(), values.end(), words.begin(), detail::word_of<T>);
+      return channel().put_words({words.data(), values.size()}, timeout);
+    } else {
+      return put(values.front(), timeout) ? 1 : 0;
+    }
+  }
 
   static std::size_t room_of(const QueueOptions& options) {
     if constexpr (detail::kIsWord<T>) return detail::default_room<T>();

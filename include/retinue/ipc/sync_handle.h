@@ -25,6 +25,10 @@ namespace detail {
 /// or what arrives where one was sent, are the same object. Not used directly.
 class SyncHandle {
  public:
+  // No moves: `return lock;` inside of a lock_guard would leave the guard with none, and the lock taken for ever.
+  SyncHandle(const SyncHandle&) = default;
+  SyncHandle& operator=(const SyncHandle&) = default;
+
   /// False where it is none.
   explicit operator bool() const noexcept { return static_cast<bool>(block_); }
   friend bool operator==(const SyncHandle& a, const SyncHandle& b) noexcept { return a.block_ == b.block_; }
