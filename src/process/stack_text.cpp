@@ -36,8 +36,10 @@ constexpr std::array<std::string_view, 20> kRaising = {"__cxa_throw",
                                                        "__restore_rt"};
 
 // From here outwards nothing is the user's. Without its namespace: what -g1 keeps of a local instantiation.
-constexpr std::array<std::string_view, 17> kPlumbing = {"retinue::detail::entry_thunk",
+constexpr std::array<std::string_view, 19> kPlumbing = {"retinue::detail::entry_thunk",
                                                         "entry_thunk",
+                                                        "retinue::detail::call_entry",
+                                                        "call_entry",
                                                         "retinue::detail::invoke_entry",
                                                         "invoke_entry",
                                                         "retinue::detail::invoke_closure",

@@ -115,23 +115,26 @@ typename Entry<fn, style>::Result invoke_entry(RankContext& context, typename En
   }
 }
 
+/// Calls the function with the arguments in the archive.
 template <auto fn, EntryStyle style>
-ReturnedValue entry_thunk(RankContext& context, std::string_view archive) {
-  using Result = typename Entry<fn, style>::Result;
+typename Entry<fn, style>::Result call_entry(RankContext& context, std::string_view archive) {
+  using Arguments = typename Entry<fn, style>::Arguments;
   std::optional<ReadScope> scope(std::in_place);
-  typename Entry<fn, style>::Arguments arguments;
+  Arguments arguments;
   ValueInput input(archive, Purpose::kCall);
   read_argument(input, arguments);
   scope.reset();
-  constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<decltype(arguments)>>();
-  if constexpr (std::is_void_v<Result>) {
-    invoke_entry<fn, style>(context, arguments, kAll);
-    return {};
-  } else if constexpr (style == EntryStyle::kProcess) {
-    static_cast<void>(invoke_entry<fn, style>(context, arguments, kAll));
+  return invoke_entry<fn, style>(context, arguments, std::make_index_sequence<std::tuple_size_v<Arguments>>());
+}
+
+template <auto fn, EntryStyle style>
+ReturnedValue entry_thunk(RankContext& context, std::string_view archive) {
+  using Result = typename Entry<fn, style>::Result;
+  if constexpr (std::is_void_v<Result> || style == EntryStyle::kProcess) {
+    static_cast<void>(call_entry<fn, style>(context, archive));
     return {};
   } else {
-    return returned_value<Result>(invoke_entry<fn, style>(context, arguments, kAll));
+    return returned_value<Result>(call_entry<fn, style>(context, archive));
   }
 }
 

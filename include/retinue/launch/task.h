@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -90,18 +89,12 @@ template <auto fn>
 ReturnedValue task_thunk(RankContext& context, std::string_view archive) {
   using Result = TaskResult<fn>;
   if constexpr (!std::is_void_v<Result>) MustTravel<Result>();
-  std::optional<ReadScope> scope(std::in_place);
-  TaskArguments<fn> arguments;
-  ValueInput input(archive, Purpose::kCall);
-  read_argument(input, arguments);
-  scope.reset();
-  constexpr auto kAll = std::make_index_sequence<std::tuple_size_v<TaskArguments<fn>>>();
   ValueOutput output(Purpose::kCall);
   if constexpr (std::is_void_v<Result>) {
-    invoke_entry<fn, EntryStyle::kProcess>(context, arguments, kAll);
+    call_entry<fn, EntryStyle::kProcess>(context, archive);
   } else {
     std::vector<Result> result;
-    result.push_back(invoke_entry<fn, EntryStyle::kProcess>(context, arguments, kAll));
+    result.push_back(call_entry<fn, EntryStyle::kProcess>(context, archive));
     write_row(output, result);
   }
   return {{}, std::move(output).take()};
