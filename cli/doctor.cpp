@@ -39,6 +39,9 @@ Check check_cores(const Machine& machine) {
 }
 
 Check check_memory(const Machine& machine) {
+  if (machine.ram_bytes == 0)
+    return {Verdict::kProblem, "memory", "not known: /proc/meminfo can't be read",
+            "Retinue needs /proc, which isn't mounted here: mount -t proc proc /proc"};
   const std::uint64_t limit = machine.cgroup_memory_bytes.value_or(Machine::kUnlimited);
   Check check{Verdict::kOk, "memory",
               fmt::format("{} available of {}", size_text(machine.available_bytes), size_text(machine.ram_bytes)), ""};

@@ -67,8 +67,12 @@ std::string unknown_command_text(const CLI::App& app, const std::string& command
   std::vector<std::string> names;
   for (const CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(each->get_name());
-  const auto nearest =
-      std::ranges::min_element(names, {}, [&](const std::string& name) { return edits_between(command, name); });
+  // Of those as near, the one that begins as it: "stak" is rather "stacks" than "stop".
+  const auto distance = [&](const std::string& name) {
+    const auto common = std::ranges::mismatch(command, name).in1 - command.begin();
+    return std::pair(edits_between(command, name), -common);
+  };
+  const auto nearest = std::ranges::min_element(names, {}, distance);
   std::string text = fmt::format("there is no command \"{}\"", command);
   if (nearest != names.end() && edits_between(command, *nearest) <= std::min(kMostEdits, command.size() - 1))
     text += fmt::format("; did you mean \"{}\"?", *nearest);

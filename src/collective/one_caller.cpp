@@ -35,8 +35,8 @@ std::string OneCaller::other_call() const {
 void OneCaller::refuse(const Scope::What& what) const {
   throw UsageError(fmt::format(
       "group \"{}\": two threads of this rank are in one communicator at the same time, one in {}, this one "
-      "in {}. Give each thread a communicator of its own, by retinue::split or new_group, or have a mutex "
-      "held during each call",
+      "in {}. Give each thread a communicator of its own, by retinue::split or new_group: threads that take "
+      "turns in one must do so in the same order on all ranks, which a mutex does not see to",
       group_, other_call(), call_text(what.name, what.kind, what.site.outer, what.site.text())));
 }
 

@@ -71,6 +71,7 @@ void free_context(JobMemory& memory, std::uint32_t index) {
   release_request(memory, record);
   RETINUE_CRASH_POINT();
   record.state.store(ContextRecord::kFree, std::memory_order_release);
+  notify_context(record);  // Its owner's end may wait for it.
   RETINUE_CRASH_POINT();
   record.reserved_by.store(0, std::memory_order_release);
 }
@@ -87,9 +88,8 @@ void free_starts_of(JobMemory& memory, const std::bitset<kMaxProcesses>& starter
     if (is_theirs(header.processes[slot].reserved_by)) free_process_slot(memory, slot);
 }
 
-bool claim_abandoned(ContextRecord& record) {
-  std::uint32_t let_go = 1;
-  return record.abandoned.compare_exchange_strong(let_go, 2, std::memory_order_seq_cst);
+bool claim_abandoned(ContextRecord& record, std::uint32_t id) {
+  return record.abandoned.compare_exchange_strong(id, 0, std::memory_order_seq_cst);
 }
 
 void notify_context(ContextRecord& record) {

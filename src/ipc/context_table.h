@@ -22,9 +22,9 @@ void free_context(JobMemory& memory, std::uint32_t index);
 /// yet, or not freed yet. No context that they started still runs. Errors: TimeoutError as free_context().
 void free_starts_of(JobMemory& memory, const std::bitset<kMaxProcesses>& starters);
 
-/// Whether the caller is the one who must free the ended context: its owner that lets go of it, or the guardian at its
-/// end, whoever comes second.
-bool claim_abandoned(ContextRecord& record);
+/// Whether the caller is the one who must free the ended context `id`: its owner that lets go of it, or the guardian at
+/// its end, whoever comes second. The record may be another context's by then, which this leaves alone.
+bool claim_abandoned(ContextRecord& record, std::uint32_t id);
 
 /// Tells the context's waiters that something changed.
 void notify_context(ContextRecord& record);

@@ -18,7 +18,7 @@ namespace retinue {
 
 constexpr std::uint64_t kJobMagic = 0x31455554494e4552ull;  // "RETINUE1", shortened to eight bytes.
 /// Changes with every change of the layout; a process built against another one is refused.
-constexpr std::uint32_t kJobLayoutVersion = 12;
+constexpr std::uint32_t kJobLayoutVersion = 13;
 
 constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
 constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.
@@ -37,7 +37,8 @@ struct ContextRecord {
   std::uint32_t id;                    ///< Unique in the job: contexts are reused, ids are not.
   std::uint32_t nprocs;
   std::uint32_t parent_slot;
-  std::atomic<std::uint32_t> abandoned;  ///< The owner let go: the guardian frees the record when the last rank ended.
+  /// `id` when the owner let go, until somebody claims the record: the guardian does when the last rank has ended.
+  std::atomic<std::uint32_t> abandoned;
   std::atomic<std::uint32_t> heard;      ///< 1: somebody was told how its ranks ended, or nobody needs to be.
   std::uint32_t daemon;                  ///< 1 when its ranks are daemonic: they may start nothing themselves.
   std::int64_t stop_ms;                  ///< Its grace and stop policy, and after it those of who started it.

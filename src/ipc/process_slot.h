@@ -56,6 +56,8 @@ struct alignas(4096) ProcessSlot {
   char abandoned_in;              ///< The state, as ps has it, in which SIGKILL left it: it may live; 0: it ended.
   /// CPUs that its threads are meant to use; 0: nobody said, it shares the machine with the ranks of its world.
   std::int32_t cpu_share;
+  std::uint32_t is_process;  ///< 1: a Process, which is alone in its world; reports don't call it a rank.
+  std::atomic<std::uint32_t> unheard_failures;  ///< Of what it started: see JobHeader.
   std::atomic<std::uint32_t> has_returned;  ///< 1 when `returned` holds what its function returned.
   BlockHandle returned;
   std::atomic<std::uint32_t> call_state;  ///< CallState. Futex.

@@ -50,6 +50,8 @@ void clear(ProcessSlot& slot) {
   slot.is_status_taken = 0;
   slot.abandoned_in = 0;
   slot.cpu_share = 0;
+  slot.is_process = 0;
+  slot.unheard_failures.store(0, std::memory_order_relaxed);
   slot.has_returned.store(0, std::memory_order_relaxed);
   slot.returned = {};
 }
@@ -119,6 +121,7 @@ void enter_process_slot(JobMemory& memory, std::uint32_t index) {
 bool take_over_process_slot(JobMemory& memory, std::uint32_t index) {
   ProcessSlot& slot = process_slot(memory, index);
   if (!slot.life.take_over()) return false;
+  slot.unheard_failures.store(0, std::memory_order_relaxed);
   slot.pid.store(getpid(), std::memory_order_release);  // By which others tell this process from the one before,
   futex_wake_all(slot.life.word());                     // also those that sleep on that one's life.
   clear_doings(slot);

@@ -47,7 +47,7 @@ std::string end_text(const ProcessSlot& process, int status) {
 }  // namespace
 
 ConsumerNote ConsumerNote::of(const ProcessSlot& process) {
-  const bool is_rank = process.context != ProcessSlot::kNoContext;
+  const bool is_rank = process.context != ProcessSlot::kNoContext && process.is_process == 0;
   const auto rank = static_cast<std::uint64_t>(is_rank ? process.rank + 1 : 0) & 0xffffu;
   const auto pid = static_cast<std::uint32_t>(process.pid.load(std::memory_order_relaxed));
   return ConsumerNote(std::uint64_t{pid} << kPidShift | rank << kRankShift | kIsOne |

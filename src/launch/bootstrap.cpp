@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include "ipc/context_table.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
+#include "os/environment.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
 #include "process/crash_handler.h"
@@ -21,6 +23,7 @@
 #include "process/guardian.h"
 #include "process/throw_trace.h"
 #include "retinue/base/error.h"
+#include "retinue/launch/world_place.h"
 
 namespace retinue {
 namespace {
@@ -61,6 +64,9 @@ std::optional<Bootstrap> take_bootstrap() {
   bootstrap.role = static_cast<BootstrapRole>(role);
   unsetenv(kBootstrapVariable);
   if (bootstrap.pid != 0 && bootstrap.pid != getpid()) return std::nullopt;
+  // Of a program that is to be one of its own, somebody took these away.
+  const bool names_rank = find_variable("RANK").has_value() || find_variable("WORLD_SIZE").has_value();
+  if (bootstrap.role == BootstrapRole::kProgramRank && !names_rank) return std::nullopt;
   return bootstrap;
 }
 
@@ -94,6 +100,23 @@ void become_rank(JobMemory& memory, const Bootstrap& bootstrap) {
     throw Error(fmt::format("the process {} is that rank already", pid));
 }
 
+/// Somebody between the launcher and this program wrote other numbers into the environment than the launcher did.
+void warn_of_other_world(const JobMemory& memory, const ProcessSlot& slot) {
+  const auto ranks = static_cast<int>(context_record(memory, slot.context).nprocs);
+  const int joined = slot.world_size.load(std::memory_order_acquire);  // The launcher's, where it had others in mind.
+  const int rank = joined > 0 ? slot.world_rank.load(std::memory_order_relaxed) : slot.rank;
+  try {
+    const WorldPlace told = world_place_of_environment();
+    if (told.rank == rank && told.world_size == std::max(joined, ranks)) return;
+    std::fprintf(stderr,
+                 "retinue: the environment says by %s that this process is rank %d of %d, but its launcher started it "
+                 "as rank %d of %d: rank_context() is rank %d of %d, and join_world() goes by the environment\n",
+                 told.told_by.c_str(), told.rank, told.world_size, rank, std::max(joined, ranks), slot.rank, ranks);
+  } catch (const UsageError&) {
+    // Numbers that can't be: whoever goes by them is told.
+  }
+}
+
 }  // namespace
 
 bool Runtime::Impl::join_job() {
@@ -118,6 +141,7 @@ bool Runtime::Impl::join_job() {
     return false;
   }
   ProcessSlot& slot = process_slot(*memory, bootstrap->slot);
+  warn_of_other_world(*memory, slot);
   install_crash_handlers(slot.crash);
   enable_throw_trace();
   is_rank = true;

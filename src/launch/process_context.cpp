@@ -89,9 +89,10 @@ void ProcessContext::Impl::let_go() {
   end_calls();
   if (guardian_is_dead()) kill_own_children();  // Nobody else would.
   for (const OwnChild& child : own_children_) dropped_children.add(child.pid);
-  record().abandoned.store(1, std::memory_order_seq_cst);
+  const std::uint32_t id = record().id;
+  record().abandoned.store(id, std::memory_order_seq_cst);
   if (record().state.load(std::memory_order_seq_cst) != ContextRecord::kEnded) return;
-  if (!claim_abandoned(record())) return;
+  if (!claim_abandoned(record(), id)) return;
   try {
     tell_unheard_failure(*memory_, record(), kReaderTime);
     free_context(*memory_, index_);
@@ -122,6 +123,7 @@ void ProcessContext::Impl::fail_without_guardian() {
   } catch (const Error& error) {
     trouble = fmt::format("; {}", error.what());
   }
+  if (!is_control_socket(control_send_fd_)) refuse_closed_socket();  // And so ended it, as its lifeline went too.
   throw SystemError(fmt::format("the job's guardian (pid {}) was killed, and its ranks with it{}",
                                 process_slot(*memory_, kGuardianSlot).pid.load(std::memory_order_relaxed), trouble),
                     ESRCH);

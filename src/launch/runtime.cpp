@@ -11,13 +11,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <vector>
 
 #include "ipc/context_table.h"
-#include "ipc/job_clock.h"
 #include "ipc/job_name.h"
 #include "launch/bootstrap.h"
 #include "launch/guest_state.h"
@@ -30,11 +28,9 @@
 #include "os/futex.h"
 #include "os/memory.h"
 #include "os/process_calls.h"
-#include "os/process_look.h"
 #include "os/process_stat.h"
 #include "process/guardian.h"
 #include "process/run_report.h"
-#include "process/unheard_failure.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/world_place.h"
@@ -45,8 +41,6 @@ namespace {
 Runtime* current_runtime = nullptr;
 
 constexpr auto kGuardianStart = std::chrono::seconds(60);
-constexpr auto kGuardianEnd = std::chrono::seconds(60);  // Beyond what grace and stop policies allow.
-constexpr std::chrono::milliseconds kQuietEnd = std::chrono::seconds(3);
 
 /// RETINUE_JOB_NAME, or "program-pid".
 std::string name_of_job(const std::vector<std::string>& arguments) {
@@ -67,20 +61,6 @@ std::string report_of(const RuntimeOptions& options) {
 void keep_mapped(const std::shared_ptr<JobMemory>& memory) {
   static auto* const kept = new std::vector<std::shared_ptr<JobMemory>>;
   kept->push_back(memory);
-}
-
-/// A failure that nobody asked for makes no success. glibc goes on with the handlers that are left, and the other code.
-void fail_exit_after_unheard_failures(int status, void* given) {
-  const JobMemory& memory = *static_cast<JobMemory*>(given);
-  const JobHeader& header = memory.header();
-  if (header.processes[kProgramSlot].pid.load(std::memory_order_relaxed) != getpid()) return;
-  // Those of a program that calls exit() beside a Runtime: the guardian tells the others at that one's end.
-  for (std::uint32_t index = 0; index < header.context_end.load(std::memory_order_acquire); ++index) {
-    ContextRecord& record = context_record(memory, index);
-    if (record.state.load(std::memory_order_acquire) == ContextRecord::kEnded && record.parent_slot == kProgramSlot)
-      tell_unheard_failure(memory, record, kQuietEnd);
-  }
-  if (status == 0 && header.unheard_failures.load(std::memory_order_acquire) != 0) std::exit(1);
 }
 
 /// A program may be started with some of descriptors 0 to 2 closed. Job memory must not become one of them: the first
@@ -105,7 +85,7 @@ Runtime::Runtime(int argc, char** argv, const RuntimeOptions& options) : impl_(s
     const bool is_program = !impl_->join_job();
     if (is_program) impl_->make_job(options);
     keep_mapped(impl_->memory);
-    if (is_program) on_exit(fail_exit_after_unheard_failures, impl_->memory.get());
+    fail_exit_after_unheard_failures(impl_->memory.get());
   } catch (...) {
     current_runtime = nullptr;
     throw;
@@ -240,79 +220,6 @@ void Runtime::Impl::wait_for_guardian() {
       throw SystemError("the guardian ended before it was ready", ECHILD);
     if (deadline.passed()) throw TimeoutError("the guardian was not ready within 60 s");
     futex_wait(ready, 0, deadline.left(std::chrono::milliseconds(50)));
-  }
-}
-
-Runtime::Impl::~Impl() {
-  stop_reporting_own_failure();
-  if (is_rank && memory) fault_point("rank.finish", process_slot(*memory, memory->own_slot()).rank);
-  if (guardian > 0 && owner == getpid()) shut_down_guardian();
-}
-
-namespace {
-
-/// Time does not count while a rank is debugged.
-bool wait_for_exit_by_job_clock(int pidfd, const JobHeader& header, std::chrono::milliseconds patience) {
-  const JobDeadline deadline = JobDeadline::after(header, patience);
-  do {
-    const auto left = deadline.left(std::chrono::seconds(1));
-    if (wait_for_exit(pidfd, std::chrono::ceil<std::chrono::milliseconds>(left))) return true;
-  } while (!deadline.passed());
-  return false;
-}
-
-}  // namespace
-
-/// Says what it waits for when that takes longer: the end of a program is not where one looks for running ranks.
-bool Runtime::Impl::wait_for_ranks(std::chrono::milliseconds patience) const {
-  if (wait_for_exit(guardian_pidfd.get(), std::min(patience, kQuietEnd))) return true;
-  int running = 0;
-  std::string standing;
-  for (std::uint32_t index = kGuardianSlot + 1; index < kMaxProcesses; ++index) {
-    const ProcessSlot& slot = process_slot(*memory, index);
-    const ProcessState state = slot.state.load(std::memory_order_acquire);
-    if (state != ProcessState::kStarted && state != ProcessState::kRunning && state != ProcessState::kFinished)
-      continue;
-    if (is_guest_slot(*memory, index)) continue;
-    ++running;
-    const pid_t pid = slot.pid.load(std::memory_order_relaxed);
-    if (const std::string why = standstill_of(pid); !why.empty())
-      standing += fmt::format("retinue: rank {} (pid {}) {}\n", slot.rank, pid, why);
-  }
-  if (running == 0) {
-    std::fprintf(stderr, "retinue: the program ends when its ranks' last output is shown\n");
-  } else {
-    std::fprintf(stderr,
-                 "retinue: the program ends, but %d of its ranks still run: they have their exit_grace to end, then "
-                 "they are stopped (join them, or start them with daemon = true)\n%s",
-                 running, standing.c_str());
-  }
-  return wait_for_exit_by_job_clock(guardian_pidfd.get(), memory->header(), patience - std::min(patience, kQuietEnd));
-}
-
-void Runtime::Impl::shut_down_guardian() noexcept {
-  fault_point("program.shutdown");
-  try {
-    const bool fails = std::uncaught_exceptions() > exceptions;
-    const ControlMessage message{ControlKind::kShutdown, ~0u, fails ? kAtOnce : kAllRanks, 0};
-    send_message(control_send.get(), &message, sizeof message);
-  } catch (const std::exception&) {
-    // It is gone already; the wait below sees it.
-  }
-  const auto ladder = std::chrono::milliseconds(memory->header().longest_stop_ms.load(std::memory_order_relaxed));
-  if (!wait_for_ranks(ladder + kGuardianEnd) && kill(guardian, SIGKILL) != 0) {
-    std::fprintf(stderr, "retinue: the job's guardian (pid %d) does not end, and this process may not kill it: %s\n",
-                 guardian, strerrordesc_np(errno));
-    return;
-  }
-  int status = 0;
-  while (waitpid(guardian, &status, __WALL) < 0 && errno == EINTR) continue;
-  if (memory->header().swept.load(std::memory_order_acquire) != 0) return;
-  try {
-    sweep();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "retinue: the job's guardian was killed, and looking for its orphans failed: %s\n",
-                 error.what());
   }
 }
 

@@ -58,8 +58,14 @@ class Runtime::Impl {
   void fork_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read);
   void execute_guardian(FileDescriptor control_receive, FileDescriptor lifeline_read);
   void shut_down_guardian() noexcept;
+  void end_own_starts() noexcept;
+  void say_what_runs() const;
   bool wait_for_ranks(std::chrono::milliseconds patience) const;
 };
+
+/// At the end of this process: tells what failed and nobody asked for, and makes an exit code of 0 a 1 then. `memory`
+/// is mapped until the process ends.
+void fail_exit_after_unheard_failures(JobMemory* memory);
 
 /// Runs the function of the rank in `process_slot` in this process and ends it: the guardian's RankMain.
 [[noreturn]] void run_function_rank(std::uint32_t process_slot, const StartRequest& request);

@@ -69,8 +69,11 @@ std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartO
     ContextRecord& record = context_record(*runtime.memory, index);
     record.daemon = request.daemon;
     record.stop_ms = stop_ms;
-    for (std::size_t rank = 0; rank < request.ranks.size(); ++rank)
-      process_slot(*runtime.memory, record.slots[rank]).cpu_share = request.ranks[rank].threads;
+    for (std::size_t rank = 0; rank < request.ranks.size(); ++rank) {
+      ProcessSlot& slot = process_slot(*runtime.memory, record.slots[rank]);
+      slot.cpu_share = request.ranks[rank].threads;
+      slot.is_process = request.sentinel_fd >= 0 ? 1 : 0;
+    }
     store_request(*runtime.memory, record, request);
     fault_point("program.request");
     std::fflush(stdout);  // Before the ranks print: lines appear in the order in which they were written.

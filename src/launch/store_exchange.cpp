@@ -137,12 +137,8 @@ void StoreExchange::agree_on_size() {
   const std::string text = fmt::format(
       "{} at {}: a process came that counts {}, and another {} says: all must give the same world size (WORLD_SIZE)",
       group(), store_.name(), own, first);
-  const int size = std::max(meeting_.size, others_size);
-  tell_all(joined_, size, text);
-  std::vector<int> there;
-  for (int rank = 1; meeting_.rank == 0 && rank < size; ++rank)
-    if (joined(rank, 0, meeting_.deadline) >= joined_) there.push_back(rank);
-  leave_together(there);
+  tell_all(joined_, std::max(meeting_.size, others_size), text);
+  leave_together();
   throw UsageError(text);
 }
 
@@ -208,7 +204,7 @@ std::string StoreExchange::combine(std::string own) {
     const int rank = static_cast<int>(i) + 1;
     const bool fits = values[i].starts_with(kAll);
     const std::string value = values[i].substr(1);
-    if (fits) there.push_back(rank);
+    if (fits || values[i].starts_with(kMisfit)) there.push_back(rank);  // Told for it: it may be about to come.
     all += value;
     if (!misfit.empty() || (fits && value.size() == bytes)) continue;
     misfit = fits ? fmt::format("{}: rank {} gives {} bytes where rank 0 gives {}: are all ranks the same program?",

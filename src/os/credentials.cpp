@@ -133,6 +133,19 @@ void Credentials::take(const Credentials& now) const {
   if (dumpable <= 1) prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0);  // The kernel sets 2 by itself.
 }
 
+Credentials Credentials::before_exec(const Credentials& now) const {
+  Credentials limited = *this;
+  const bool is_root = (user.real == 0 || user.effective == 0) && (securebits & SECBIT_NOROOT) == 0;
+  if (!is_root || ((bounding | inheritable) & ~permitted) == 0) return limited;
+  limited.inheritable &= permitted;
+  // Who may not change the bounding set gains nothing by execve() without new privileges.
+  if (has(now.permitted, CAP_SETPCAP))
+    limited.bounding &= permitted;
+  else
+    limited.no_new_privs = 1;
+  return limited;
+}
+
 std::string Credentials::more_than(const Credentials& other) const {
   if (!has(other.permitted, CAP_SETUID))
     if (const std::uint32_t* id = foreign_id(user, other.user)) return fmt::format("user id {}", *id);

@@ -47,6 +47,10 @@ struct Credentials {
   /// does not allow it.
   void take(const Credentials& now) const;
 
+  /// What a thread that has `now` must take for an execve() that gives no capability beyond these: it gives root all of
+  /// the bounding set, whatever root has given up. These, where there is nothing to gain.
+  Credentials before_exec(const Credentials& now) const;
+
   /// What a thread with these may do that one with `other` may not even after it has changed its own, as "user id 0";
   /// empty: nothing.
   std::string more_than(const Credentials& other) const;

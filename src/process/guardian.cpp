@@ -108,7 +108,7 @@ void Guardian::run() {
     late_clerk_.serve(*setup_.memory);
     if (!shutting_down_ || !contexts_.empty()) continue;
     fault_point("guardian.shutdown");
-    tell_unheard_failures();
+    tell_unheard_failures(std::bitset<kMaxProcesses>().set());
     sweep_orphans();
     // Orphans of closures do not come to the guardian. What it cannot see is the program's to look for.
     const bool is_swept = !had_closures_ || sweep_by_marks();

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -62,8 +63,8 @@ class Guardian {
   /// Lets the job's clock stand while a rank is debugged.
   void keep_clock();
   void stop_contexts_of_dead_parents();
-  /// At the program's end: nobody can ask any more.
-  void tell_unheard_failures();
+  /// Of what `starters`, slots of processes that ended, had started: nobody can ask any more.
+  void tell_unheard_failures(const std::bitset<kMaxProcesses>& starters);
   void free_ended_contexts();
   void free_abandoned_ranks();
   bool free_starts_of_members(const GuardedContext& context);

@@ -36,6 +36,7 @@ void Guardian::abandon_ship() {
     poll(&entry, 1, 20);
     reap();
   }
+  tell_unheard_failures(std::bitset<kMaxProcesses>().set());
   contexts_.clear();                    // The sweep needs their descriptors.
   if (had_closures_) sweep_by_marks();  // Their orphans do not come to the guardian.
   watcher_.end();

@@ -67,11 +67,13 @@ void Guardian::end_contexts() {
     const auto found = std::find_if(contexts_.begin(), contexts_.end(), is_finished);
     if (found == contexts_.end()) break;
     const std::uint32_t index = (*found)->index();
+    ContextRecord& record = context_record(*setup_.memory, index);
+    const std::uint32_t id = record.id;
     is_end_held_ = !free_starts_of_members(**found);
     if (is_end_held_) break;
     (*found)->publish_end();
     contexts_.erase(found);
-    if (ContextRecord& record = context_record(*setup_.memory, index); claim_abandoned(record)) {
+    if (claim_abandoned(record, id)) {  // Its owner may have freed it, and started something else in it.
       tell_unheard_failure(*setup_.memory, record, kNoPatience);
       unfreed_.push_back(index);
     }
@@ -81,11 +83,11 @@ void Guardian::end_contexts() {
   if (!abandoned_.empty()) free_abandoned_ranks();
 }
 
-void Guardian::tell_unheard_failures() {
+void Guardian::tell_unheard_failures(const std::bitset<kMaxProcesses>& starters) {
   const JobHeader& header = setup_.memory->header();
   for (std::uint32_t index = 0; index < header.context_end.load(std::memory_order_acquire); ++index) {
     ContextRecord& record = context_record(*setup_.memory, index);
-    if (record.state.load(std::memory_order_acquire) == ContextRecord::kEnded)
+    if (record.state.load(std::memory_order_acquire) == ContextRecord::kEnded && starters.test(record.parent_slot))
       tell_unheard_failure(*setup_.memory, record, kNoPatience);
   }
 }
@@ -122,6 +124,7 @@ bool Guardian::free_starts_of_members(const GuardedContext& context) {
   };
   free_ended_contexts();
   if (std::any_of(unfreed_.begin(), unfreed_.end(), is_theirs)) return false;
+  tell_unheard_failures(members);
   try {
     free_starts_of(*setup_.memory, members);
   } catch (const TimeoutError&) {
@@ -134,7 +137,8 @@ void Guardian::stop_contexts_of_dead_parents() {
   for (const auto& context : contexts_) {
     const ProcessSlot& parent = process_slot(*setup_.memory, context->parent_slot());
     if (parent.state.load(std::memory_order_acquire) != ProcessState::kDead) continue;
-    context_record(*setup_.memory, context->index()).abandoned.store(1, std::memory_order_seq_cst);
+    ContextRecord& record = context_record(*setup_.memory, context->index());
+    record.abandoned.store(record.id, std::memory_order_seq_cst);
     context->stop();
   }
 }

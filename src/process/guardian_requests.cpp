@@ -74,6 +74,10 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
     case ControlKind::kLeaving:
       if (context != nullptr) context->expect_exit(message.rank);
       break;
+    case ControlKind::kFinish:
+      if (context != nullptr && message.rank == kAtOnce) context->stop();
+      if (context != nullptr) context->let_finish();
+      break;
     case ControlKind::kShutdown:
       shutting_down_ = true;
       for (const auto& each : contexts_) end_with_program(*each, message.rank);

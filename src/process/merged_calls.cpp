@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <ranges>
 #include <tuple>
 #include <utility>
 
@@ -79,6 +81,7 @@ std::vector<RecordedProcess> read_recordings(const JobMemory& memory) {
 MergedCalls::MergedCalls(std::vector<RecordedProcess> processes) : processes_(std::move(processes)) {
   add_groups();
   add_calls();
+  add_missing();
 }
 
 void MergedCalls::add_groups() {
@@ -117,7 +120,8 @@ void MergedCalls::add_calls() {
       if (recording.is_message(call)) continue;
       const std::uint32_t group = group_of_[process][call.group];
       const auto [found, is_new] = known.try_emplace({group, call.sequence}, static_cast<std::uint32_t>(calls_.size()));
-      if (is_new) calls_.push_back({.group = group, .sequence = call.sequence, .calls = {}});
+      if (is_new)
+        calls_.push_back({.group = group, .sequence = call.sequence, .calls = {}, .is_whole = false, .missing = {}});
       // Twice, where a group's name became another's: the first one counts.
       std::vector<CallOf>& calls = calls_[found->second].calls;
       if (calls.empty() || calls.back().process != process) calls.push_back({process, i});
@@ -134,6 +138,55 @@ void MergedCalls::add_calls() {
     for (const CallOf& call : calls_[i].calls) merged_of_[call.process][call.call] = i;
 }
 
+std::vector<std::vector<std::uint32_t>> MergedCalls::all_members() const {
+  std::map<std::uint32_t, std::map<int, std::uint32_t>> ranks_of;  // By context.
+  for (std::uint32_t process = 0; process < processes_.size(); ++process)
+    if (processes_[process].is_rank()) ranks_of[processes_[process].context][processes_[process].rank] = process;
+  std::vector<std::vector<std::uint32_t>> all;
+  for (const MergedGroup& group : groups_) {
+    std::vector<std::uint32_t>& members = all.emplace_back(group.members);
+    const auto known = std::ranges::find_if(members, [](auto member) { return member != MergedGroup::kUnknown; });
+    if (known == members.end()) continue;
+    const std::map<int, std::uint32_t>& ranks = ranks_of[processes_[*known].context];
+    const auto is_alike = [&](const auto& rank) {
+      const auto at = static_cast<std::size_t>(rank.first);
+      return at < members.size() && (members[at] == MergedGroup::kUnknown || members[at] == rank.second);
+    };
+    if (ranks.size() != members.size() || !std::ranges::all_of(ranks, is_alike)) continue;
+    std::ranges::copy(ranks | std::views::values, members.begin());
+  }
+  return all;
+}
+
+void MergedCalls::add_missing() {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> newest;  // By group and process.
+  for (const MergedCall& merged : calls_)
+    for (const CallOf& call : merged.calls) {
+      std::uint64_t& sequence = newest[{merged.group, call.process}];
+      sequence = std::max(sequence, merged.sequence);
+    }
+  const auto never_began = [&](const MergedCall& merged, std::uint32_t process) {
+    if (process == MergedGroup::kUnknown) return false;
+    if (const auto last = newest.find({merged.group, process}); last != newest.end())
+      return last->second < merged.sequence;
+    // Its calls of the group may be among those that it keeps no more.
+    const Recording& recording = processes_[process].recording;
+    return recording.calls.empty() ? recording.total == 0 : recording.calls.front().record == 1;
+  };
+  const std::vector<std::vector<std::uint32_t>> members = all_members();
+  for (MergedCall& merged : calls_) {
+    if (merged.is_whole) continue;
+    std::vector<std::uint32_t> there;
+    for (const CallOf& call : merged.calls) there.push_back(call.process);
+    std::ranges::sort(there);
+    std::vector<std::uint32_t> missing;
+    std::ranges::copy_if(members[merged.group], std::back_inserter(missing),
+                         [&](std::uint32_t process) { return !std::ranges::binary_search(there, process); });
+    if (std::ranges::all_of(missing, [&](std::uint32_t process) { return never_began(merged, process); }))
+      merged.missing = std::move(missing);
+  }
+}
+
 const MergedCall* MergedCalls::find(const CallOf& call) const {
   const std::uint32_t merged = merged_of_[call.process][call.call];
   return merged == kNone ? nullptr : &calls_[merged];
@@ -141,12 +194,15 @@ const MergedCall* MergedCalls::find(const CallOf& call) const {
 
 std::optional<CallTimes> MergedCalls::times_of(const CallOf& call) const {
   const MergedCall* const merged = find(call);
-  if (merged == nullptr || !merged->is_whole) return std::nullopt;
+  if (merged == nullptr || (!merged->is_whole && merged->missing.empty())) return std::nullopt;
   const RecordedCall& own = call_of(call);
   const std::uint64_t end = end_of(own, process_of(call).recording);
-  const std::uint64_t last = std::min(call_of(merged->calls.back()).started_ns, end);
+  if (!merged->is_whole)
+    return CallTimes{.waiting_ns = end - own.started_ns, .transfer_ns = 0, .late = merged->missing.front()};
+  const CallOf& latest = merged->calls.back();
+  const std::uint64_t last = std::min(call_of(latest).started_ns, end);
   const std::uint64_t waiting = last - std::min(own.started_ns, last);
-  return CallTimes{.waiting_ns = waiting, .transfer_ns = end - own.started_ns - waiting};
+  return CallTimes{.waiting_ns = waiting, .transfer_ns = end - own.started_ns - waiting, .late = latest.process};
 }
 
 }  // namespace retinue

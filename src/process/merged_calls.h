@@ -48,12 +48,15 @@ struct MergedCall {
   std::uint64_t sequence = 0;
   std::vector<CallOf> calls;  ///< In the order in which they were begun.
   bool is_whole = false;      ///< All members are there.
+  /// Processes that are members and had not begun it; empty unless all members are known to be these or there.
+  std::vector<std::uint32_t> missing;
 };
 
 /// Where a member's time in a collective went, as far as it has come.
 struct CallTimes {
   std::uint64_t waiting_ns = 0;   ///< Until the last member began it, or until its own end, where that came first.
   std::uint64_t transfer_ns = 0;  ///< All the rest.
+  std::uint32_t late = 0;         ///< The process that it waited for: the last to begin it, or one that never did.
 };
 
 /// What the processes of a job recorded, merged by group and sequence.
@@ -72,12 +75,15 @@ class MergedCalls {
   std::uint32_t group_of(const CallOf& call) const { return group_of_[call.process][call_of(call).group]; }
   /// The collective that this call is of; null for a message.
   const MergedCall* find(const CallOf& call) const;
-  /// Where its time went; nothing for a message, and for a collective that is not whole.
+  /// Where its time went; nothing for a message, and for a collective of which a member's call may have been lost.
   std::optional<CallTimes> times_of(const CallOf& call) const;
 
  private:
   void add_groups();
   void add_calls();
+  void add_missing();
+  /// By group, also those that never made it: a group as large as its context, in the ranks' order, is of all of it.
+  std::vector<std::vector<std::uint32_t>> all_members() const;
 
   std::vector<RecordedProcess> processes_;
   std::vector<MergedGroup> groups_;

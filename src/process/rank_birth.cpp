@@ -124,9 +124,9 @@ void leave_guardian_behind(const RankBirth& birth, const ProcessSlot& slot, pid_
 }
 
 /// The requester's, which may have given up rights since its Runtime. What follows is done by those.
-void take_credentials(const RankBirth& birth, const Surroundings& surroundings, pid_t guardian) {
-  if (surroundings.credentials == birth.credentials) return;
-  surroundings.credentials.take(birth.credentials);
+void take_credentials(const RankBirth& birth, const Credentials& wanted, pid_t guardian) {
+  if (wanted == birth.credentials) return;
+  wanted.take(birth.credentials);
   die_with_parent(guardian);
 }
 
@@ -141,13 +141,14 @@ void place(const RankRequest& rank) {
 }
 
 /// Takes on what the rank is given from outside, all but its environment.
-void settle(const RankBirth& birth, const StartRequest& request, const ProcessSlot& slot, pid_t guardian) {
+void settle(const RankBirth& birth, const StartRequest& request, const ProcessSlot& slot,
+            const Credentials& credentials, pid_t guardian) {
   take_standard_descriptors(birth);
   const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
   if (rank.has_no_input) close_input();
   request.surroundings.enter();
   place(rank);
-  take_credentials(birth, request.surroundings, guardian);
+  take_credentials(birth, credentials, guardian);
   enter_directory(request);
   direct_streams(request.logs, slot.local_rank);
   reset_signals(birth.signal_mask);
@@ -224,7 +225,7 @@ void be_born(const RankBirth& birth, const StartRequest& request, std::uint32_t 
     birth.memory->set_lock_patience(JobMemory::kLockPatience);  // The guardian has less.
     replace_environment(request.surroundings.environment, rank_environment(*birth.memory, slot, request));
     unsetenv(kBootstrapVariable);
-    settle(birth, request, slot, guardian);
+    settle(birth, request, slot, request.surroundings.credentials, guardian);
     birth.rank_main(slot_index, request);
   });
 }
@@ -238,15 +239,16 @@ pid_t start_program(const RankBirth& birth, const StartRequest& request, std::ui
   if (!is_function) note_world(slot, number_in(environment, "RANK"), number_in(environment, "WORLD_SIZE"));
   Execution execution(is_function ? request.command : rank.command,
                       changed_environment(request.surroundings.environment, environment));
+  const Credentials credentials = request.surroundings.credentials.before_exec(birth.credentials);
   const auto run = [&] {
     end_in_failure(slot, [&](ProcessSlot&) {
       leave_guardian_behind(birth, slot, guardian);
-      settle(birth, request, slot, guardian);
+      settle(birth, request, slot, credentials, guardian);
       execution.run(birth, slot_index, is_function ? BootstrapRole::kFunctionRank : BootstrapRole::kProgramRank);
     });
   };
   // In our memory: nothing in there changes what is the guardian's.
-  if (request.surroundings.credentials == birth.credentials) return fork_to_execute(run, execution.stack_bytes());
+  if (credentials == birth.credentials) return fork_to_execute(run, execution.stack_bytes());
   // Others of the requester's user may look into a process of its credentials, and so into that memory.
   const pid_t pid = fork();
   if (pid == 0) run();

@@ -47,9 +47,26 @@ struct Words {
   Numbered sites;
 };
 
+/// The calls of all ranks, and how these ended.
+struct Run {
+  const MergedCalls& calls;
+  const std::vector<RankOutcome>& outcomes;  ///< By the process's index in `calls`.
+  std::uint64_t begin = 0;                   ///< When the first of them started.
+};
+
+/// For whom it waited. Where several never came, that is one that failed: it kept the others from coming.
+std::uint32_t late_of(const CallOf& which, const CallTimes& times, const Run& run) {
+  const auto is_own_failure = [&](std::uint32_t process) {
+    return is_failure(run.outcomes[process]) && !run.outcomes[process].consequence;
+  };
+  const std::vector<std::uint32_t>& missing = run.calls.find(which)->missing;
+  const auto failed = std::ranges::find_if(missing, is_own_failure);
+  return failed != missing.end() ? *failed : times.late;
+}
+
 /// As the page's script takes it apart again.
-nlohmann::json data_of(const CallOf& which, const MergedCalls& calls, std::uint64_t begin, std::uint64_t end,
-                       Words& words) {
+nlohmann::json data_of(const CallOf& which, const Run& run, std::uint64_t end, Words& words) {
+  const MergedCalls& calls = run.calls;
   const Recording& recording = calls.process_of(which).recording;
   const RecordedCall& call = calls.call_of(which);
   const std::string& kind = recording.kind_of(call);
@@ -57,32 +74,28 @@ nlohmann::json data_of(const CallOf& which, const MergedCalls& calls, std::uint6
   const RecordedPlace& place = recording.site_of(call);
   const std::string site = site_text(place.file, place.line);
   const std::uint64_t ended = call.ended_ns != 0 ? call.ended_ns : end;
+  const std::uint64_t taken = ended - std::min(call.started_ns, ended);
   const CallState state = call.ended_ns == 0 ? kUnderWay : call.failed ? kFailed : kEnded;
   const std::optional<CallTimes> times = calls.times_of(which);
   const auto make_group = [&] { return nlohmann::json{{"name", group.name}, {"size", group.size}}; };
-  return {words.kinds.number_of(kind, [&] { return kind; }),
-          words.groups.number_of(group.name, make_group),
-          call.sequence,
-          call.started_ns - std::min(begin, call.started_ns),
-          ended - std::min(call.started_ns, ended),
-          call.bytes,
-          words.sites.number_of(site, [&] { return nlohmann::json(site); }),
-          static_cast<int>(state),
-          call.peer,
-          times ? times->waiting_ns : 0,
-          times ? static_cast<int>(calls.find(which)->calls.back().process) : -1};
+  return {words.kinds.number_of(kind, [&] { return kind; }), words.groups.number_of(group.name, make_group),
+          call.sequence, call.started_ns - std::min(run.begin, call.started_ns), taken, call.bytes,
+          words.sites.number_of(site, [&] { return nlohmann::json(site); }), static_cast<int>(state), call.peer,
+          // One that was under way waited no longer than its rank lived.
+          times ? std::min(times->waiting_ns, taken) : 0, times ? static_cast<int>(late_of(which, *times, run)) : -1};
 }
 
-nlohmann::json data_of(const ProcessSlot& slot, std::uint32_t process, const MergedCalls& merged,
-                       std::size_t most_calls, std::uint64_t begin, Words& words) {
-  const RankOutcome outcome = outcome_of(slot);
-  const Recording& recording = merged.processes()[process].recording;
+nlohmann::json data_of(const ProcessSlot& slot, std::uint32_t process, const Run& run, std::size_t most_calls,
+                       Words& words) {
+  const RankOutcome& outcome = run.outcomes[process];
+  const Recording& recording = run.calls.processes()[process].recording;
+  const std::uint64_t begin = run.begin;
   const std::uint64_t started = slot.started_ns.load(std::memory_order_relaxed);
   const std::uint64_t ended = std::max(started, slot.ended_ns.load(std::memory_order_relaxed));
   nlohmann::json calls = nlohmann::json::array();
   const std::size_t kept = recording.calls.size();
   for (std::size_t i = kept - std::min(kept, most_calls); i < kept; ++i)
-    calls.push_back(data_of({.process = process, .call = static_cast<std::uint32_t>(i)}, merged, begin, ended, words));
+    calls.push_back(data_of({.process = process, .call = static_cast<std::uint32_t>(i)}, run, ended, words));
   return {{"rank", outcome.rank},
           {"world_rank", outcome.world_rank},
           {"pid", slot.pid.load(std::memory_order_relaxed)},
@@ -121,9 +134,10 @@ nlohmann::json report_data_of(const JobMemory& memory, const EndedContext& conte
   const std::size_t most_calls = std::max(kFewestCalls, kMostCalls / std::max<std::size_t>(1, context.slots.size()));
   Words words;
   const MergedCalls calls(read_recordings(memory, context.slots));
+  const Run run{.calls = calls, .outcomes = outcomes, .begin = begin};
   nlohmann::json ranks = nlohmann::json::array();
   for (std::uint32_t i = 0; i < context.slots.size(); ++i)
-    ranks.push_back(data_of(process_slot(memory, context.slots[i]), i, calls, most_calls, begin, words));
+    ranks.push_back(data_of(process_slot(memory, context.slots[i]), i, run, most_calls, words));
   const std::string failure = failure_of(outcomes);
   return {{"id", context.id},
           {"name", context.name},

@@ -204,8 +204,9 @@ Innermost innermost_of(std::string_view exception_type) {
 
 LineRange users_range(const std::vector<StackLine>& lines, Innermost innermost) {
   auto first = std::ranges::find_if_not(lines, is_raising);
-  if (innermost == Innermost::kLibrary) first = users_call(first, lines.end());
   const auto last = std::find_if(first, lines.end(), is_plumbing);
+  // Where the user's functions are inlined into the entry, no frame of theirs ends the library's before it.
+  if (innermost == Innermost::kLibrary) first = users_call(first, last);
   const auto index = [&](auto at) { return static_cast<std::size_t>(at - lines.begin()); };
   return {index(first), std::min(index(last) + 1, lines.size())};
 }

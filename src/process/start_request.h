@@ -135,6 +135,7 @@ enum class ControlKind : std::uint32_t {
   kShutdown = 4,       ///< The program ends: let ranks finish, or with kAtOnce as `rank` stop them, and exit.
   kProgramFailed = 5,  ///< The program is about to die, and its crash record is complete.
   kLeaving = 6,        ///< A rank's function has returned, and its process exits.
+  kFinish = 7,         ///< A rank's program ends: what it started may finish, or with kAtOnce as `rank` is stopped.
 };
 
 /// In place of a rank.

@@ -23,11 +23,6 @@ std::span<const Value> array_in(std::span<const std::byte> data) {
   return {reinterpret_cast<const Value*>(data.data()), data.size() / sizeof(Value)};
 }
 
-std::span<const std::byte> part_of(std::span<const std::byte> whole, std::uint64_t offset, std::uint64_t bytes) {
-  if (offset > whole.size() || bytes > whole.size() - offset) return {};
-  return whole.subspan(offset, bytes);
-}
-
 std::string_view text_at(std::span<const std::byte> strings, std::size_t offset) {
   if (offset >= strings.size()) return {};
   const char* const text = reinterpret_cast<const char*>(strings.data()) + offset;
@@ -147,6 +142,11 @@ bool look_up(const ElfFile& file, std::uint32_t table, std::span<const std::uint
 }
 
 }  // namespace
+
+std::span<const std::byte> part_of(std::span<const std::byte> whole, std::uint64_t offset, std::uint64_t bytes) {
+  if (offset > whole.size() || bytes > whole.size() - offset) return {};
+  return whole.subspan(offset, bytes);
+}
 
 ElfFile::ElfFile(const std::string& path) {
   // Not blocking: a path of a dead process may lead to anything by now.

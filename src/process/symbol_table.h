@@ -38,6 +38,9 @@ class ElfFile {
   std::vector<Section> sections_;
 };
 
+/// Of what a file says of itself: empty where `whole` does not hold all of it.
+std::span<const std::byte> part_of(std::span<const std::byte> whole, std::uint64_t offset, std::uint64_t bytes);
+
 /// The names of functions in an object, as its symbol table has them: that in the file itself, in its debug file below
 /// /usr/lib/debug, or of what it exports.
 ///

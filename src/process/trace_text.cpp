@@ -128,8 +128,7 @@ class ProcessTrace {
                      Microseconds{times->transfer_ns});
     text_ += "}}";
     if (!times || times->waiting_ns < kShownWaitNs) return;
-    const CallOf& last = all_.find(which)->calls.back();
-    const RecordedProcess& other = all_.process_of(last);
+    const RecordedProcess& other = all_.processes()[times->late];
     const std::string name = other.is_rank() ? fmt::format("waiting for rank {}", other.rank)
                                              : fmt::format("waiting for process {}", other.recording.pid);
     write(R"({{"ph":"X","name":"{}","cat":"waiting","pid":{},"tid":{},"ts":{},"dur":{}}})", name, pid(), track,

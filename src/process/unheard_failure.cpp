@@ -23,6 +23,7 @@ void tell_unheard_failure(const JobMemory& memory, ContextRecord& record, std::c
   };
   if (!std::ranges::any_of(outcomes, failed_by_itself) || record.heard.exchange(1) != 0) return;
   memory.header().unheard_failures.fetch_add(1);
+  process_slot(memory, record.parent_slot).unheard_failures.fetch_add(1);
   show_on(STDERR_FILENO,
           fmt::format("retinue: ranks failed (started as \"{}\"), and nobody asked how they ended by join(), wait() or "
                       "status():\n{}",

@@ -32,21 +32,43 @@ void refuse_sparse_gradients(torch::nn::Module& module) {
 }
 
 /// Parameters, each once however many modules share it.
-std::vector<GradientReducerOptions::Parameter> collect_parameters(torch::nn::Module& module,
-                                                                  c10d::ProcessGroup& group) {
+std::vector<GradientReducerOptions::Parameter> collect_parameters(const torch::nn::Module& module) {
   std::vector<GradientReducerOptions::Parameter> found;
   std::unordered_set<const c10::TensorImpl*> seen;
-  for (const auto& item : module.named_parameters()) {
-    const at::Tensor& parameter = item.value();
-    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    if (parameter.requires_grad() && !parameter.device().is_cpu() && TensorBackend::of(group, parameter) != nullptr)
-      throw UsageError(c10::str("DistributedDataParallel: parameter \"", item.key(), "\" is on ",
-                                parameter.device().str(),
+  for (const auto& item : module.named_parameters())
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second)
+      found.push_back({.name = item.key(), .tensor = item.value()});
+  return found;
+}
+
+/// A module's own parameters as they lie there: LibTorch's functions copy them with their names, which takes ten times
+/// as long, in each step.
+struct OwnParameters : torch::nn::Module {
+  static const auto& of(const torch::nn::Module& module) { return module.*&OwnParameters::parameters_; }
+};
+
+using Identities = std::vector<const c10::TensorImpl*>;
+
+void add_identities(const torch::nn::Module& module, Identities& found) {
+  for (const auto& item : OwnParameters::of(module))
+    if (item.value().defined()) found.push_back(item.value().unsafeGetTensorImpl());
+  for (const auto& child : module.children()) add_identities(*child, found);
+}
+
+/// Tells whether a module has the parameters that it had, for as long as those live.
+Identities identities_of(const torch::nn::Module& module, std::size_t expected = 0) {
+  Identities found;
+  found.reserve(expected);
+  add_identities(module, found);
+  return found;
+}
+
+void refuse_other_devices(const std::vector<GradientReducerOptions::Parameter>& parameters, c10d::ProcessGroup& group) {
+  for (const auto& [name, tensor] : parameters)
+    if (tensor.requires_grad() && !tensor.device().is_cpu() && TensorBackend::of(group, tensor) != nullptr)
+      throw UsageError(c10::str("DistributedDataParallel: parameter \"", name, "\" is on ", tensor.device().str(),
                                 ", but the group handles CPU tensors; with backend \"cpu:shm,cuda:nccl\" also those "
                                 "of GPUs"));
-    found.push_back({.name = item.key(), .tensor = parameter});
-  }
-  return found;
 }
 
 std::vector<at::Tensor> trainable(const std::vector<GradientReducerOptions::Parameter>& parameters) {
@@ -63,15 +85,17 @@ class DataParallelCore::Impl {
  public:
   Impl(torch::nn::Module& module, ProcessGroup group, DistributedDataParallelOptions options,
        const std::source_location& where)
-      : group_(std::move(group)), options_(options), where_(where) {
+      : module_(module), group_(std::move(group)), options_(options), where_(where), hooked_(identities_of(module)) {
     if (!group_) throw UsageError("DistributedDataParallel: the process group is null");
     if (options_.bucket_cap_mb == 0) throw UsageError("DistributedDataParallel: bucket_cap_mb must be at least 1");
-    GradientReducerOptions reducing{.parameters = collect_parameters(module, *group_),
+    GradientReducerOptions reducing{.parameters = collect_parameters(module),
+                                    .changed_parameters = [this] { return changed_parameters(); },
                                     .bucket_cap_mb = options_.bucket_cap_mb,
                                     .find_unused_parameters = options_.find_unused_parameters,
                                     .before = [this] { before_averaging(); },
                                     .after = [this] { copy_buffers_of_rank_0(); },
                                     .where = where};
+    refuse_other_devices(reducing.parameters, *group_);
     const std::vector<at::Tensor> trained = trainable(reducing.parameters);
     refuse_sparse_gradients(module);
     if (options_.check_divergence_every_n_steps != 0) {
@@ -90,6 +114,11 @@ class DataParallelCore::Impl {
   GradientReducer& reducer() { return *reducer_; }
 
  private:
+  std::optional<std::vector<GradientReducerOptions::Parameter>> changed_parameters() const {
+    if (identities_of(module_, hooked_.size()) == hooked_) return std::nullopt;
+    return collect_parameters(module_);
+  }
+
   void before_averaging() {
     if (options_.count_steps) count_step();
     if (divergence_check_ && group_->getSize() > 1) divergence_check_->step(compared_, where_);
@@ -110,9 +139,11 @@ class DataParallelCore::Impl {
     c10d::broadcast_coalesced(group_, contents, kBroadcastBytes, 0);
   }
 
+  torch::nn::Module& module_;  ///< DistributedDataParallel holds it.
   ProcessGroup group_;
   DistributedDataParallelOptions options_;
   std::source_location where_;
+  Identities hooked_;  ///< Of the parameters that the reducer has.
   std::optional<TensorDivergenceCheck> divergence_check_;
   StateDict compared_;  ///< The module's parameters, where they are compared.
   std::vector<at::Tensor> buffers_;

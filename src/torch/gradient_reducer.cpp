@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
 #include <utility>
 
 #include "retinue/base/error.h"
@@ -26,6 +27,17 @@ enum Told : std::int64_t { kProblem, kFollowsForward, kFollowsNone, kFirstChange
   throw UsageError(
       c10::str("DistributedDataParallel: torch::autograd::grad() is asked for the gradient of parameter \"", name,
                "\", which is not averaged; call backward(), or grad() while no_sync() lives"));
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  return c10::str("parameter \"", names.front(), "\"",
+                  names.size() == 1 ? "" : c10::str(" (and ", names.size() - 1, " more)"));
+}
+
+std::string changed_later(const std::vector<std::string>& names, const char* how) {
+  return c10::str(listed(names), " was ", how,
+                  " after DistributedDataParallel was made, which doesn't average it so; do that before, or wrap the "
+                  "module again");
 }
 
 /// Whether the backward that goes on returns the gradient instead of adding it to the parameter's.
@@ -84,6 +96,12 @@ void GradientReducer::remove_hooks() {
     if (member.is_hooked) member.parameter.remove_hook(member.before_hook);
     if (member.accumulator) member.accumulator->del_post_hook(member.after_hook);
   }
+  remove_hooks_of_added();
+}
+
+void GradientReducer::remove_hooks_of_added() {
+  for (const auto& [parameter, hook] : added_) parameter.remove_hook(hook);
+  added_.clear();
 }
 
 /// A hook of the tensor, unlike one of its accumulator, stays when the tensor is converted, and also sees gradients
@@ -107,6 +125,34 @@ bool GradientReducer::set_sync(bool enabled) {
 
 void GradientReducer::note_forward() {
   if (syncs_) follows_forward_ = true;
+  change_of_module();
+}
+
+/// What became of the module's parameters since they were hooked, if gradients are lost by it. Parameters that were
+/// added get hooks that begin a pass: where the others are frozen, or were all replaced, backward reaches nothing else.
+std::string GradientReducer::change_of_module() {
+  const auto now = options_.changed_parameters();
+  const std::lock_guard lock(mutex_);
+  remove_hooks_of_added();
+  if (!now) return "";
+  std::unordered_set<const c10::TensorImpl*> hooked, present;
+  for (const Member& member : members_) hooked.insert(member.parameter.unsafeGetTensorImpl());
+  std::vector<std::string> added, gone;
+  for (const GradientReducerOptions::Parameter& parameter : *now) {
+    present.insert(parameter.tensor.unsafeGetTensorImpl());
+    if (!parameter.tensor.requires_grad() || hooked.contains(parameter.tensor.unsafeGetTensorImpl())) continue;
+    added.push_back(parameter.name);
+    added_.emplace_back(parameter.tensor, parameter.tensor.register_hook([this](const at::TensorBase&) {
+      const std::lock_guard lock_pass(mutex_);
+      if (syncs_) current_pass();
+    }));
+  }
+  for (const Member& member : members_)
+    if (member.accumulator && member.parameter.requires_grad() &&
+        !present.contains(member.parameter.unsafeGetTensorImpl()))
+      gone.push_back(member.name);
+  if (!gone.empty()) return changed_later(gone, "replaced in the module, or removed from it,");
+  return added.empty() ? "" : changed_later(added, "added to the module");
 }
 
 GradientReducer::Pass& GradientReducer::current_pass() {
@@ -131,12 +177,7 @@ void GradientReducer::before_gradient(const Member& member) {
   if (is_captured(accumulator.get())) refuse_captured(member.name);
   if (accumulator == member.accumulator) return;
   const std::lock_guard lock(mutex_);
-  Pass& pass = current_pass();
-  if (pass.problem.empty())
-    pass.problem =
-        c10::str("parameter \"", member.name, "\" was ",
-                 member.accumulator ? "converted by to(), or loaded by torch::load()," : "made to require a gradient",
-                 " after DistributedDataParallel was made, which doesn't average it so; do that before");
+  current_pass().lost.insert(static_cast<std::size_t>(&member - members_.data()));
 }
 
 void GradientReducer::after_gradient(const Member& member, bool is_defined) {
@@ -161,13 +202,22 @@ void GradientReducer::after_gradient(const Member& member, bool is_defined) {
   if (buckets_->overlaps()) buckets_->ready(member.place);
 }
 
-std::string GradientReducer::problem_of(const Pass& pass) const {
-  if (!pass.problem.empty() || options_.find_unused_parameters) return pass.problem;
-  const auto missing = static_cast<std::size_t>(std::count(pass.arrived.begin(), pass.arrived.end(), 0));
-  if (missing == 0) return "";
-  const auto first = std::find(pass.arrived.begin(), pass.arrived.end(), 0) - pass.arrived.begin();
-  return c10::str("parameter \"", members_[averaged_[static_cast<std::size_t>(first)]].name, "\"",
-                  missing == 1 ? "" : c10::str(" (and ", missing - 1, " more)"),
+std::string GradientReducer::problem_of(const Pass& pass) {
+  if (!pass.problem.empty()) return pass.problem;
+  std::vector<std::string> names;
+  if (!pass.lost.empty()) {
+    const bool was_averaged = members_[*pass.lost.begin()].accumulator.defined();
+    for (const std::size_t index : pass.lost)
+      if (members_[index].accumulator.defined() == was_averaged) names.push_back(members_[index].name);
+    return changed_later(
+        names, was_averaged ? "converted by to(), or loaded by torch::load()," : "made to require a gradient");
+  }
+  std::string change = change_of_module();
+  if (!change.empty() || options_.find_unused_parameters) return change;
+  for (std::size_t place = 0; place < averaged_.size(); ++place)
+    if (!pass.arrived[place]) names.push_back(members_[averaged_[place]].name);
+  if (names.empty()) return "";
+  return c10::str(listed(names),
                   " got no gradient in this backward; if that is meant, set find_unused_parameters, else let the loss "
                   "depend on all that the module computes");
 }
@@ -186,7 +236,9 @@ std::vector<char> GradientReducer::agree(const Pass& pass) {
   if (is_of_some && !pass.follows_forward && problem.empty())
     problem =
         "no forward of DistributedDataParallel came since the last backward, other than on other ranks; call "
-        "backward() of this rank alone while no_sync() lives, and forwards of one rank alone under NoGradGuard";
+        "backward() of this rank alone while no_sync() lives, and forwards of one rank alone under NoGradGuard; where "
+        "all ranks make this backward, let them make the same forwards before it, all by model(x) or all by "
+        "model->forward(x)";
   if (bytes[kProblem] || is_of_some) tell_all(problem);
   if (changed == 0) return std::vector<char>(changed_.size(), 1);
   return {bytes + kFirstChanged, bytes + kFirstChanged + changed};

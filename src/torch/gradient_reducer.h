@@ -9,8 +9,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "retinue/torch/process_group.h"
@@ -24,6 +27,8 @@ struct GradientReducerOptions {
     at::Tensor tensor;
   };
   std::vector<Parameter> parameters;  ///< Each once, in the same order on all ranks, also those without gradients.
+  /// What the module has in place of these, if others were registered since. Asked in each forward and each backward.
+  std::function<std::optional<std::vector<Parameter>>()> changed_parameters;
   std::size_t bucket_cap_mb = 25;
   bool find_unused_parameters = false;
   std::function<void()> before;  ///< Called when backward is done and its gradients are not averaged yet;
@@ -61,7 +66,8 @@ class GradientReducer {
   /// One backward. It ends, by an error, too, with autograd's task for it, whose callback holds it.
   struct Pass {
     int task = -1;
-    std::vector<char> arrived = {};  ///< By place.
+    std::vector<char> arrived = {};   ///< By place.
+    std::set<std::size_t> lost = {};  ///< Members whose gradients are added where no hook is.
     std::string problem = {};
     bool follows_forward = false;
   };
@@ -72,14 +78,17 @@ class GradientReducer {
   void after_gradient(const Member& member, bool is_defined);
   Pass& current_pass();
   void finish(Pass& pass);
-  std::string problem_of(const Pass& pass) const;
+  std::string change_of_module();
+  void remove_hooks_of_added();
+  std::string problem_of(const Pass& pass);
   std::vector<char> agree(const Pass& pass);
   [[noreturn]] void tell_all(const std::string& problem) const;
 
   const ProcessGroup group_;
   GradientReducerOptions options_;
   std::vector<Member> members_;
-  std::vector<std::size_t> averaged_;  ///< Members by place.
+  std::vector<std::size_t> averaged_;                   ///< Members by place.
+  std::vector<std::pair<at::Tensor, unsigned>> added_;  ///< Parameters that are no members, with their hooks.
   std::unique_ptr<GradientBuckets> buckets_;
   bool syncs_ = true;
   bool follows_forward_ = false;

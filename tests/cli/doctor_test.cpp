@@ -75,6 +75,7 @@ TEST(Doctor, NamesEachLimitAndWhatToDo) {
   expect_only(ill([](M& m) { m.shmem_huge_pages = "deny"; }), "huge pages", Verdict::kLimit, "shmem_enabled");
   expect_only(ill([](M& m) { m.shmem_huge_pages = ""; }), "huge pages", Verdict::kLimit, "kernel");
   expect_only(ill([](M& m) { m.ptrace_scope = 1; }), "ptrace", Verdict::kLimit, "--wrap");
+  expect_only(ill([](M& m) { m.ram_bytes = m.available_bytes = 0; }), "memory", Verdict::kProblem, "mount -t proc");
   expect_only(ill([](M& m) { m.ptrace_scope = 3; }), "ptrace", Verdict::kLimit, "next boot");
   expect_only(ill([](M& m) { m.core_bytes = 0; }), "core dumps", Verdict::kLimit, "ulimit -c");
   expect_only(ill([](M& m) { m.has_torch = false; }), "LibTorch", Verdict::kLimit, "RETINUE_TORCH=ON");

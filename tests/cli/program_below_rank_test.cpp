@@ -86,6 +86,23 @@ TEST(ProgramBelowARank, IsAloneInAnEnvironmentOfItsOwn) {
   EXPECT_EQ(count_of(result.output, "alone: rank 0 of 1, sum 1\n"), 2u) << result.output;
 }
 
+TEST(ProgramBelowARank, IsAloneWhereItsRankIsTakenAway) {
+  const Result result = shell_run("$RETINUE run -n 2 env -u RANK -u WORLD_SIZE " + kProgram + " sum alone");
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_EQ(count_of(result.output, "alone: rank 0 of 1, sum 1\n"), 2u) << result.output;
+}
+
+TEST(ProgramBelowARank, WarnsOfOtherNumbersThanItsLaunchers) {
+  const Result result = shell_run("$RETINUE run -n 2 sh -c 'RANK=$((RANK + 4)) WORLD_SIZE=6 " + kProgram + " sum low'");
+  expect_both_ranks(result, "low");
+  EXPECT_EQ(count_of(result.output,
+                     "retinue: the environment says by RANK and WORLD_SIZE that this process is rank 5 of "
+                     "6, but its launcher started it as rank 1 of 2: "),
+            1u)
+      << result.output;
+  EXPECT_EQ(count_of(shell_run("$RETINUE run -n 2 " + kProgram + " sum same").output, "the environment says"), 0u);
+}
+
 TEST(RankOfOthers, IsNoSilentWorldOfOne) {
   for (const char* launcher : {"RANK=1 WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2",
                                "PMI_RANK=1 PMI_SIZE=2", "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2"}) {

@@ -1,9 +1,13 @@
 // Ranks of which a report can be made. What they do is said on the command line, once for each group of ranks.
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <tuple>
 #include <vector>
 
 #include "retinue/collective/communicator.h"
@@ -12,6 +16,7 @@
 namespace {
 
 void work(retinue::RankContext& context, const std::string& how) {
+  if (how == "idle") return;
   if (how == "twice") {
     for (int i = 0; i < 2; ++i) retinue::Communicator(context.world()).barrier();
     return;
@@ -19,9 +24,11 @@ void work(retinue::RankContext& context, const std::string& how) {
   retinue::Communicator group(context.world());
   std::vector<float> values(1000, 1);
   for (int i = 0; i < 20; ++i) group.all_reduce(std::span(values));
-  const int other = 1 - group.rank();
-  std::vector<float> others(values.size());
-  group.sendrecv(std::span(values), other, std::span(others), other);
+  if (how != "late") {
+    const int other = 1 - group.rank();
+    std::vector<float> others(values.size());
+    group.sendrecv(std::span(values), other, std::span(others), other);
+  }
   if (how == "die") {
     if (group.rank() == 0) group.barrier();
     // Rank 1 dies in that one, and rank 0 in the next, which nobody else comes to.
@@ -29,6 +36,11 @@ void work(retinue::RankContext& context, const std::string& how) {
     retinue::Communicator(context.world()).barrier();
     if (group.rank() == 1) raise(SIGKILL);
     begun.wait();
+  }
+  if (how == "late" && group.rank() != 0) {
+    // Rank 0 waits for both; rank 2 is why.
+    std::this_thread::sleep_for(std::chrono::milliseconds(group.rank() == 2 ? 300 : 10'000));
+    throw std::runtime_error("too late");
   }
   if (how == "throw" && group.rank() == 1) throw std::runtime_error("bad </script> of <b>rank 1</b>");
   group.barrier();
@@ -39,9 +51,12 @@ void work(retinue::RankContext& context, const std::string& how) {
 int main(int argc, char** argv) {
   retinue::Runtime runtime(argc, argv);
   std::vector<std::unique_ptr<retinue::ProcessContext>> contexts;
-  for (int i = 1; i < argc; ++i)
-    contexts.push_back(std::make_unique<retinue::ProcessContext>(
-        retinue::start_processes<work>({.name = argv[i]}, {{0, {std::string(argv[i])}}, {1, {std::string(argv[i])}}})));
+  for (int i = 1; i < argc; ++i) {
+    const std::string how = argv[i];
+    std::map<int, std::tuple<std::string>> ranks = {{0, {how}}, {1, {how}}};
+    if (how == "late") ranks[2] = {how};
+    contexts.push_back(std::make_unique<retinue::ProcessContext>(retinue::start_processes<work>({.name = how}, ranks)));
+  }
   int failed = 0;
   for (const auto& context : contexts) {
     try {

@@ -13,6 +13,7 @@
 
 using nlohmann::json;
 using retinue::test::contains;
+using retinue::test::count_of;
 using retinue::test::shell_run;
 
 namespace {
@@ -112,6 +113,16 @@ TEST_F(Report, HasAllContextsOfAJobAlsoThoseThatFailed) {
   EXPECT_EQ(files(), 1u);
 }
 
+TEST_F(Report, TellsForWhichRankACallWaitedThatNeverCame) {
+  shell_run("RETINUE_REPORT=$REPORT $PROGRAM late");
+  const json context = context_named(data(), "late");
+  const json& last = context["ranks"][0]["calls"].back();
+  EXPECT_NE(last[7], 0) << "it ended well: " << last;
+  EXPECT_GT(last[9], 100'000'000) << "nanoseconds that it waited";
+  EXPECT_EQ(last[9], last[4]) << "all its time";
+  EXPECT_EQ(last[10], 2) << "the rank that failed, not the one that was stopped";
+}
+
 TEST_F(Report, ReplacesThatOfAnEarlierJob) {
   ASSERT_EQ(shell_run("RETINUE_REPORT=$REPORT $PROGRAM well").status, 0);
   const json first = data();
@@ -144,7 +155,7 @@ TEST_F(Report, IsShownByABrowserWithoutAnyError) {
   for (const char* name : kBrowsers)
     if (browser.empty() && shell_run(std::string("command -v ") + name).status == 0) browser = name;
   if (browser.empty()) GTEST_SKIP() << "there is no Chromium: install the package chromium";
-  const auto run = shell_run("RETINUE_REPORT=$REPORT $PROGRAM well die throw");
+  const auto run = shell_run("RETINUE_REPORT=$REPORT $PROGRAM well die throw idle");
   ASSERT_EQ(WEXITSTATUS(run.status), 2) << run.output;
   setenv("BROWSER", browser.c_str(), 1);
   const auto shown = shell_run("HOME=" + folder_.string() +
@@ -152,10 +163,13 @@ TEST_F(Report, IsShownByABrowserWithoutAnyError) {
                                "--enable-logging=stderr --virtual-time-budget=5000 --dump-dom file://$REPORT");
   EXPECT_EQ(shown.status, 0) << shown.output;
   EXPECT_FALSE(contains(shown.output, "CONSOLE")) << shown.output.substr(shown.output.find("CONSOLE") - 100, 1000);
-  EXPECT_TRUE(contains(shown.output, "data-ready=\"3\"")) << "the page's script did not come to its end";
+  EXPECT_TRUE(contains(shown.output, "data-ready=\"4\"")) << "the page's script did not come to its end";
   for (const char* text : {"ended well", "die: failed", "bad &lt;/script&gt; of &lt;b&gt;rank 1&lt;/b&gt;",
                            "all_reduce", "1.00 KiB to 4.00 KiB", "report_program.cpp:", "waited for most"})
     EXPECT_TRUE(contains(shown.output, text)) << text;
+  // Of ranks that recorded no calls, it is not known how long they were in some.
+  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">most memory</th>"), 4u);
+  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">in calls</th>"), 3u);
 }
 
 }  // namespace

@@ -142,6 +142,7 @@ TEST_F(RunJob, SaysWhichCommandWasMeant) {
     EXPECT_EQ(WEXITSTATUS(result.status), 2);
     EXPECT_TRUE(contains(result.output, "no command \"" + word + "\"; did you mean \"run\"?")) << result.output;
   }
+  EXPECT_TRUE(contains(shell_run("$RETINUE stak").output, "did you mean \"stacks\"?"));
   const Result other = shell_run("$RETINUE something");
   EXPECT_EQ(WEXITSTATUS(other.status), 2);
   EXPECT_FALSE(contains(other.output, "did you mean")) << other.output;

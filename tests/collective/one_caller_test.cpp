@@ -111,8 +111,8 @@ TEST(OneCaller, RefusesTheSecondThreadAndLetsTheFirstGoOn) {
         EXPECT_EQ(refusal,
                   "group \"test group\": two threads of this rank are in one communicator at the same time, one in " +
                       waiting.text + ", this one in " + second.text +
-                      ". Give each thread a communicator of its own, by retinue::split or new_group, or have a mutex "
-                      "held during each call");
+                      ". Give each thread a communicator of its own, by retinue::split or new_group: threads that "
+                      "take turns in one must do so in the same order on all ranks, which a mutex does not see to");
       }
       EXPECT_TRUE(says(usage_error_of([&] { begun.wait(); }), "this one in Request::wait for what was begun at "));
       EXPECT_TRUE(says(usage_error_of([&] { (void)begun.done(); }), "this one in Request::done of what was begun at "));

@@ -3,12 +3,17 @@
 
 #include "retinue/launch/spawn.h"
 
+void work_in_library();
+
 namespace {
 
 volatile int work_done = 0;
 
 void work(retinue::RankContext&) {
-  work_done = 1;  // in ranks alone
+  work_done = 1;  // in ranks alone, of the program
+#ifdef HAS_LIBRARY
+  work_in_library();
+#endif
 }
 
 }  // namespace

@@ -19,6 +19,10 @@ void say_rank(retinue::RankContext& context) {
 
 void do_nothing(int /*rank*/) {}
 
+void stay(int /*rank*/) {
+  for (;;) pause();
+}
+
 void start_without_joining(const retinue::SpawnOptions& options) {
   std::vector<retinue::ProcessContext> contexts;
   for (int i = 0; i < 600; ++i) contexts.push_back(retinue::spawn<do_nothing>(options));
@@ -27,7 +31,12 @@ void start_without_joining(const retinue::SpawnOptions& options) {
 /// The guardian may not be there yet at the first "closed", and is there at "closed later".
 void change(const std::string& how, const retinue::SpawnOptions& options) {
   if (how == "closed later") retinue::spawn<do_nothing>(options);
-  if (how.starts_with("closed")) close_range(3, ~0u, 0);
+  if (how == "closed" || how == "closed later") close_range(3, ~0u, 0);
+  if (how == "closed beside ranks") {
+    retinue::ProcessContext ranks = retinue::spawn<stay>({.start_method = options.start_method, .join = false});
+    close_range(3, ~0u, 0);
+    ranks.join();
+  }
   if (how == "daemon" && daemon(1, 1) != 0) throw retinue::SystemError("daemon", errno);
 }
 

@@ -37,7 +37,7 @@ TEST_P(ChangedProgram, MayBeRunByTheLoader) {
 }
 
 TEST_P(ChangedProgram, IsToldThatItHasClosedDescriptors) {
-  for (const char* how : {"closed", "closed later"}) {
+  for (const char* how : {"closed", "closed later", "closed beside ranks"}) {
     const std::string output = output_of(how, GetParam());
     EXPECT_TRUE(output.starts_with("UsageError: this process has closed the descriptor")) << how << ": " << output;
     EXPECT_TRUE(contains(output, "close descriptors before the Runtime is made")) << how << ": " << output;

@@ -52,6 +52,18 @@ int note_sum(int first, int second, std::uint64_t offset) {
   return first;
 }
 
+void send_and_end(retinue::Connection<int> end) {
+  end.send(7);
+}
+
+TEST_P(EachStartMethod, HasWhatWasMovedIntoItAlone) {
+  auto [here, there] = retinue::Pipe<int>::create();
+  Process<send_and_end> process({.start_method = GetParam()}, std::move(there));
+  process.start();
+  EXPECT_EQ(here.recv(kLong), 7);
+  EXPECT_THROW(here.recv(kLong), retinue::Closed);
+}
+
 TEST_P(EachStartMethod, RunsAFunctionWithItsArguments) {
   const Words words;
   Process<note_sum> process({.name = "adder", .start_method = GetParam()}, 20, 22, words.offset());

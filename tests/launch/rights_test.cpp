@@ -47,11 +47,28 @@ std::string name_of(const testing::TestParamInfo<Rights::ParamType>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, Rights,
-                         testing::Combine(testing::Values("user", "effective user", "groups", "capabilities",
-                                                          "capabilities of nobody", "bounding set", "securebits",
-                                                          "no_new_privs", "nice", "policy"),
+                         testing::Combine(testing::Values("user", "effective user", "groups", "capabilities of nobody",
+                                                          "bounding set", "securebits", "no_new_privs", "nice",
+                                                          "policy"),
                                           testing::Values("forkserver", "spawn", "fork", "program", "pool")),
                          name_of);
+INSTANTIATE_TEST_SUITE_P(OfRoot, Rights,
+                         testing::Combine(testing::Values("capabilities"),
+                                          testing::Values("forkserver", "fork", "pool")),
+                         name_of);
+
+/// An execve() gives root all of the bounding set.
+TEST(RightsOfRoot, AreNotGivenBackByAnExec) {
+  if (!retinue::test::has_all_rights()) GTEST_SKIP() << "only root has rights to give up";
+  for (const char* how : {"spawn", "program"}) {
+    const std::string output = output_of("capabilities", how);
+    EXPECT_NE(output.find("CapInh: 0000000000000001 CapPrm: 0000000000000021 CapEff: 0000000000000021 "
+                          "CapBnd: 0000000000000021 ",
+                          output.find("\nrank: ")),
+              std::string::npos)
+        << output;
+  }
+}
 
 class OtherPlace : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
 

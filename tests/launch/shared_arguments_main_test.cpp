@@ -249,6 +249,24 @@ TEST_P(EachStartMethod, APutDoesNotWaitForConsumersThatAreGone) {
   EXPECT_GT(tasks.lost_messages()[0].consumer_pid, 0);
 }
 
+void get_one_and_die_alone(retinue::Queue<int> queue) {
+  queue.get();
+  raise(SIGKILL);
+}
+
+/// Its rank in a world of its own says nothing.
+TEST(SharedArguments, AProcessThatDiesWithAMessageIsNoRank) {
+  retinue::Queue<int> tasks({.capacity = 1, .joinable = true});
+  tasks.put(1);
+  retinue::Process<get_one_and_die_alone> consumer(tasks);
+  consumer.start();
+  EXPECT_TRUE(tasks.join(30s));
+  consumer.join();
+  ASSERT_EQ(tasks.lost_messages().size(), 1u);
+  EXPECT_EQ(tasks.lost_messages()[0].consumer_rank, -1);
+  EXPECT_GT(tasks.lost_messages()[0].consumer_pid, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shared, EachStartMethod, retinue::test::all_start_methods(), retinue::test::start_method_name);
 
 void set_first(const SharedBlock& block) {

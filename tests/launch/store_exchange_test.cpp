@@ -109,6 +109,24 @@ TEST(StoreExchange, SaysThatRank0GotOnTooLate) {
   for (std::thread& rank : ranks) rank.join();
 }
 
+/// Rank 2, which counts others, has told it for rank 1, which has come and not answered yet. Rank 0's store ends with
+/// rank 0.
+TEST(StoreExchange, Rank0WaitsUntilAllHaveReadOfAnotherWorldSize) {
+  const auto store = std::make_shared<HashStore>();
+  StoreExchange exchange({.store = store, .name = "sizes", .size = 3});
+  for (const char* key : {"retinue/sizes/1/0/1", "retinue/sizes/1/0/2"}) store->set(key, "uother sizes");
+  store->set("retinue/sizes/1/0/2 has read", "");
+  std::thread rank1([&] {
+    store->wait({"retinue/sizes/1/0/all"}, Deadline::after(60s));
+    store->set("retinue/sizes/1/0/1 has read", "");
+  });
+  char own = 0;
+  char all[3];
+  EXPECT_EQ(usage_error_of([&] { exchange.all_gather(&own, all, 1); }), "other sizes");
+  EXPECT_TRUE(store->check({"retinue/sizes/1/0/1 has read"}));
+  rank1.join();
+}
+
 /// Which another rank of that one's host has found, before rank 0 came.
 TEST(StoreExchange, Rank0TakesALossThatAnotherHasSeen) {
   const auto store = std::make_shared<HashStore>();

@@ -19,7 +19,7 @@ Result run(const std::string& what, const std::string& launcher = "") {
 }
 
 TEST(UnheardFailure, IsToldAndFailsTheProgram) {
-  for (const char* what : {"dropped before", "dropped after", "kept", "leaked"}) {
+  for (const char* what : {"dropped before", "dropped after", "kept", "leaked", "left running", "exit"}) {
     const Result result = run(what);
     EXPECT_EQ(WEXITSTATUS(result.status), 1) << what << ": " << result.output;
     EXPECT_EQ(count_of(result.output, kReport), 1u) << what << ": " << result.output;
@@ -34,9 +34,22 @@ TEST(UnheardFailure, LeavesTheProgramsOwnCode) {
   EXPECT_EQ(count_of(result.output, kReport), 1u) << result.output;
 }
 
+/// And the program itself, which a shell may ask.
 TEST(UnheardFailure, FailsARunOfTheCommand) {
-  const Result result = run("dropped after", "$RETINUE run -n 1 ");
-  EXPECT_NE(WEXITSTATUS(result.status), 0) << result.output;
+  for (const char* what : {"dropped before", "dropped after", "kept", "leaked", "left running", "exit"}) {
+    const Result result = shell_run(std::string("$RETINUE run -n 1 sh -c '" RETINUE_BIN_DIR "/unheard_program \"") +
+                                    what + "\"; code=$?; echo inner $code; exit $code'");
+    EXPECT_NE(WEXITSTATUS(result.status), 0) << what << ": " << result.output;
+    EXPECT_EQ(count_of(result.output, kReport), 1u) << what << ": " << result.output;
+    EXPECT_EQ(count_of(result.output, "inner 1\n"), 1u) << what << ": " << result.output;
+  }
+}
+
+/// Nothing of the program runs then, but the job's guardian knows.
+TEST(UnheardFailure, IsToldWhereTheProgramEndsAtOnce) {
+  EXPECT_EQ(count_of(run("_exit").output, kReport), 1u);
+  const Result result = run("_exit", "$RETINUE run -n 1 ");
+  EXPECT_EQ(WEXITSTATUS(result.status), 1) << result.output;
   EXPECT_EQ(count_of(result.output, kReport), 1u) << result.output;
 }
 

@@ -4,11 +4,16 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string>
 
+#include "ipc/context_table.h"
+#include "os/futex.h"
 #include "os/process_calls.h"
 #include "retinue/launch/pool.h"
 #include "retinue/launch/process.h"
@@ -42,6 +47,20 @@ void wait_for(pid_t pid) {
   poll(&end, 1, -1);
 }
 
+/// Of what this process started, without asking how it ended.
+void wait_for_end(const retinue::JobMemory& memory) {
+  for (std::uint32_t index = 0;; ++index) {
+    const retinue::ContextRecord& record = retinue::context_record(memory, index);
+    if (record.state == retinue::ContextRecord::kFree || record.parent_slot != memory.own_slot()) continue;
+    while (record.state != retinue::ContextRecord::kEnded) {
+      const std::uint32_t seen = record.changed;
+      if (record.state != retinue::ContextRecord::kEnded)
+        retinue::futex_wait(record.changed, seen, std::chrono::seconds(60));
+    }
+    return;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -69,7 +88,11 @@ int main(int argc, char** argv) {
   const pid_t pid = ranks->pids()[0];
   if (what == "dropped before") ranks.reset();
   close(gate[1]);
+  if (what == "left running") return 0;
   wait_for(pid);
+  if (what == "exit" || what == "_exit") wait_for_end(*runtime.memory());
+  if (what == "exit") std::exit(0);
+  if (what == "_exit") _exit(0);
   if (what == "dropped after") ranks.reset();
   if (what == "leaked") never_destroyed() = ranks.release();
   if (what == "asked")

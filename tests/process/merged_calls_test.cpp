@@ -78,6 +78,46 @@ TEST(MergedCalls, AreNotWholeWithoutAMember) {
   EXPECT_EQ(calls.groups()[0].members, (std::vector<std::uint32_t>{0, MergedGroup::kUnknown, 1}));
 }
 
+/// It ended its calls before: who waits for it does so until the own end.
+TEST(MergedCalls, WaitForAMemberThatNeverCame) {
+  const MergedCalls calls = merged({{0, 3, {collective(1, 10, 20), collective(2, 100, 700)}},
+                                    {1, 3, {collective(1, 10, 20), collective(2, 400, 0)}},
+                                    {2, 3, {collective(1, 10, 20)}}});
+  ASSERT_EQ(calls.calls().size(), 2u);
+  EXPECT_TRUE(calls.calls()[0].missing.empty());
+  EXPECT_EQ(calls.calls()[1].missing, std::vector<std::uint32_t>{2});
+  for (const std::uint32_t process : {0u, 1u}) {
+    const auto times = calls.times_of({process, 1});
+    ASSERT_TRUE(times);
+    EXPECT_EQ(times->waiting_ns, 600u);
+    EXPECT_EQ(times->transfer_ns, 0u);
+    EXPECT_EQ(times->late, 2u);
+  }
+}
+
+TEST(MergedCalls, WaitForARankThatNeverMadeTheGroup) {
+  RecordedProcess failed;
+  failed.context = 1;
+  failed.rank = 1;
+  const RecordedProcess waits = process_of({0, 2, {collective(1, 10, 60)}});
+  EXPECT_EQ(MergedCalls({waits, failed}).times_of({0, 0})->late, 1u);
+  // One of another group of ranks is no member.
+  failed.context = 2;
+  EXPECT_FALSE(MergedCalls({waits, failed}).times_of({0, 0}));
+}
+
+/// Long runs keep their last calls only.
+TEST(MergedCalls, DoNotWaitForAMemberWhoseCallWasOverwritten) {
+  RecordedProcess later = process_of({1, 2, {collective(2, 70, 80)}});
+  const RecordedProcess other = process_of({0, 2, {collective(1, 10, 60)}});
+  EXPECT_FALSE(MergedCalls({other, later}).times_of({0, 0}));
+  RecordedProcess elsewhere = process_of({1, 2, {collective(7, 70, 80)}, "another group"});
+  elsewhere.recording.groups.push_back({"world", 1, 2});
+  EXPECT_EQ(MergedCalls({other, elsewhere}).times_of({0, 0})->late, 1u);
+  elsewhere.recording.calls.front().record = 2000;
+  EXPECT_FALSE(MergedCalls({other, elsewhere}).times_of({0, 0}));
+}
+
 TEST(MergedCalls, OfTwoGroupsAreNotMixed) {
   const MergedCalls calls = merged({{0, 1, {collective(1, 10, 60)}, "left"}, {0, 1, {collective(1, 50, 60)}, "right"}});
   EXPECT_EQ(calls.groups().size(), 2u);

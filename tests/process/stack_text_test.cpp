@@ -127,6 +127,30 @@ TEST(StackText, KnowsByFunctionsWhichFramesMayBeShown) {
   EXPECT_EQ(all.end, 2u);
 }
 
+/// The compiler inlines a user's local function into the entry: by functions, nothing but the library's are there.
+TEST(StackText, ShowsWhatOfTheUsersIsInlinedIntoTheEntry) {
+  const StackLine thrown = named("__cxa_throw");
+  const StackLine run = at(named("retinue::Communicator::run(retinue::CallSite)"), 1);
+  const StackLine entry = at(named("void retinue::detail::call_entry<&train>(retinue::RankContext&)"), 2);
+  const std::vector<StackLine> outside = {at(named("retinue::run_function_rank(unsigned int)"), 3),
+                                          at(named("retinue::be_born()"), 4), at(named("main"), 5)};
+  std::vector<StackLine> functions = {thrown, run, entry};
+  functions.insert(functions.end(), outside.begin(), outside.end());
+  const LineRange range = users_range(functions, Innermost::kLibrary);
+  EXPECT_EQ(range.first, 1u);
+  EXPECT_EQ(range.end, 3u);
+
+  std::vector<StackLine> lines = {thrown,
+                                  run,
+                                  at(named("void retinue::Communicator::all_reduce<float>()"), 2),
+                                  at(named("train"), 2),
+                                  at(named("invoke_entry<train>"), 2),
+                                  entry};
+  lines.insert(lines.end(), outside.begin(), outside.end());
+  EXPECT_EQ(functions_of(trim_stack(lines, Innermost::kLibrary)),
+            (std::vector<std::string>{"void retinue::Communicator::all_reduce<float>()", "train"}));
+}
+
 TEST(StackText, SaysWhatIsKnownOfAFrame) {
   StackLine full = named("train(int)");
   full.file = "/project/src/train.cpp";

@@ -4,14 +4,12 @@
 #include <torch/torch.h>
 
 #include <functional>
-#include <sstream>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "retinue/base/error.h"
 #include "retinue/torch/distributed_data_parallel.h"
-#include "retinue/torch/state_dict.h"
 #include "support/ranks.h"
 #include "support/says.h"
 #include "support/usage_error.h"
@@ -24,23 +22,12 @@ namespace nn = torch::nn;
 using test::joined_batch;
 using test::kBatch;
 using test::make_mlp;
+using test::part_of;
 using test::run_ranks;
+using test::run_training;
 using test::says;
 using test::seeded;
 using test::usage_error_of;
-
-/// A rank's part of a step's batch.
-at::Tensor part_of(int step, const ProcessGroup& group, int rank) {
-  return joined_batch(step, group->getSize(), {6}).first.narrow(0, kBatch * rank, kBatch);
-}
-
-/// Calls `body` on ranks that train with one thread each.
-void run_training(int ranks, const char* backend, const std::function<void(const ProcessGroup&)>& body) {
-  run_ranks(ranks, [&](const JobGroup& members) {
-    at::set_num_threads(1);
-    body(init_process_group(members, {.backend = backend}));
-  });
-}
 
 class DataParallelPasses : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Backends, DataParallelPasses, testing::Values("shm", "gloo"));
@@ -130,6 +117,20 @@ TEST_P(DataParallelPasses, OfOneRankAloneAreRefusedOutsideOfNoSync) {
   });
 }
 
+TEST_P(DataParallelPasses, ThatRanksMakeInAnotherOrderWithForwardsAreRefused) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    DistributedDataParallel ddp(make_mlp(), group);
+    const auto loss_of = [&](int step) { return ddp(part_of(step, group, group->getRank())).sum(); };
+    at::Tensor first = loss_of(0);
+    at::Tensor second = group->getRank() == 0 ? loss_of(1) : at::Tensor();
+    first.backward();
+    if (group->getRank() == 1) second = loss_of(1);
+    const std::string text = usage_error_of([&] { second.backward(); });
+    EXPECT_TRUE(says(text, "on rank 0: no forward of DistributedDataParallel came since the last backward")) << text;
+    EXPECT_TRUE(says(text, "all by model(x) or all by model->forward(x)")) << text;
+  });
+}
+
 struct TwoHeadsImpl : nn::Module {
   TwoHeadsImpl()
       : body(register_module("body", nn::Linear(6, 8))),
@@ -160,59 +161,6 @@ TEST_P(DataParallelPasses, WithoutAGradientOfAParameterAreRefusedOnAllRanks) {
         EXPECT_TRUE(says(text, expected)) << text;
         EXPECT_TRUE(says(text, "find_unused_parameters")) << text;
       }
-    });
-}
-
-TEST_P(DataParallelPasses, OfAModuleConvertedLaterAreRefusedOnAllRanks) {
-  for (const int ranks : {1, 2})
-    run_training(ranks, GetParam(), [](const ProcessGroup& group) {
-      DistributedDataParallel ddp(make_mlp(), group);
-      at::Tensor input = part_of(0, group, group->getRank());
-      ddp(input).sum().backward();
-      ddp->zero_grad();
-      if (group->getRank() == 0) {
-        ddp->to(torch::kDouble);
-        input = input.to(torch::kDouble);
-      }
-      const at::Tensor loss = ddp->forward(input).sum();
-      const std::string text = usage_error_of([&] { loss.backward(); });
-      EXPECT_TRUE(says(text, "on rank 0: parameter \"")) << text;
-      EXPECT_TRUE(says(text, "was converted by to()")) << text;
-    });
-}
-
-TEST_P(DataParallelPasses, OfAModuleLoadedLaterAreRefusedUnlessItsValuesAreCopied) {
-  run_training(2, GetParam(), [](const ProcessGroup& group) {
-    nn::Linear saved(6, 1);
-    nn::Linear net(6, 1);
-    DistributedDataParallel ddp(net, group);
-    const at::Tensor input = part_of(0, group, group->getRank());
-    load_state_dict(*net, state_dict(*saved));
-    EXPECT_NO_THROW(ddp(input).sum().backward());
-    std::stringstream file;
-    torch::save(saved, file);
-    torch::load(net, file);
-    const std::string text = usage_error_of([&] { ddp(input).sum().backward(); });
-    EXPECT_TRUE(says(text, "or loaded by torch::load(), after DistributedDataParallel was made")) << text;
-  });
-}
-
-TEST_P(DataParallelPasses, OfParametersUnfrozenLaterAreRefusedOnAllRanks) {
-  for (const int ranks : {1, 2})
-    run_training(ranks, GetParam(), [](const ProcessGroup& group) {
-      TwoHeads net;
-      net->body->weight.set_requires_grad(false);
-      DistributedDataParallel ddp(net, group);
-      const at::Tensor input = part_of(0, group, group->getRank());
-      EXPECT_NO_THROW(ddp(input, true).sum().backward());
-      EXPECT_FALSE(net->body->weight.requires_grad());
-      net->body->weight.set_requires_grad(true);
-      const std::string text = usage_error_of([&] { ddp(input, true).sum().backward(); });
-      EXPECT_TRUE(says(text, "parameter \"body.weight\" was made to require a gradient")) << text;
-      // Also where it alone gets a gradient.
-      for (const at::Tensor& parameter : net->parameters())
-        parameter.set_requires_grad(parameter.is_same(net->body->weight));
-      EXPECT_TRUE(says(usage_error_of([&] { ddp(input, true).sum().backward(); }), "made to require a gradient"));
     });
 }
 

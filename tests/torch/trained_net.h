@@ -3,8 +3,12 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
+
+#include "retinue/torch/process_group.h"
+#include "support/ranks.h"
 
 namespace retinue::test {
 
@@ -29,6 +33,19 @@ inline std::pair<at::Tensor, at::Tensor> joined_batch(int step, int ranks, at::I
   std::vector<std::int64_t> sizes{kBatch * ranks};
   sizes.insert(sizes.end(), shape.begin(), shape.end());
   return {torch::randn(sizes, generator), torch::randint(0, 3, {kBatch * ranks}, generator, torch::kLong)};
+}
+
+/// A rank's part of a step's batch.
+inline at::Tensor part_of(int step, const ProcessGroup& group, int rank) {
+  return joined_batch(step, group->getSize(), {6}).first.narrow(0, kBatch * rank, kBatch);
+}
+
+/// Calls `body` on ranks that train with one thread each.
+inline void run_training(int ranks, const char* backend, const std::function<void(const ProcessGroup&)>& body) {
+  run_ranks(ranks, [&](const JobGroup& members) {
+    at::set_num_threads(1);
+    body(init_process_group(members, {.backend = backend}));
+  });
 }
 
 }  // namespace retinue::test

@@ -91,10 +91,11 @@ requires(sizeof...(Wanted) == sizeof...(Given)) struct AreConvertible<std::tuple
     : std::bool_constant<(std::is_convertible_v<Given, Wanted> && ...)> {
 };
 
-/// What is a Wanted already is not copied.
+/// What is a Wanted already is not copied; what was moved in is gone afterwards, as in any call: a pipe's end, say, is
+/// the other process's alone.
 template <class Wanted, class Given>
 void write_converted(ValueOutput& output, Given&& given) {
-  if constexpr (std::is_same_v<std::remove_cvref_t<Given>, Wanted>)
+  if constexpr (std::is_same_v<Given, Wanted&> || std::is_same_v<Given, const Wanted&>)
     write_argument(output, std::as_const(given));
   else
     write_argument(output, static_cast<Wanted>(std::forward<Given>(given)));

@@ -21,7 +21,8 @@ class Runtime {
 
   /// The program's end: daemonic ranks are stopped; the others have their exit_grace to end by themselves, and are then
   /// stopped by their stop policies. When an exception destroys the Runtime all are stopped at once. Then the guardian
-  /// ends. A program that ends without this (exit(), a signal) takes its ranks along at once.
+  /// ends. A program that ends without this (exit(), a signal) takes its ranks along at once. In a program that is a
+  /// rank itself this holds for what that one started.
   /// Blocking: as long as grace and policies say.
   ~Runtime();
   Runtime(const Runtime&) = delete;

@@ -57,17 +57,18 @@ class DataParallelCore {
 /// constructor gives all ranks the parameters and buffers of rank 0. Make the optimizer from `ddp->parameters()`. Each
 /// backward that reaches a parameter is averaged, whichever of the module's functions its graph is from, `model(x)`,
 /// `model->forward(x)` or another, also the second one of a graph that was retained; those of one rank alone belong
-/// into no_sync(). So all ranks make the same number of backward passes outside of it. A gradient that is kept stays
-/// what it is when the parameter gets a new one, as without DistributedDataParallel.
+/// into no_sync(). So all ranks make the same forwards and backwards in the same order outside of it. A gradient that
+/// is kept stays what it is when the parameter gets a new one, as without DistributedDataParallel.
 ///
 /// Blocking: the constructor and backward() wait for the other ranks, at most the group's timeout. Threads: those that
 /// the module allows; one backward at a time. Errors: the constructor's are UsageError for modules without trainable
 /// parameters, with sparse gradients, or on another device than the group's; c10::Error when the ranks' modules differ.
 /// backward() throws, in a world of one, too: UsageError, on all ranks, where on one a parameter got no gradient (see
-/// find_unused_parameters), was converted or made to require gradients after the constructor, or got a sparse gradient;
-/// PeerLost and others of the collectives. torch::autograd::grad() of parameters throws UsageError outside of
-/// no_sync(). After an error: gradients are unspecified; after UsageError the group is usable. Cost: memory for each
-/// gradient, in job memory where ranks share that; a copy of each, and one small collective.
+/// find_unused_parameters), was converted, made to require gradients, added to the module or removed from it after the
+/// constructor, or got a sparse gradient, or where only some ranks called forward() since the last one; PeerLost and
+/// others of the collectives. torch::autograd::grad() of parameters throws UsageError outside of no_sync(). After an
+/// error: gradients are unspecified; after UsageError the group is usable. Cost: memory for each gradient, in job
+/// memory where ranks share that; a copy of each, and one small collective.
 template <typename Net>
 class DistributedDataParallel {
   template <typename T>
