@@ -57,6 +57,7 @@ class GradientReducer::AfterGradient final : public torch::autograd::FunctionPos
     reducer_.after_gradient(reducer_.members_[member_], gradients.front().defined());
     return outputs;
   }
+  bool averages_beside(const GradientReducer& other) const { return &reducer_ != &other && reducer_.syncs_; }
 
  private:
   GradientReducer& reducer_;
@@ -165,10 +166,25 @@ GradientReducer::Pass& GradientReducer::current_pass() {
     return *pass;
   }
   const auto pass = std::make_shared<Pass>(Pass{.task = task, .arrived = std::vector<char>(averaged_.size())});
+  pass->problem = rivalry();
   pass_ = pass;
   buckets_->begin();
   torch::autograd::Engine::get_default_engine().queue_callback([this, pass] { finish(*pass); });
   return *pass;
+}
+
+/// Two that average the same gradients at the same time take them out of each other's buckets.
+std::string GradientReducer::rivalry() const {
+  for (const std::size_t index : averaged_)
+    for (const auto& hook : members_[index].accumulator->post_hooks()) {
+      const auto* const after = dynamic_cast<const AfterGradient*>(hook.get());
+      if (after == nullptr || !after->averages_beside(*this)) continue;
+      return c10::str(
+          "parameter \"", members_[index].name,
+          "\" has two DistributedDataParallel that would average its gradient at the same time; destroy the "
+          "one that is not used any more, or have it in no_sync()");
+    }
+  return "";
 }
 
 void GradientReducer::before_gradient(const Member& member) {

@@ -77,6 +77,7 @@ class GradientReducer {
   void before_gradient(const Member& member);
   void after_gradient(const Member& member, bool is_defined);
   Pass& current_pass();
+  std::string rivalry() const;
   void finish(Pass& pass);
   std::string change_of_module();
   void remove_hooks_of_added();

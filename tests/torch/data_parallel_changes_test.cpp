@@ -107,6 +107,26 @@ TEST_P(DataParallelChanges, AreAveragedOnceTheModuleIsWrappedAgain) {
   });
 }
 
+/// Also where it is never called: its hooks are the module's.
+TEST_P(DataParallelChanges, ASecondWrapperThatLivesIsRefused) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    Growing net;
+    DistributedDataParallel ddp(net, group);
+    const auto backward = [&] { ddp(part_of(0, group, group->getRank())).sum().backward(); };
+    {
+      DistributedDataParallel second(net, group);
+      EXPECT_TRUE(says(usage_error_of(backward), "\" has two DistributedDataParallel that would average"));
+      const auto alone = second.no_sync();
+      EXPECT_NO_THROW(backward());
+    }
+    net->zero_grad();
+    backward();
+    at::Tensor expected = net->head->bias.grad().clone();
+    broadcast(expected, group);
+    EXPECT_TRUE(torch::equal(net->head->bias.grad(), expected));
+  });
+}
+
 TEST_P(DataParallelChanges, AreFoundWhereBackwardReachesNoOtherParameter) {
   run_training(2, GetParam(), [](const ProcessGroup& group) {
     Growing net;
