@@ -89,7 +89,7 @@ void free_starts_of(JobMemory& memory, const std::bitset<kMaxProcesses>& starter
 }
 
 bool claim_abandoned(ContextRecord& record, std::uint32_t id) {
-  return record.abandoned.compare_exchange_strong(id, 0, std::memory_order_seq_cst);
+  return record.abandoned.compare_exchange_strong(id, ContextRecord::kClaimed, std::memory_order_seq_cst);
 }
 
 void notify_context(ContextRecord& record) {

@@ -37,8 +37,9 @@ struct ContextRecord {
   std::uint32_t id;                    ///< Unique in the job: contexts are reused, ids are not.
   std::uint32_t nprocs;
   std::uint32_t parent_slot;
-  /// `id` when the owner let go, until somebody claims the record: the guardian does when the last rank has ended.
+  /// `id` when the owner let go, and then kClaimed: the guardian frees the record when the last rank has ended.
   std::atomic<std::uint32_t> abandoned;
+  static constexpr std::uint32_t kClaimed = 0xffffffffu;
   std::atomic<std::uint32_t> heard;      ///< 1: somebody was told how its ranks ended, or nobody needs to be.
   std::uint32_t daemon;                  ///< 1 when its ranks are daemonic: they may start nothing themselves.
   std::int64_t stop_ms;                  ///< Its grace and stop policy, and after it those of who started it.

@@ -5,17 +5,16 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <utility>
 
 #include "ipc/context_table.h"
 #include "launch/runtime_impl.h"
 #include "os/control_socket.h"
-#include "os/environment.h"
 #include "os/fault_point.h"
 #include "os/process_calls.h"
 #include "process/crash_handler.h"
@@ -23,7 +22,6 @@
 #include "process/guardian.h"
 #include "process/throw_trace.h"
 #include "retinue/base/error.h"
-#include "retinue/launch/world_place.h"
 
 namespace retinue {
 namespace {
@@ -64,9 +62,6 @@ std::optional<Bootstrap> take_bootstrap() {
   bootstrap.role = static_cast<BootstrapRole>(role);
   unsetenv(kBootstrapVariable);
   if (bootstrap.pid != 0 && bootstrap.pid != getpid()) return std::nullopt;
-  // Of a program that is to be one of its own, somebody took these away.
-  const bool names_rank = find_variable("RANK").has_value() || find_variable("WORLD_SIZE").has_value();
-  if (bootstrap.role == BootstrapRole::kProgramRank && !names_rank) return std::nullopt;
   return bootstrap;
 }
 
@@ -100,21 +95,26 @@ void become_rank(JobMemory& memory, const Bootstrap& bootstrap) {
     throw Error(fmt::format("the process {} is that rank already", pid));
 }
 
-/// Somebody between the launcher and this program wrote other numbers into the environment than the launcher did.
+/// Somebody between the launcher and this program may have written other numbers into the environment.
 void warn_of_other_world(const JobMemory& memory, const ProcessSlot& slot) {
-  const auto ranks = static_cast<int>(context_record(memory, slot.context).nprocs);
-  const int joined = slot.world_size.load(std::memory_order_acquire);  // The launcher's, where it had others in mind.
-  const int rank = joined > 0 ? slot.world_rank.load(std::memory_order_relaxed) : slot.rank;
-  try {
-    const WorldPlace told = world_place_of_environment();
-    if (told.rank == rank && told.world_size == std::max(joined, ranks)) return;
-    std::fprintf(stderr,
-                 "retinue: the environment says by %s that this process is rank %d of %d, but its launcher started it "
-                 "as rank %d of %d: rank_context() is rank %d of %d, and join_world() goes by the environment\n",
-                 told.told_by.c_str(), told.rank, told.world_size, rank, std::max(joined, ranks), slot.rank, ranks);
-  } catch (const UsageError&) {
-    // Numbers that can't be: whoever goes by them is told.
+  const ContextRecord& record = context_record(memory, slot.context);
+  const std::map<std::string, std::string> given = rank_environment(memory, slot, load_request(memory, record));
+  std::string others;
+  for (const char* name : {"RANK", "WORLD_SIZE"}) {
+    const char* const now = std::getenv(name);
+    if (now == nullptr || now == given.at(name)) continue;
+    others += fmt::format("{}{} is {}, and was {}", others.empty() ? "" : ", ", name, now, given.at(name));
   }
+  if (others.empty()) return;
+  std::fprintf(stderr,
+               "retinue: the environment is not what the launcher made it: %s. This process is rank %d of %u of its "
+               "job, by rank_context() and join_world()\n",
+               others.c_str(), slot.rank, record.nprocs);
+}
+
+/// A program that is to be one of its own has neither.
+bool is_told_its_rank() {
+  return std::getenv("RANK") != nullptr || std::getenv("WORLD_SIZE") != nullptr;
 }
 
 }  // namespace
@@ -124,6 +124,7 @@ bool Runtime::Impl::join_job() {
   if (!bootstrap) return false;
   try {
     auto descriptors = inherited_descriptors(*bootstrap);
+    if (bootstrap->role == BootstrapRole::kProgramRank && !is_told_its_rank()) return false;
     if (!descriptors) descriptors = ask_for_rank_descriptors(bootstrap->job_id);
     memory = std::move(descriptors->memory);
     control_send = std::move(descriptors->control_send);

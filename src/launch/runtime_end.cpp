@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <string>
 
 #include "ipc/context_table.h"
@@ -142,7 +145,8 @@ namespace {
 bool is_unfinished(const ContextRecord& record, std::uint32_t parent, std::uint32_t id) {
   const std::uint32_t state = record.state.load(std::memory_order_acquire);
   if (state == ContextRecord::kFree || record.parent_slot != parent || record.id != id) return false;
-  return state != ContextRecord::kEnded || record.abandoned.load(std::memory_order_acquire) == id;
+  // What its owner let go of is told and freed by the guardian.
+  return state != ContextRecord::kEnded || record.abandoned.load(std::memory_order_acquire) != 0;
 }
 
 }  // namespace
@@ -154,14 +158,19 @@ void Runtime::Impl::end_own_starts() noexcept {
   const LifeLock& guardian_life = process_slot(*memory, kGuardianSlot).life;
   const std::uint32_t own = memory->own_slot();
   const std::uint32_t end = header.context_end.load(std::memory_order_acquire);
-  const bool fails = std::uncaught_exceptions() > exceptions;
-  try {
+  const auto ask_for_end = [&](std::uint32_t how) {
     for (std::uint32_t index = 0; index < end; ++index) {
       const ContextRecord& record = context_record(*memory, index);
       if (!is_unfinished(record, own, record.id)) continue;
-      const ControlMessage message{ControlKind::kFinish, index, fails ? kAtOnce : kAllRanks, 0};
+      const ControlMessage message{ControlKind::kFinish, index, how, 0};
       send_message(control_send.get(), &message, sizeof message);
     }
+  };
+  // Who is being stopped has no time to give.
+  const std::atomic<std::int32_t>& stop_signal = process_slot(*memory, own).stop_signal;
+  bool is_hurried = std::uncaught_exceptions() > exceptions || stop_signal.load() != 0;
+  try {
+    ask_for_end(is_hurried ? kAtOnce : kAllRanks);
     const std::chrono::milliseconds longest(header.longest_stop_ms.load(std::memory_order_relaxed));
     const JobDeadline quiet = JobDeadline::after(header, kQuietEnd);
     const JobDeadline deadline = JobDeadline::after(header, longest + kGuardianEnd);
@@ -172,6 +181,10 @@ void Runtime::Impl::end_own_starts() noexcept {
         const std::uint32_t seen = record.changed.load(std::memory_order_acquire);
         if (!is_unfinished(record, own, id)) break;
         if (deadline.passed() || guardian_life.owner_died()) return;
+        if (!is_hurried && stop_signal.load() != 0) {
+          is_hurried = true;
+          ask_for_end(kAtOnce);
+        }
         if (!was_said && quiet.passed()) {
           was_said = true;
           say_what_runs();
@@ -180,7 +193,7 @@ void Runtime::Impl::end_own_starts() noexcept {
       }
     }
   } catch (const std::exception&) {
-    // The guardian is gone, and its ranks with it.
+    // The guardian is gone, and its ranks with it; or the program has closed its descriptors.
   }
 }
 

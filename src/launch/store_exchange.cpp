@@ -137,8 +137,12 @@ void StoreExchange::agree_on_size() {
   const std::string text = fmt::format(
       "{} at {}: a process came that counts {}, and another {} says: all must give the same world size (WORLD_SIZE)",
       group(), store_.name(), own, first);
-  tell_all(joined_, std::max(meeting_.size, others_size), text);
-  leave_together();
+  const int size = std::max(meeting_.size, others_size);
+  tell_all(joined_, size, text);
+  std::vector<int> there;
+  for (int rank = 1; meeting_.rank == 0 && rank < size; ++rank)
+    if (rank < meeting_.size || joined(rank, 0, meeting_.deadline) >= joined_) there.push_back(rank);
+  leave_together(there);
   throw UsageError(text);
 }
 

@@ -139,7 +139,7 @@ Credentials Credentials::before_exec(const Credentials& now) const {
   if (!is_root || ((bounding | inheritable) & ~permitted) == 0) return limited;
   limited.inheritable &= permitted;
   // Who may not change the bounding set gains nothing by execve() without new privileges.
-  if (has(now.permitted, CAP_SETPCAP))
+  if (has(now.effective, CAP_SETPCAP))
     limited.bounding &= permitted;
   else
     limited.no_new_privs = 1;

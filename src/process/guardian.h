@@ -65,6 +65,9 @@ class Guardian {
   void stop_contexts_of_dead_parents();
   /// Of what `starters`, slots of processes that ended, had started: nobody can ask any more.
   void tell_unheard_failures(const std::bitset<kMaxProcesses>& starters);
+  void end_unsent(std::uint32_t index);
+  /// Tells of and frees the ended start `id` where its owner let go of it before.
+  void end_abandoned(std::uint32_t index, std::uint32_t id);
   void free_ended_contexts();
   void free_abandoned_ranks();
   bool free_starts_of_members(const GuardedContext& context);

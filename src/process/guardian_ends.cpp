@@ -67,16 +67,12 @@ void Guardian::end_contexts() {
     const auto found = std::find_if(contexts_.begin(), contexts_.end(), is_finished);
     if (found == contexts_.end()) break;
     const std::uint32_t index = (*found)->index();
-    ContextRecord& record = context_record(*setup_.memory, index);
-    const std::uint32_t id = record.id;
+    const std::uint32_t id = context_record(*setup_.memory, index).id;
     is_end_held_ = !free_starts_of_members(**found);
     if (is_end_held_) break;
     (*found)->publish_end();
     contexts_.erase(found);
-    if (claim_abandoned(record, id)) {  // Its owner may have freed it, and started something else in it.
-      tell_unheard_failure(*setup_.memory, record, kNoPatience);
-      unfreed_.push_back(index);
-    }
+    end_abandoned(index, id);
     free_ended_contexts();  // Before the next end is told: who hears of it finds nothing left.
   }
   if (!unfreed_.empty()) free_ended_contexts();
@@ -90,6 +86,13 @@ void Guardian::tell_unheard_failures(const std::bitset<kMaxProcesses>& starters)
     if (record.state.load(std::memory_order_acquire) == ContextRecord::kEnded && starters.test(record.parent_slot))
       tell_unheard_failure(*setup_.memory, record, kNoPatience);
   }
+}
+
+void Guardian::end_abandoned(std::uint32_t index, std::uint32_t id) {
+  ContextRecord& record = context_record(*setup_.memory, index);
+  if (!claim_abandoned(record, id)) return;  // Its owner may have freed it, and started something else in it.
+  tell_unheard_failure(*setup_.memory, record, kNoPatience);
+  unfreed_.push_back(index);
 }
 
 void Guardian::free_ended_contexts() {

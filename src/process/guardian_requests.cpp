@@ -77,6 +77,7 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
     case ControlKind::kFinish:
       if (context != nullptr && message.rank == kAtOnce) context->stop();
       if (context != nullptr) context->let_finish();
+      if (context == nullptr && message.context < kMaxContexts) end_unsent(message.context);
       break;
     case ControlKind::kShutdown:
       shutting_down_ = true;
@@ -114,6 +115,13 @@ void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std
   context.adopt(message.rank, pid, std::move(pidfd));
 }
 
+/// Its owner ends, and has sent all that it will send: this start was never asked for.
+void Guardian::end_unsent(std::uint32_t index) {
+  ContextRecord& record = context_record(*setup_.memory, index);
+  std::uint32_t reserved = ContextRecord::kReserved;
+  if (record.state.compare_exchange_strong(reserved, ContextRecord::kEnded)) notify_context(record);
+}
+
 /// Ends a context whose ranks could not be started: they failed, all with the same message.
 void Guardian::refuse(std::uint32_t index, const char* reason) {
   if (GuardedContext* begun = find(index); begun != nullptr) return begun->refuse(reason);
@@ -124,8 +132,10 @@ void Guardian::refuse(std::uint32_t index, const char* reason) {
     slot.exit_status.store(127 << 8, std::memory_order_relaxed);
     slot.state.store(ProcessState::kDead, std::memory_order_release);
   }
+  const std::uint32_t id = record.id;
   record.state.store(ContextRecord::kEnded, std::memory_order_seq_cst);
   notify_context(record);
+  end_abandoned(index, id);
 }
 
 void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors, pid_t sender) {
@@ -136,8 +146,10 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
     unfreed_.push_back(message.context);  // Its requester died meanwhile, and nobody waits for it.
     return;
   }
-  if (setup_.memory->header().stop_asked.load(std::memory_order_relaxed) != 0)
+  if (setup_.memory->header().stop_asked.load(std::memory_order_relaxed) != 0) {
+    context_record(*setup_.memory, message.context).heard.store(1);  // Whoever stops the job knows why.
     return refuse(message.context, "the job is being stopped (by `retinue stop`): it starts no ranks any more");
+  }
   const bool is_first = contexts_.empty();
   contexts_.push_back(
       std::make_unique<GuardedContext>(setup_.memory, message.context, memory_kills_, birth_.credentials));

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <exception>
 #include <vector>
 
 #include "process/console.h"
@@ -12,23 +14,30 @@
 
 namespace retinue {
 
-void tell_unheard_failure(const JobMemory& memory, ContextRecord& record, std::chrono::milliseconds patience) {
+void tell_unheard_failure(const JobMemory& memory, ContextRecord& record, std::chrono::milliseconds patience) try {
+  const auto index = static_cast<std::uint32_t>(&record - memory.header().contexts);
   std::vector<RankOutcome> outcomes;
   for (std::uint32_t rank = 0; rank < record.nprocs; ++rank)
-    outcomes.push_back(outcome_of(process_slot(memory, record.slots[rank])));
+    if (const ProcessSlot& slot = process_slot(memory, record.slots[rank]); slot.context == index)
+      outcomes.push_back(outcome_of(slot));
   // What a rank threw when it was told to end, or because another one was, is no failure of its own.
   const auto failed_by_itself = [](const RankOutcome& outcome) {
     const bool was_stopped = outcome.stopped.count() != 0 && outcome.ended >= outcome.stopped;
     return is_failure(outcome) && !outcome.consequence && !was_stopped;
   };
   if (!std::ranges::any_of(outcomes, failed_by_itself) || record.heard.exchange(1) != 0) return;
-  memory.header().unheard_failures.fetch_add(1);
-  process_slot(memory, record.parent_slot).unheard_failures.fetch_add(1);
+  ProcessSlot& starter = process_slot(memory, record.parent_slot);
+  starter.unheard_failures.fetch_add(1);
+  // The failure of who started it, or its being stopped, is told and counted by itself.
+  const bool has_failed = starter.state.load() == ProcessState::kDead && starter.exit_status.load() != 0;
+  if (!has_failed) memory.header().unheard_failures.fetch_add(1);
   show_on(STDERR_FILENO,
           fmt::format("retinue: ranks failed (started as \"{}\"), and nobody asked how they ended by join(), wait() or "
                       "status():\n{}",
                       load_request(memory, record).name, failure_text(outcomes)),
           patience);
+} catch (const std::exception&) {
+  // Somebody was killed while it freed the record, or there is no memory to say it.
 }
 
 }  // namespace retinue

@@ -172,6 +172,19 @@ TEST(Programs, WithARankOfTheirOwnAreNamedByItToo) {
   }
 }
 
+/// Only of numbers that others put there.
+TEST(Programs, WithARankOfTheirOwnAreNotWarnedOfIt) {
+  const std::string script =
+      "said=$(" RETINUE_BIN_DIR
+      "/ranked_program sum x 2>&1) && case \"$said\" in *'not what the launcher made it'*) exit 5;; esac";
+  const auto place = [](const char* rank) {
+    return std::map<std::string, std::string>{{"RANK", rank}, {"WORLD_SIZE", "8"}};
+  };
+  EXPECT_NO_THROW(
+      retinue::start_processes({}, "sh", {{0, {"-c", script}}, {1, {"-c", script}}}, {{0, place("0")}, {1, place("1")}})
+          .join());
+}
+
 INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start_methods(),
                          retinue::test::start_method_name);
 
