@@ -21,7 +21,6 @@ void check_redelivery(const QueueOptions& options) {
   if (!options.dead_letters) return;
   if (!redelivers || options.max_deliveries == 0)
     throw UsageError("a queue with dead_letters: it must have OnConsumerDeath::kRedeliver and max_deliveries");
-  if (!*options.dead_letters) throw UsageError("a queue's dead_letters is none: make that queue first, with options");
 }
 
 std::uint64_t no_consumer_ns(std::chrono::milliseconds timeout) {
@@ -36,7 +35,7 @@ std::uint64_t no_consumer_ns(std::chrono::milliseconds timeout) {
 BlockHandle MessageChannel::dead_letters_of(const std::shared_ptr<JobMemory>& memory, const QueueOptions& options,
                                             std::uint64_t type, std::size_t room_bytes) {
   if (!options.dead_letters) return {};
-  const Impl& to = *options.dead_letters->channel_->impl_;
+  const Impl& to = *options.dead_letters.channel_->impl_;
   if (to.memory != memory) throw UsageError("a queue's dead_letters must be a queue of the same job");
   if (to.ring.header().type != type)
     throw UsageError("a queue's dead_letters must be a queue of the same type of messages");

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,7 +36,7 @@ struct QueueOptions {
   std::uint32_t max_deliveries = kDefaultDeliveries;
   /// Where messages go that were delivered so often: a queue of the same type in the same job, with as much room for a
   /// message. Without one they are lost, as with kReport, and as where that queue is full or closed.
-  std::optional<QueueBase> dead_letters = std::nullopt;
+  QueueBase dead_letters = {};
   /// How long a put waits at a full queue when all that ever got from it have ended, the last one by a failure; then it
   /// throws PeerLost. Long enough to start another consumer. max(): for ever. A queue of which nobody ever got knows
   /// of no consumers, and waits.

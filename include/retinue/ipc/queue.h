@@ -92,7 +92,7 @@ class Queue : public QueueBase {
 
   /// Puts the values one after the other, others' between them maybe, and returns how many were put: fewer where time
   /// ran out, or where one could not be put. An error is thrown only where none was put before it: go on with those
-  /// that are left, and the next call throws it.
+  /// that are left, and the next call meets it again.
   std::size_t put_many(std::span<const T> values, Time timeout = Time::max()) {
     const Deadline deadline = Deadline::after(timeout);
     std::size_t count = 0;
