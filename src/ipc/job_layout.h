@@ -40,11 +40,11 @@ struct ContextRecord {
   /// `id` when the owner let go, and then kClaimed: the guardian frees the record when the last rank has ended.
   std::atomic<std::uint32_t> abandoned;
   static constexpr std::uint32_t kClaimed = 0xffffffffu;
-  std::atomic<std::uint32_t> heard;      ///< 1: somebody was told how its ranks ended, or nobody needs to be.
-  std::uint32_t daemon;                  ///< 1 when its ranks are daemonic: they may start nothing themselves.
-  std::int64_t stop_ms;                  ///< Its grace and stop policy, and after it those of who started it.
-  BlockHandle request;                   ///< The encoded start request.
-  std::uint32_t slots[kMaxProcesses];    ///< By rank.
+  std::atomic<std::uint32_t> heard;    ///< 1: somebody was told how its ranks ended, or nobody needs to be.
+  std::uint32_t daemon;                ///< 1 when its ranks are daemonic: they may start nothing themselves.
+  std::int64_t stop_ms;                ///< Its grace and stop policy, and after it those of who started it.
+  BlockHandle request;                 ///< The encoded start request.
+  std::uint32_t slots[kMaxProcesses];  ///< By rank.
 };
 
 /// Who waits in poll() for something in job memory; see poller.h.

@@ -58,7 +58,7 @@ struct alignas(4096) ProcessSlot {
   std::int32_t cpu_share;
   std::uint32_t is_process;  ///< 1: a Process, which is alone in its world; reports don't call it a rank.
   std::atomic<std::uint32_t> unheard_failures;  ///< Of what it started: see JobHeader.
-  std::atomic<std::uint32_t> has_returned;  ///< 1 when `returned` holds what its function returned.
+  std::atomic<std::uint32_t> has_returned;      ///< 1 when `returned` holds what its function returned.
   BlockHandle returned;
   std::atomic<std::uint32_t> call_state;  ///< CallState. Futex.
   BlockHandle calls;                      ///< A parcel with the board of calls to this rank.
