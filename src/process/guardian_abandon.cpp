@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "os/control_socket.h"
 #include "os/process_calls.h"
 #include "process/guardian.h"
 #include "process/job_sweep.h"
@@ -22,6 +23,11 @@ constexpr auto kAbandonTime = std::chrono::seconds(10);
 void Guardian::abandon_ship() {
   const auto end = Clock::now() + kAbandonTime;
   bool is_hurried = false;
+  // It may have forked ranks of which the guardian has not heard yet.
+  ControlMessage message{};
+  std::vector<FileDescriptor> descriptors;
+  while (receive_message(setup_.control_receive.get(), &message, sizeof message, descriptors, nullptr) != 0)
+    had_closures_ |= message.kind == ControlKind::kAdopt;
   for (;;) {
     const bool is_late = Clock::now() >= end;
     const Remains remains = kill_ranks_and_orphans();
