@@ -50,6 +50,7 @@ class Guardian {
   void receive_requests();
   /// `sender`: who sent the message; 0: nobody of this PID namespace.
   void obey(const ControlMessage& message, std::vector<FileDescriptor>& descriptors, pid_t sender);
+  static void end_with_starter(GuardedContext& context, std::uint32_t how);
   static void end_with_program(GuardedContext& context, std::uint32_t how);
   void begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors, pid_t sender);
   void reap();

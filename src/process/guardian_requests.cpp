@@ -75,9 +75,10 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
       if (context != nullptr) context->expect_exit(message.rank);
       break;
     case ControlKind::kFinish:
-      if (context != nullptr && message.rank == kAtOnce) context->stop();
-      if (context != nullptr) context->let_finish();
-      if (context == nullptr && message.context < kMaxContexts) end_unsent(message.context);
+      if (context != nullptr)
+        end_with_starter(*context, message.rank);
+      else if (message.context < kMaxContexts)
+        end_unsent(message.context);
       break;
     case ControlKind::kShutdown:
       shutting_down_ = true;
@@ -89,10 +90,15 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
   }
 }
 
+/// The program that started it ends: `how` is kAtOnce, or gives it the time to finish.
+void Guardian::end_with_starter(GuardedContext& context, std::uint32_t how) {
+  if (how == kAtOnce) return context.stop();
+  context.let_finish();
+}
+
 /// What ranks started ends with those ranks, which may need it until then.
 void Guardian::end_with_program(GuardedContext& context, std::uint32_t how) {
-  if (how == kAtOnce) context.stop();
-  if (context.parent_slot() == kProgramSlot) context.let_finish();
+  if (how == kAtOnce || context.parent_slot() == kProgramSlot) end_with_starter(context, how);
 }
 
 void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors,
