@@ -114,6 +114,31 @@ TEST(Ranges, HavePartsOfSeveralSizes) {
   });
 }
 
+TEST(Ranges, TakeCountsInBraces) {
+  run_ranks(2, [](const JobGroup& group) {
+    Communicator c(group);
+    const int rank = group.rank;
+    const Ints own = rank == 0 ? Ints{} : Ints{4, 5, 6, 7, 8};
+    Ints all(5);
+    c.all_gather(own, all, {0, 5});  // Also where the list could be a place in a file.
+    EXPECT_EQ(all, (Ints{4, 5, 6, 7, 8}));
+    Ints at_root(5);
+    c.gather(own, at_root, {0, 5}, 0);
+    EXPECT_EQ(at_root, rank == 0 ? (Ints{4, 5, 6, 7, 8}) : Ints(5));
+    Ints part(rank == 0 ? 2 : 3);
+    c.scatter(all, {2, 3}, part, 0);
+    EXPECT_EQ(part, rank == 0 ? (Ints{4, 5}) : (Ints{6, 7, 8}));
+    Ints exchanged(rank == 0 ? 5 : 0);
+    if (rank == 0)
+      c.all_to_all(part, {2, 0}, exchanged, {2, 3});
+    else
+      c.all_to_all(part, {3, 0}, exchanged, {0, 0});
+    EXPECT_EQ(exchanged, rank == 0 ? (Ints{4, 5, 6, 7, 8}) : Ints{});
+    c.reduce_scatter(all, {2, 3}, part);
+    EXPECT_EQ(part, rank == 0 ? (Ints{8, 10}) : (Ints{12, 14, 16}));
+  });
+}
+
 TEST(Ranges, WhosePartsDontFitAreRefused) {
   run_ranks(2, [](const JobGroup& group) {
     Communicator c(group);

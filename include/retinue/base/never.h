@@ -6,4 +6,12 @@ namespace retinue::detail {
 template <class...>
 constexpr bool kNever = false;
 
+/// Result of overloads that take a function among the arguments, which none does.
+template <class... Given>
+struct NeedsFunction {
+  static_assert(kNever<Given...>,
+                "the function is a template argument, and its arguments follow: as in spawn<fn>({.nprocs = 2}, "
+                "arguments...), pool.apply<fn>(arguments...) and pool.map<fn>(items)");
+};
+
 }  // namespace retinue::detail

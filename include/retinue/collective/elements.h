@@ -3,6 +3,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <ranges>
 #include <span>
 #include <type_traits>
@@ -96,6 +97,12 @@ constexpr bool is_sound() {
   return fault == BufferFault::kNone;
 }
 
+/// Result of overloads that take a list of values where calls write.
+template <class T>
+struct NeedsVariable {
+  static_assert(kNever<T>, "the call writes into its buffer: give a variable, not a list of values");
+};
+
 template <class Range>
 using ElementOf = std::ranges::range_value_t<std::remove_reference_t<Range>&>;
 
@@ -161,5 +168,7 @@ auto bytes_of(Range& range) {
 /// How many elements each rank's part has.
 template <class Counts>
 concept PartCounts = std::ranges::input_range<const Counts> && std::integral<std::ranges::range_value_t<const Counts>>;
+/// What they are in braces.
+using CountList = std::initializer_list<std::size_t>;
 
 }  // namespace retinue::detail

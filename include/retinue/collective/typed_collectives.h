@@ -1,6 +1,8 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 
@@ -149,6 +151,15 @@ class TypedCollectives {
     }
   }
 
+  // What is no range.
+  template <class T, std::integral Count>
+  void all_reduce(T*, Count, ReduceOp = ReduceOp::kSum) {
+    static_assert(detail::kNever<T>, "of a pointer write all_reduce(std::span(pointer, count))");
+  }
+  template <class T>
+  detail::NeedsVariable<T> all_reduce(std::initializer_list<T>, ReduceOp = ReduceOp::kSum);
+  template <class T>
+  detail::NeedsVariable<T> broadcast(std::initializer_list<T>, int);
   // Without a root.
   template <class Data>
   void broadcast(Data&&) {

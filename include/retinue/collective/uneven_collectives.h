@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <ranges>
 #include <span>
 #include <string_view>
@@ -35,21 +36,21 @@ std::vector<std::size_t> checked_counts(std::string_view call, const Counts& cou
 }  // namespace detail
 
 /// Communicator's collectives on ranges whose parts differ in size, as MPI's with a `v`: `counts` say how many elements
-/// each rank's part has, in rank order, and the parts lie one behind the other. Ranks need not know each other's
-/// counts, but what one gives another must be what that takes: CollectiveMismatch.
+/// each rank's part has, in rank order, a range or a list in braces, and the parts lie one behind the other. Ranks need
+/// not know each other's counts, but what one gives another must be what that takes: CollectiveMismatch.
 ///
 /// Counts of who has no parts (gather, where it is not the root) don't matter, nor does that buffer.
 template <class Ranks>
 class UnevenCollectives {
  public:
-  template <class Input, class Output, detail::PartCounts Counts>
+  template <class Input, class Output, detail::PartCounts Counts = detail::CountList>
   void all_gather(Input&& input, Output&& output, const Counts& counts, CallSite site = {}) {
     if constexpr (detail::can_move<Input, Output>()) {
       const auto outputs = takes("all_gather", output, counts);
       run<Output>(CollectiveCall::all_gather(std::as_bytes(detail::elements_of(input)), outputs), site);
     }
   }
-  template <class Input, class Output, detail::PartCounts Counts>
+  template <class Input, class Output, detail::PartCounts Counts = detail::CountList>
   void gather(Input&& input, Output&& output, const Counts& counts, int root, CallSite site = {}) {
     if constexpr (detail::can_move<Input, Output>()) {
       std::vector<Bytes> outputs;
@@ -57,7 +58,7 @@ class UnevenCollectives {
       run<Output>(CollectiveCall::gather(std::as_bytes(detail::elements_of(input)), outputs, root), site);
     }
   }
-  template <class Input, detail::PartCounts Counts, class Output>
+  template <class Input, detail::PartCounts Counts = detail::CountList, class Output>
   void scatter(Input&& input, const Counts& counts, Output&& output, int root, CallSite site = {}) {
     if constexpr (detail::can_move<Input, Output>()) {
       std::vector<ConstBytes> inputs;
@@ -66,7 +67,8 @@ class UnevenCollectives {
     }
   }
   /// `given`: how many elements of `input` each rank gets; `taken`: how many of `output` come from each.
-  template <class Input, detail::PartCounts Given, class Output, detail::PartCounts Taken>
+  template <class Input, detail::PartCounts Given = detail::CountList, class Output,
+            detail::PartCounts Taken = detail::CountList>
   void all_to_all(Input&& input, const Given& given, Output&& output, const Taken& taken, CallSite site = {}) {
     if constexpr (detail::can_move<Input, Output>()) {
       const auto inputs = gives("all_to_all", input, given);
@@ -75,7 +77,7 @@ class UnevenCollectives {
     }
   }
   /// `counts`: of `input`, the same on all ranks; the rank's own is that of `output`.
-  template <class Input, detail::PartCounts Counts, std::ranges::range Output>
+  template <class Input, detail::PartCounts Counts = detail::CountList, std::ranges::range Output>
   void reduce_scatter(Input&& input, const Counts& counts, Output&& output, ReduceOp op = ReduceOp::kSum,
                       CallSite site = {}) {
     if constexpr (detail::can_reduce<Input, Output>()) {
@@ -87,6 +89,12 @@ class UnevenCollectives {
     }
   }
 
+  // Counts in another place.
+  template <class Input, class Output, detail::PartCounts Counts>
+  requires(!detail::PartCounts<Output>) void scatter(Input&&, Output&&, const Counts&, int) {
+    static_assert(detail::kNever<Input>,
+                  "counts follow the buffer that they divide: scatter(input, counts, output, 0)");
+  }
   // Without a root.
   template <class Input, class Output, detail::PartCounts Counts>
   void gather(Input&&, Output&&, const Counts&) {

@@ -67,9 +67,11 @@ class ChunkOutput {
   template <class Given>
   void add(Given&& item) {
     ++count_;
-    if constexpr (kIsPlain<Item>) {
+    constexpr bool kFits = std::is_constructible_v<Item, Given>;
+    static_assert(kFits, "an item must become the function's argument, or a std::tuple of all that it takes");
+    if constexpr (kFits && kIsPlain<Item>) {
       row_.push_back(static_cast<Item>(std::forward<Given>(item)));
-    } else {
+    } else if constexpr (kFits) {
       output_(kFollows);
       write_converted<Item>(output_, std::forward<Given>(item));
     }

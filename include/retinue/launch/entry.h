@@ -65,15 +65,20 @@ constexpr auto pointer_to() {
   }
 }
 
+/// In place of a function, where one was given as an argument of the call.
+struct FunctionInArguments {};
+
 template <class Pointer>
 struct Signature {
-  static_assert(!std::is_same_v<Pointer, Pointer>,
-                "give a function as template argument, or a captureless lambda whose parameters are not `auto`");
+  using Result = void;
+  using List = ParameterList<>;
+  static constexpr bool kIsFunction = false;
 };
 template <class Returned, class... Parameters>
 struct Signature<Returned (*)(Parameters...)> {
   using Result = std::decay_t<Returned>;
   using List = ParameterList<Parameters...>;
+  static constexpr bool kIsFunction = true;
 };
 template <class Returned, class... Parameters>
 struct Signature<Returned (*)(Parameters...) noexcept> : Signature<Returned (*)(Parameters...)> {};
@@ -88,14 +93,32 @@ struct Entry {
   using Result = typename Function::Result;
   static constexpr bool kTakesContext = List::kFirstIsContext;
   static constexpr bool kTakesRank = style == EntryStyle::kRank && List::kFirstIsInt;
-  static_assert(style == EntryStyle::kProcess || kTakesContext || kTakesRank,
+  static constexpr bool kIsFunction = Function::kIsFunction;
+  static constexpr bool kHasItsFirst = style == EntryStyle::kProcess || kTakesContext || kTakesRank;
+  /// Whether it can be called; where it can't, one of the sentences below says why, and nothing else.
+  static constexpr bool kIsSound = kIsFunction && kHasItsFirst && List::kArePassable;
+
+  using Given = std::remove_cvref_t<decltype(fn)>;
+  static constexpr bool kIsMember = std::is_member_pointer_v<Given>;
+  static constexpr bool kIsArgument = std::is_same_v<Given, FunctionInArguments>;
+  using AllArguments =
+      std::conditional_t<kTakesContext || kTakesRank, typename List::ValuesAfterFirst, typename List::Values>;
+  using Arguments = std::conditional_t<kIsSound, AllArguments, std::tuple<>>;
+  static_assert(!kIsMember,
+                "a member function has no object in another process: give a function, or a captureless lambda, that "
+                "takes or makes one");
+  static_assert(
+      !kIsArgument,
+      "the function is a template argument, and its arguments follow: as in Process<fn> process(arguments...) "
+      "and spawn<fn>({.nprocs = 2}, arguments...)");
+  static_assert(kIsFunction || kIsMember || kIsArgument,
+                "give a function as template argument, or a captureless lambda whose parameters are not `auto`");
+  static_assert(!kIsFunction || kHasItsFirst,
                 "the function's first parameter must be retinue::RankContext& or int rank; a function without them "
                 "runs as retinue::Process<fn>");
-  static_assert(List::kArePassable,
+  static_assert(!kIsFunction || !kHasItsFirst || List::kArePassable,
                 "the function's parameters must be values, const references or rvalue references: the arguments are "
                 "copies in another process, so what the function changes there would be lost");
-  using Arguments =
-      std::conditional_t<kTakesContext || kTakesRank, typename List::ValuesAfterFirst, typename List::Values>;
   static_assert(sizeof(MustAllTravel<Arguments>) != 0);
 };
 
@@ -106,7 +129,9 @@ using ArgumentsOf = typename Entry<fn, EntryStyle::kRank>::Arguments;
 template <auto fn, EntryStyle style, std::size_t... kIndices>
 typename Entry<fn, style>::Result invoke_entry(RankContext& context, typename Entry<fn, style>::Arguments& arguments,
                                                std::index_sequence<kIndices...>) {
-  if constexpr (Entry<fn, style>::kTakesContext) {
+  if constexpr (!Entry<fn, style>::kIsSound) {
+    return typename Entry<fn, style>::Result();
+  } else if constexpr (Entry<fn, style>::kTakesContext) {
     return pointer_to<fn>()(context, std::move(std::get<kIndices>(arguments))...);
   } else if constexpr (Entry<fn, style>::kTakesRank) {
     return pointer_to<fn>()(context.rank(), std::move(std::get<kIndices>(arguments))...);
@@ -130,7 +155,7 @@ typename Entry<fn, style>::Result call_entry(RankContext& context, std::string_v
 template <auto fn, EntryStyle style>
 ReturnedValue entry_thunk(RankContext& context, std::string_view archive) {
   using Result = typename Entry<fn, style>::Result;
-  if constexpr (std::is_void_v<Result> || style == EntryStyle::kProcess) {
+  if constexpr (!Entry<fn, style>::kIsSound || std::is_void_v<Result> || style == EntryStyle::kProcess) {
     static_cast<void>(call_entry<fn, style>(context, archive));
     return {};
   } else {
@@ -141,15 +166,18 @@ ReturnedValue entry_thunk(RankContext& context, std::string_view archive) {
 template <auto fn, EntryStyle style, class... Given>
 Encoded encode(Given&&... given) {
   using Wanted = typename Entry<fn, style>::Arguments;
-  static_assert(sizeof...(Given) == std::tuple_size_v<Wanted>,
+  static_assert(!Entry<fn, style>::kIsSound || sizeof...(Given) == std::tuple_size_v<Wanted>,
                 "pass all of the function's arguments, without the RankContext& or int rank that it is given anyway");
   if constexpr (sizeof...(Given) == std::tuple_size_v<Wanted>) {
-    static_assert(AreConvertible<Wanted, Given&&...>::value,
-                  "an argument cannot be converted to the function's parameter in its place");
-    ValueOutput output(Purpose::kCall);
-    write_converted(output, std::type_identity<Wanted>(), std::forward<Given>(given)...);
-    return std::move(output).take();
+    constexpr bool kConvertible = AreConvertible<Wanted, Given&&...>::value;
+    static_assert(kConvertible, "an argument cannot be converted to the function's parameter in its place");
+    if constexpr (kConvertible) {
+      ValueOutput output(Purpose::kCall);
+      write_converted(output, std::type_identity<Wanted>(), std::forward<Given>(given)...);
+      return std::move(output).take();
+    }
   }
+  return {};
 }
 
 template <auto fn, EntryStyle style = EntryStyle::kRank>

@@ -64,7 +64,7 @@ void write_argument(ValueOutput& output, const T& argument) {
 }
 template <class... Ts>
 void write_argument(ValueOutput& output, const std::tuple<Ts...>& arguments) {
-  std::apply([&output](const Ts&... each) { (write_argument(output, each), ...); }, arguments);
+  std::apply([&](const Ts&... each) { (write_argument(output, each), ...); }, arguments);
 }
 
 /// Rows live as long as `input`.
@@ -81,7 +81,7 @@ void read_argument(ValueInput& input, T& argument) {
 }
 template <class... Ts>
 void read_argument(ValueInput& input, std::tuple<Ts...>& arguments) {
-  std::apply([&input](Ts&... each) { (read_argument(input, each), ...); }, arguments);
+  std::apply([&](Ts&... each) { (read_argument(input, each), ...); }, arguments);
 }
 
 template <class Wanted, class... Given>

@@ -128,6 +128,20 @@ class Pool {
                       "Pool::imap_unordered");
   }
 
+  // Without a function as template argument.
+  template <class... Given>
+  detail::NeedsFunction<Given...> apply(Given&&...);
+  template <class... Given>
+  detail::NeedsFunction<Given...> apply_async(Given&&...);
+  template <class... Given>
+  detail::NeedsFunction<Given...> map(Given&&...);
+  template <class... Given>
+  detail::NeedsFunction<Given...> map_async(Given&&...);
+  template <class... Given>
+  detail::NeedsFunction<Given...> imap(Given&&...);
+  template <class... Given>
+  detail::NeedsFunction<Given...> imap_unordered(Given&&...);
+
   /// Workers from now on: more are started at once; of more than that, those that are free first end when they have
   /// finished what they have in hand. Errors: UsageError for less than 1.
   void resize(int processes);

@@ -117,5 +117,11 @@ class Process : public ProcessBase {
       : ProcessBase(std::move(options), detail::entry_key<fn, detail::EntryStyle::kProcess>(),
                     detail::encode<fn, detail::EntryStyle::kProcess>(std::forward<Arguments>(arguments)...)) {}
 };
+// Without a function as template argument.
+template <class First, class... Rest>
+requires(!std::is_base_of_v<ProcessBase, std::decay_t<First>>) Process(First&&, Rest&&...)
+->Process<detail::FunctionInArguments{}>;
+template <class First, class... Rest>
+Process(ProcessOptions, First&&, Rest&&...) -> Process<detail::FunctionInArguments{}>;
 
 }  // namespace retinue

@@ -130,6 +130,10 @@ requires(!detail::RankClosure<Closure>) void spawn(const SpawnOptions&, Closure&
                 "function with arguments is a template argument: spawn<fn>({.nprocs = 2}, arguments...)");
 }
 
+template <class Function, class... Arguments>
+requires(sizeof...(Arguments) > 0) detail::NeedsFunction<Function> spawn(const SpawnOptions&, Function&&,
+                                                                         Arguments&&...);
+
 /// Starts `fn` once per entry of `args`, with arguments of its own for each local rank, and returns at once. `envs` is
 /// added to the caller's environment, and goes before `options.environment`.
 /// Errors: as spawn; UsageError, which shows both sets, if the keys of `args`, or of `envs`, are not exactly 0..n-1.
@@ -169,6 +173,10 @@ struct Program {
 /// WORLD_SIZE and LOCAL_WORLD_SIZE; a program that makes a Runtime becomes a rank of this job.
 /// Errors: as spawn; a program that cannot be executed is that rank's failure.
 ProcessContext start_processes(const StartOptions& options, const std::vector<Program>& programs);
+template <std::same_as<Program> One>
+void start_processes(const StartOptions&, const One&) {
+  static_assert(detail::kNever<One>, "start_processes takes a list of programs: write start_processes({}, {program})");
+}
 
 /// Starts the program `file` once per entry of `args`, as above.
 /// Errors: also UsageError, which shows both sets, if the keys of `args`, or of `envs`, are not exactly 0..n-1.

@@ -60,9 +60,16 @@ ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options = 
 
 // What is written otherwise.
 template <std::convertible_to<std::string_view> Backend, class... More>
-void init_process_group(const Backend&, const More&...) {
+ProcessGroup init_process_group(const Backend&, const More&...) {
   static_assert(detail::kNever<Backend>,
                 "init_process_group takes options: write init_process_group({.backend = \"gloo\"})");
+  return {};
+}
+template <std::convertible_to<std::string_view> Backend, class... More>
+ProcessGroup init_process_group(const RankContext&, const Backend&, const More&...) {
+  static_assert(detail::kNever<Backend>,
+                "init_process_group takes options: write init_process_group(context, {.backend = \"gloo\"})");
+  return {};
 }
 
 /// In the options of a call: it waits for other ranks as long as its group says.
