@@ -7,7 +7,8 @@ CTEST = ctest --parallel $(JOBS)
 # ThreadSanitizer of gcc 12 and 13 can't place its shadow where the kernel randomises addresses by more than 28 bits.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: demo build test test-full chaos bench performance peers lint asan tsan fuzz install
+.NOTPARALLEL:
+.PHONY: demo build test-tools test test-full chaos bench performance peers lint asan tsan fuzz install
 
 demo:
 	@scripts/bootstrap build torch data
@@ -20,12 +21,14 @@ build:
 	@cmake --preset release -DRETINUE_TORCH=ON --log-level=WARNING
 	@$(call BUILD,release)
 
-test: build
-	@scripts/bootstrap data browser valgrind
+# Before the build, which looks for them.
+test-tools:
+	@scripts/bootstrap data browser valgrind coverage
+
+test: test-tools build
 	$(CTEST) --preset release
 
-test-full: build
-	@scripts/bootstrap data browser valgrind
+test-full: test-tools build
 	$(CTEST) --preset full
 
 # Random signals to random processes of random jobs; the seed that a failure prints repeats it, as far as times do.
