@@ -21,7 +21,7 @@ void refused(retinue::Communicator& group, const std::vector<int>& read_only) {
   group.broadcast(read_only, 0);                    // refused: it must not be const
   group.broadcast(std::vector<int>(4), 0);          // refused: the call writes into a temporary
   group.all_gather(numbers, fractions);             // refused: must hold elements of the same type
-  group.all_reduce(numbers.data(), 4);              // refused: write all_reduce(std::span(pointer, count))
+  group.all_reduce(numbers.data(), 4);              // refused: of a pointer write std::span(pointer, count)
   group.all_reduce({1, 2});                         // refused: give a variable, not a list of values
   group.scatter(fractions, fractions, numbers, 0);  // refused: scatter(input, counts, output, 0)
   group.reduce(std::vector<wchar_t>(4), std::span<wchar_t>(), 0);  // refused: as in all_reduce<fn>(data)

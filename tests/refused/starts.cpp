@@ -15,7 +15,7 @@ void refused(retinue::Pool& workers, const std::vector<std::string>& texts) {
   retinue::spawn<work>(2, 7);                                // refused: write spawn<fn>({.nprocs = 2}, arguments...)
   retinue::spawn(2, [](int) {});                             // refused: write spawn({.nprocs = 2}, closure)
   retinue::spawn({.nprocs = 2}, [](const std::string&) {});  // refused: what else it needs it captures
-  retinue::spawn({.nprocs = 2}, work, 7);                    // refused: arguments follow: as in spawn<fn>
+  retinue::spawn({.nprocs = 2}, work, 7);                    // refused: function with arguments is a template argument
   retinue::Process process(square, 3);                       // refused: as in Process<fn> process(arguments...)
   static_cast<void>(workers.apply(square, 3));               // refused: pool.apply<fn>(arguments...)
   static_cast<void>(workers.map(square, texts));             // refused: pool.map<fn>(items)

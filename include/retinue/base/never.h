@@ -6,12 +6,11 @@ namespace retinue::detail {
 template <class...>
 constexpr bool kNever = false;
 
-/// Result of overloads that take a function among the arguments, which none does.
+/// Result of a pool's calls that take a function among their arguments, which none does.
 template <class... Given>
 struct NeedsFunction {
   static_assert(kNever<Given...>,
-                "the function is a template argument, and its arguments follow: as in spawn<fn>({.nprocs = 2}, "
-                "arguments...), pool.apply<fn>(arguments...) and pool.map<fn>(items)");
+                "the function is a template argument: write pool.apply<fn>(arguments...) and pool.map<fn>(items)");
 };
 
 }  // namespace retinue::detail

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <ranges>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -164,6 +165,9 @@ auto bytes_of(Range& range) {
   else
     return std::as_writable_bytes(elements);
 }
+
+/// Errors: UsageError where a buffer of `elements` should hold `wanted`.
+void check_elements(std::string_view call, std::size_t elements, std::size_t wanted);
 
 /// How many elements each rank's part has.
 template <class Counts>

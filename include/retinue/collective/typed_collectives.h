@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <initializer_list>
 #include <span>
-#include <string_view>
 
 #include "retinue/collective/call.h"
 #include "retinue/collective/elements.h"
@@ -12,13 +11,6 @@
 #include "retinue/collective/types.h"
 
 namespace retinue {
-namespace detail {
-
-/// Errors: UsageError where a buffer of `elements` should hold `wanted`.
-void check_elements(std::string_view call, std::size_t elements, std::size_t wanted);
-
-}  // namespace detail
-
 /// Communicator's collectives on vectors, arrays, spans and all other contiguous ranges of elements. Those with `fn`
 /// reduce by it, a function of the program that makes one element of two, lower ranks first: reduce_function() says
 /// which. Their elements may be of any trivially copyable type, as those of calls that only move data; there, elements
@@ -151,15 +143,22 @@ class TypedCollectives {
     }
   }
 
-  // What is no range.
-  template <class T, std::integral Count>
-  void all_reduce(T*, Count, ReduceOp = ReduceOp::kSum) {
-    static_assert(detail::kNever<T>, "of a pointer write all_reduce(std::span(pointer, count))");
+  // What is no range, or no reduction.
+  template <class Data, class Other>
+  requires(!std::convertible_to<Other, ReduceOp> &&
+           !std::convertible_to<Other, CallSite>) void all_reduce(Data&&, Other&&, ReduceOp = ReduceOp::kSum) {
+    static_assert(detail::kNever<Data>,
+                  "all_reduce(data, op) reduces a range in place: of a pointer write std::span(pointer, count); a "
+                  "function is a template argument, all_reduce<fn>(data)");
   }
   template <class T>
-  detail::NeedsVariable<T> all_reduce(std::initializer_list<T>, ReduceOp = ReduceOp::kSum);
+  detail::NeedsVariable<T> all_reduce(std::initializer_list<T>, ReduceOp = ReduceOp::kSum) {
+    return {};
+  }
   template <class T>
-  detail::NeedsVariable<T> broadcast(std::initializer_list<T>, int);
+  detail::NeedsVariable<T> broadcast(std::initializer_list<T>, int) {
+    return {};
+  }
   // Without a root.
   template <class Data>
   void broadcast(Data&&) {

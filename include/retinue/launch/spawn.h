@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <set>
@@ -116,23 +117,23 @@ ProcessContext spawn(const SpawnOptions& options, Closure&& closure) {
 
 // What is written otherwise.
 template <auto fn, std::integral Nprocs, class... Arguments>
-void spawn(Nprocs, Arguments&&...) {
+ProcessContext spawn(Nprocs, Arguments&&...) {
   static_assert(detail::kNever<Nprocs>, "spawn takes options first: write spawn<fn>({.nprocs = 2}, arguments...)");
+  std::abort();
 }
 template <std::integral Nprocs, class Closure>
-void spawn(Nprocs, Closure&&) {
+ProcessContext spawn(Nprocs, Closure&&) {
   static_assert(detail::kNever<Nprocs>, "spawn takes options first: write spawn({.nprocs = 2}, closure)");
+  std::abort();
 }
-template <class Closure>
-requires(!detail::RankClosure<Closure>) void spawn(const SpawnOptions&, Closure&&) {
+template <class Closure, class... Arguments>
+requires(sizeof...(Arguments) > 0 || !detail::RankClosure<Closure>) ProcessContext
+    spawn(const SpawnOptions&, Closure&&, Arguments&&...) {
   static_assert(detail::kNever<Closure>,
                 "spawn runs a closure that takes a RankContext& or int rank; what else it needs it captures, and a "
                 "function with arguments is a template argument: spawn<fn>({.nprocs = 2}, arguments...)");
+  std::abort();
 }
-
-template <class Function, class... Arguments>
-requires(sizeof...(Arguments) > 0) detail::NeedsFunction<Function> spawn(const SpawnOptions&, Function&&,
-                                                                         Arguments&&...);
 
 /// Starts `fn` once per entry of `args`, with arguments of its own for each local rank, and returns at once. `envs` is
 /// added to the caller's environment, and goes before `options.environment`.
@@ -174,8 +175,9 @@ struct Program {
 /// Errors: as spawn; a program that cannot be executed is that rank's failure.
 ProcessContext start_processes(const StartOptions& options, const std::vector<Program>& programs);
 template <std::same_as<Program> One>
-void start_processes(const StartOptions&, const One&) {
+ProcessContext start_processes(const StartOptions&, const One&) {
   static_assert(detail::kNever<One>, "start_processes takes a list of programs: write start_processes({}, {program})");
+  std::abort();
 }
 
 /// Starts the program `file` once per entry of `args`, as above.
