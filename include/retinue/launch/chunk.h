@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
+#include <span>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -58,11 +60,26 @@ void run_item(RankContext& context, TaskItem<fn>& item, ChunkValues<TaskResult<f
   }
 }
 
+/// Ranges whose items are copied as one row.
+template <class Items, class Item>
+concept CopiedRowOf =
+    kIsPlain<Item> && std::ranges::contiguous_range<Items> && std::is_same_v<std::ranges::range_value_t<Items>, Item>;
+
 /// The items of a chunk, one after the other. Each is archived at once: a range may make the next in the same place.
 template <class Item>
 class ChunkOutput {
  public:
   explicit ChunkOutput(AfterError after) { output_(static_cast<std::uint8_t>(after)); }
+
+  /// How many add() will be given.
+  void reserve(std::size_t items) {
+    if constexpr (kIsPlain<Item>) row_.reserve(items);
+  }
+  /// All of its items at once, which stay until take().
+  void add_row(std::span<const Item> items) requires kIsPlain<Item> {
+    given_ = items;
+    count_ = items.size();
+  }
 
   template <class Given>
   void add(Given&& item) {
@@ -79,7 +96,7 @@ class ChunkOutput {
   std::size_t count() const { return count_; }
   Encoded take() && {
     if constexpr (kIsPlain<Item>)
-      write_row(output_, row_);
+      write_row(output_, given_.empty() ? std::span<const Item>(row_) : given_);
     else
       output_(kEnd);
     return std::move(output_).take();
@@ -105,6 +122,7 @@ class ChunkOutput {
   static constexpr std::uint8_t kFollows = 1;
 
   ValueOutput output_{Purpose::kCall};
+  std::span<const Item> given_;
   std::vector<Item> row_;
   std::size_t count_ = 0;
 };

@@ -74,7 +74,13 @@ class Pool {
     for (std::size_t first = 0; first < count; first += chunk) {
       const std::size_t size = std::min(chunk, count - first);
       detail::ChunkOutput<detail::TaskItem<fn>> part(detail::AfterError::kStop);
-      for (std::size_t i = 0; i < size; ++i, ++at) part.add(*at);
+      if constexpr (detail::CopiedRowOf<const Items, detail::TaskItem<fn>>) {
+        part.add_row({std::to_address(at), size});
+        at += static_cast<std::ptrdiff_t>(size);
+      } else {
+        part.reserve(size);
+        for (std::size_t i = 0; i < size; ++i, ++at) part.add(*at);
+      }
       tasks.push_back(
           detail::give_task(*desk(), detail::chunk_function<fn>(), std::move(part).take(), {"Pool::map", first, size}));
     }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -53,11 +54,16 @@ template <auto fn>
 using TaskItem = typename ItemOfArguments<TaskArguments<fn>>::Type;
 
 template <class T>
-void write_row(ValueOutput& output, const std::vector<T>& row) {
+void write_row(ValueOutput& output, std::span<const T> row) {
   output(static_cast<std::uint64_t>(row.size()));
+  output.write(row.data(), row.size() * sizeof(T));
+}
+template <class T>
+void write_row(ValueOutput& output, const std::vector<T>& row) {
   if constexpr (kIsPlain<T>) {
-    output.write(row.data(), row.size() * sizeof(T));
+    write_row(output, std::span<const T>(row));
   } else {
+    output(static_cast<std::uint64_t>(row.size()));
     for (const auto& each : row) write_argument(output, static_cast<const T&>(each));
   }
 }
