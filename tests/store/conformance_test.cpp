@@ -264,8 +264,10 @@ TEST_P(BetweenProcesses, AKilledMemberStopsNobody) {
     kill(idle, SIGKILL);
     ASSERT_EQ(waitpid(busy, nullptr, 0), busy);
     ASSERT_EQ(waitpid(idle, nullptr, 0), idle);
+    // What the killed one had asked for a server may do a little later, once.
     const std::int64_t work = store->add("work", 0);
-    EXPECT_EQ(store->add("work", 1), work + 1);
+    const std::int64_t more = store->add("work", 1) - work;
+    EXPECT_TRUE(more == 1 || more == 2) << more;
   }
 }
 
