@@ -23,7 +23,7 @@ build:
 
 # Before the build, which looks for them.
 test-tools:
-	@scripts/bootstrap data browser valgrind coverage
+	@scripts/bootstrap data browser valgrind coverage locale
 
 test: test-tools build
 	$(CTEST) --preset release

@@ -1,9 +1,13 @@
 // In groups without a guardian, where the ranks themselves say who is late.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <clocale>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -212,6 +216,34 @@ TEST(LateReport, TimeComesFromTheEnvironment) {
   }
   unsetenv("RETINUE_LATE_AFTER_S");
   EXPECT_EQ(default_late_after(), 10s);
+}
+
+/// A locale whose numbers have a comma, in a folder of its own. Empty: none can be made here.
+std::filesystem::path locale_with_comma() {
+  const std::filesystem::path folder = testing::TempDir() + fmt::format("locale_{}", getpid());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "comma")
+      << "LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \"\"\ngrouping -1\nEND LC_NUMERIC\n";
+  const std::string make =
+      fmt::format("cd '{}' && I18NPATH=. localedef --no-archive -c -i comma -f ANSI_X3.4-1968 ./made", folder.string());
+  static_cast<void>(std::system((make + " >made.log 2>&1").c_str()));  // Warns of all that a locale might have.
+  if (std::filesystem::exists(folder / "made/LC_NUMERIC")) return folder;
+  std::filesystem::remove_all(folder);
+  return {};
+}
+
+TEST(LateReport, TimeFromTheEnvironmentIsTheSameInEachLocale) {
+  const std::filesystem::path folder = locale_with_comma();
+  if (folder.empty()) GTEST_SKIP() << "localedef makes no locale here: the package locales is missing";
+  setenv("LOCPATH", folder.c_str(), 1);
+  ASSERT_NE(setlocale(LC_NUMERIC, "made"), nullptr);
+  ASSERT_EQ(strtod("2,5", nullptr), 2.5) << "the locale has no comma";
+  setenv("RETINUE_LATE_AFTER_S", "2.5", 1);
+  EXPECT_EQ(default_late_after(), 2500ms);
+  setenv("RETINUE_LATE_AFTER_S", "2,5", 1);
+  EXPECT_THROW(default_late_after(), UsageError);
+  setlocale(LC_NUMERIC, "C");
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
