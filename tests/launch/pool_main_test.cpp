@@ -307,6 +307,28 @@ TEST_F(PoolTest, FuturesOutliveIt) {
   EXPECT_THROW(never.get(), Closed);
 }
 
+int die_of(int code) {
+  _exit(code);
+}
+
+std::string report_of_a_lost_task(int retries) {
+  Pool pool({.processes = 1, .retries = retries});
+  try {
+    pool.apply<die_of>(9);
+  } catch (const ProcessExitedException& error) {
+    return error.what();
+  }
+  return "it returned";
+}
+
+TEST_F(PoolTest, SaysHowOftenALostTaskWasStarted) {
+  constexpr const char* kAdvice = "with PoolOptions::retries it would run again";
+  EXPECT_NE(report_of_a_lost_task(0).find(kAdvice), std::string::npos);
+  const std::string report = report_of_a_lost_task(2);
+  EXPECT_NE(report.find("it was started 3 times: PoolOptions::retries is 2"), std::string::npos) << report;
+  EXPECT_EQ(report.find(kAdvice), std::string::npos) << report;
+}
+
 }  // namespace
 
 RETINUE_TEST_MAIN()

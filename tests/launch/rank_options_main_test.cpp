@@ -56,6 +56,25 @@ std::string directory_of(RankContext&) {
   return std::filesystem::current_path();
 }
 
+/// Variables by which ranks are told what they are, in a program that is none.
+std::string bootstrap_of_a_child() {
+  FILE* const pipe = popen("env | grep ^RETINUE_BOOTSTRAP", "r");
+  std::string found;
+  for (int c = 0; (c = fgetc(pipe)) != EOF;) found += static_cast<char>(c);
+  pclose(pipe);
+  return found;
+}
+
+std::string bootstrap_of_a_ranks_child(RankContext&) {
+  return bootstrap_of_a_child();
+}
+
+TEST_P(EachStartMethod, HandsItsOwnVariableToNoOtherChild) {
+  auto ranks = retinue::spawn<bootstrap_of_a_ranks_child>({.nprocs = 2, .start_method = GetParam(), .join = false});
+  for (const auto& [rank, found] : ranks.wait().values<std::string>()) EXPECT_EQ(found, "") << rank;
+  EXPECT_EQ(bootstrap_of_a_child(), "");
+}
+
 TEST_P(EachStartMethod, StartsRanksInADirectory) {
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path("/usr");
