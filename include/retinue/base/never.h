@@ -6,11 +6,4 @@ namespace retinue::detail {
 template <class...>
 constexpr bool kNever = false;
 
-/// Result of a pool's calls that take a function among their arguments, which none does.
-template <class... Given>
-struct NeedsFunction {
-  static_assert(kNever<Given...>,
-                "the function is a template argument: write pool.apply<fn>(arguments...) and pool.map<fn>(items)");
-};
-
 }  // namespace retinue::detail

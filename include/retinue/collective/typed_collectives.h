@@ -11,6 +11,7 @@
 #include "retinue/collective/types.h"
 
 namespace retinue {
+
 /// Communicator's collectives on vectors, arrays, spans and all other contiguous ranges of elements. Those with `fn`
 /// reduce by it, a function of the program that makes one element of two, lower ranks first: reduce_function() says
 /// which. Their elements may be of any trivially copyable type, as those of calls that only move data; there, elements

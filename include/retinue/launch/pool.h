@@ -18,6 +18,16 @@
 #include "retinue/launch/result_stream.h"
 
 namespace retinue {
+namespace detail {
+
+/// Result of a pool's calls that take a function among their arguments, which none does.
+template <class... Given>
+struct NeedsFunction {
+  static_assert(kNever<Given...>,
+                "the function is a template argument: write pool.apply<fn>(arguments...) and pool.map<fn>(items)");
+};
+
+}  // namespace detail
 
 /// Processes that run functions of this program, named after Python's multiprocessing.Pool.
 ///

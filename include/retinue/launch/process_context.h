@@ -16,8 +16,8 @@ namespace retinue {
 /// The ranks that one call of spawn or start_processes started.
 ///
 /// Destroying it lets running ranks go on. What the program started ends with it: at once if daemonic, else after an
-/// exit_grace. What a rank's function started is stopped when that rank ends; what a
-/// program that is a rank started ends with that program, after an exit_grace, too.
+/// exit_grace. What a rank's function started is stopped when that rank ends; what a program that is a
+/// rank started ends with that program, after an exit_grace, too.
 /// Threads: one at a time.
 /// Errors: UsageError from every function of one that was moved from.
 class ProcessContext {
