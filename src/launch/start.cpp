@@ -81,6 +81,10 @@ std::unique_ptr<ProcessContext::Impl> submit(StartRequest& request, const StartO
     std::vector<int> descriptors = {0, 1, 2};
     for (int& fd : descriptors)
       if (fcntl(fd, F_GETFD) < 0) fd = null.get();  // The program has closed it.
+    // By its path it could not be entered where it was removed, nor by a rank that its caller did not wait for.
+    const FileDescriptor directory(open("/proc/thread-self/cwd", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!directory) throw SystemError("opening the current directory", errno);
+    descriptors.push_back(directory.get());
     if (request.sentinel_fd >= 0) descriptors.push_back(request.sentinel_fd);
     send_to_guardian(runtime, {ControlKind::kStart, index, 0, 0}, descriptors);
     fault_point("program.start");

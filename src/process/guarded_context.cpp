@@ -21,7 +21,7 @@
 namespace retinue {
 namespace {
 
-constexpr std::size_t kStandardDescriptors = 3;
+constexpr std::size_t kRequestDescriptors = 4;  // 0, 1, 2 and the directory of the requester.
 /// Also for ranks that shall not keep the program's end waiting: destructors of large libraries take some time.
 constexpr auto kLeastTimeToExit = std::chrono::seconds(1);
 
@@ -290,10 +290,10 @@ void GuardedContext::on_time(Clock::time_point now) {
 }
 
 void GuardedContext::tie(std::vector<FileDescriptor>& descriptors) {
-  if (request_.tells_failure == 0 || descriptors.size() != kStandardDescriptors + 1) return;
+  if (request_.tells_failure == 0 || descriptors.size() != kRequestDescriptors + 1) return;
   sentinel_ = std::move(descriptors.back());
   descriptors.pop_back();
-  standard_error_.reset(fcntl(descriptors.back().get(), F_DUPFD_CLOEXEC, 3));
+  standard_error_.reset(fcntl(descriptors[STDERR_FILENO].get(), F_DUPFD_CLOEXEC, 3));
 }
 
 bool GuardedContext::has_member(std::uint32_t process_slot_index) const {

@@ -178,11 +178,14 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
     if (is_first) memory_kills_.rebase();
     return;
   }
+  birth_.directory = std::move(descriptors.back());
+  descriptors.pop_back();
   birth_.standard = std::move(descriptors);
   birth_.guardian_fds = own_fds();
   context.start(birth_);
   if (is_first) memory_kills_.rebase();  // Its ranks run already, and have not had time to fill the memory.
   birth_.standard.clear();
+  birth_.directory.reset();
   if (shutting_down_) end_with_program(context, kAllRanks);
 }
 

@@ -130,6 +130,12 @@ void take_credentials(const RankBirth& birth, const Credentials& wanted, pid_t g
   die_with_parent(guardian);
 }
 
+void enter_requesters_directory(const RankBirth& birth, const StartRequest& request) {
+  if (fchdir(birth.directory.get()) != 0)
+    throw SystemError("entering the caller's directory " + request.surroundings.directory, errno);
+  close(birth.directory.get());
+}
+
 void enter_directory(const StartRequest& request) {
   if (!request.directory.empty() && chdir(request.directory.c_str()) != 0)
     throw SystemError("entering " + request.directory, errno);
@@ -143,6 +149,7 @@ void place(const RankRequest& rank) {
 /// Takes on what the rank is given from outside, all but its environment.
 void settle(const RankBirth& birth, const StartRequest& request, const ProcessSlot& slot,
             const Credentials& credentials, pid_t guardian) {
+  enter_requesters_directory(birth, request);
   take_standard_descriptors(birth);
   const RankRequest& rank = request.ranks.at(static_cast<std::size_t>(slot.rank));
   if (rank.has_no_input) close_input();

@@ -24,6 +24,7 @@ struct RankBirth {
   int control_send_fd = -1;              ///< How ranks reach the guardian.
   std::vector<int> guardian_fds;         ///< The guardian's own, closed in a rank.
   std::vector<FileDescriptor> standard;  ///< Descriptors 0, 1, 2 of the requester.
+  FileDescriptor directory;              ///< The requester's. It may end before its ranks have entered it.
   sigset_t signal_mask;                  ///< The program's, as it was at its Runtime.
   Credentials credentials;               ///< The guardian's.
   std::string process_name;              ///< As /proc/self/comm shows it.

@@ -1,6 +1,5 @@
 #include "process/start_request.h"
 
-#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -37,8 +36,7 @@ Surroundings Surroundings::of_this_thread(const ProcessStatus& status) {
   Surroundings now;
   now.environment = current_environment();
   char directory[PATH_MAX];
-  // A directory that was removed has no path any more, but can still be entered by this one.
-  now.directory = getcwd(directory, sizeof directory) != nullptr ? directory : fmt::format("/proc/{}/cwd", getpid());
+  if (getcwd(directory, sizeof directory) != nullptr) now.directory = directory;
   now.credentials = Credentials::of_this_thread(status);
   now.scheduling = Scheduling::of_this_thread();
   // It can only be read by setting it, which other threads would notice; the kernel also tells it.
@@ -53,7 +51,6 @@ Surroundings Surroundings::of_this_thread(const ProcessStatus& status) {
 }
 
 void Surroundings::enter() const {
-  if (chdir(directory.c_str()) != 0) throw SystemError("entering the caller's directory " + directory, errno);
   ::umask(umask);
   if (scheduling != Scheduling::of_this_thread()) scheduling.take();
   for (std::size_t which = 0; which < limits.size(); ++which) {
@@ -95,6 +92,7 @@ std::string error_file_of(const StartRequest& request, std::size_t rank) {
   const auto& own = request.ranks.at(rank).environment;
   if (const auto found = own.find(kErrorFileVariable); found != own.end()) path = found->second;
   if (path.empty() || path.starts_with('/')) return path;
+  if (request.surroundings.directory.empty() && !request.directory.starts_with('/')) return "";  // It was removed.
   return std::filesystem::path(request.surroundings.directory) / request.directory / path;
 }
 

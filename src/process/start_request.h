@@ -23,7 +23,7 @@ namespace retinue {
 /// What a rank inherits from the process that asks for it, not from the one that forks it.
 struct Surroundings {
   std::vector<std::string> environment;  ///< NAME=value
-  std::string directory;
+  std::string directory;  ///< Its path, empty where it was removed; it itself comes as a descriptor.
   Credentials credentials;
   Scheduling scheduling;
   std::uint32_t umask = 0;
@@ -32,7 +32,7 @@ struct Surroundings {
 
   /// `status` is the calling thread's.
   static Surroundings of_this_thread(const ProcessStatus& status);
-  /// Makes all but environment and credentials this process's own. Errors: SystemError.
+  /// Makes all but environment, directory and credentials this process's own. Errors: SystemError.
   void enter() const;
 
   template <class Archive>
@@ -128,7 +128,7 @@ std::string error_file_of(const StartRequest& request, std::size_t rank);
 
 /// What a process asks of the guardian.
 enum class ControlKind : std::uint32_t {
-  kStart = 0,          ///< With descriptors 0, 1, 2 of the requester, and a sentinel where there is one.
+  kStart = 0,          ///< With descriptors 0, 1, 2 and the directory of the requester, and a sentinel where there is one.
   kAdopt = 1,          ///< A rank that the requester forked; with its pidfd.
   kStop = 2,           ///< Stop a context's ranks by its policy; its first signal stands in `pid`, 0: SIGTERM.
   kSignal = 3,         ///< Send one rank, or kAllRanks, a signal, whose number stands in `pid`.

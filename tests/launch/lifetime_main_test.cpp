@@ -1,4 +1,5 @@
 // Who may end before whom: parents before children, children that are no ranks, contexts that are let go.
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -107,14 +108,25 @@ TEST_P(EachStartMethod, PidsAreKnownAtOnce) {
   }
 }
 
+ino_t current_directory() {
+  struct stat status {};
+  return stat(".", &status) == 0 ? status.st_ino : 0;
+}
+
+void expect_directory(RankContext&, std::uint64_t expected) {
+  if (current_directory() != expected) throw std::logic_error("this is another directory");
+}
+
 TEST(Lifetime, ADirectoryThatWasRemovedIsNoObstacle) {
   const auto before = std::filesystem::current_path();
   const auto folder = std::filesystem::temp_directory_path() / ("retinue-removed-" + std::to_string(getpid()));
   std::filesystem::create_directory(folder);
   std::filesystem::current_path(folder);
   std::filesystem::remove(folder);
-  EXPECT_NO_THROW(retinue::spawn<end_before_children>({}, "return"));
+  EXPECT_NO_THROW(retinue::spawn<expect_directory>({}, std::uint64_t{current_directory()}));
   EXPECT_NO_THROW(retinue::start_processes({}, {retinue::Program{"true", {}, {}}}).join());
+  // Its children may enter it when it has ended: an error of theirs would fail this program.
+  for (int repeat = 0; repeat < 50; ++repeat) EXPECT_NO_THROW(retinue::spawn<end_before_children>({}, "return"));
   std::filesystem::current_path(before);
 }
 
