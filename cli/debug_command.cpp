@@ -9,7 +9,7 @@
 #include <cstdlib>
 
 #include "jobs.h"
-#include "process/rank_birth.h"
+#include "process/guardian/child_setup.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "os/cpus.h"
+#include "os/machine/cpus.h"
 
 namespace retinue {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "os/cpus.h"
+#include "os/machine/cpus.h"
 #include "text_lists.h"
 
 namespace retinue {

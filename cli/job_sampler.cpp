@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "ipc/recorded_calls.h"
-#include "os/clock.h"
+#include "ipc/records/recorded_calls.h"
+#include "os/sync/clock.h"
 
 namespace retinue {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "process/job_view.h"
+#include "process/observe/job_view.h"
 #include "stragglers.h"
 
 namespace retinue {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "process/found_job.h"
-#include "process/job_view.h"
+#include "process/observe/found_job.h"
+#include "process/observe/job_view.h"
 
 namespace retinue {
 

@@ -16,9 +16,9 @@
 #include <tuple>
 #include <utility>
 
-#include "os/cgroups.h"
-#include "os/cpus.h"
-#include "os/kernel_files.h"
+#include "os/files/kernel_files.h"
+#include "os/machine/cgroups.h"
+#include "os/machine/cpus.h"
 #include "usable_devices.h"
 
 namespace retinue {

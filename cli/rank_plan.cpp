@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "os/cpus.h"
-#include "os/environment.h"
+#include "os/files/environment.h"
+#include "os/machine/cpus.h"
 #include "retinue/base/error.h"
 #include "text_lists.h"
 #include "usable_devices.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "os/environment.h"
+#include "os/files/environment.h"
 
 namespace retinue {
 namespace {

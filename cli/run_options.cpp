@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "command_line.h"
-#include "os/environment.h"
+#include "os/files/environment.h"
 #include "retinue/base/error.h"
 #include "run_flags.h"
 #include "text_lists.h"

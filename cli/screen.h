@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "os/file_descriptor.h"
+#include "os/files/file_descriptor.h"
 #include "top_text.h"
 
 namespace retinue {

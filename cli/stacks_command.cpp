@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "jobs.h"
-#include "process/stack_reader.h"
+#include "process/symbols/stack_reader.h"
 
 namespace retinue {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/recorded_calls.h"
+#include "ipc/records/recorded_calls.h"
 
 namespace retinue {
 

@@ -8,7 +8,7 @@
 
 #include "job_sampler.h"
 #include "jobs.h"
-#include "os/process_calls.h"
+#include "os/process/process_calls.h"
 #include "retinue/base/error.h"
 #include "screen.h"
 #include "top_text.h"

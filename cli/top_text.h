@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "job_sampler.h"
-#include "process/found_job.h"
+#include "process/observe/found_job.h"
 
 namespace retinue {
 

@@ -24,18 +24,18 @@ if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
 endif()
 # clang takes a function with another target attribute into its caller, which then lacks the instruction.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/ipc/message_ring.cpp TARGET_DIRECTORY retinue_ipc
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/ipc/ring/message_ring.cpp TARGET_DIRECTORY retinue_ipc
     APPEND PROPERTY COMPILE_OPTIONS -mcx16)
 endif()
 # Not the whole core: what decodes nothing need not be instrumented.
-set(rooms retinue_base retinue_os retinue_ipc retinue_process retinue_store)
+set(modules retinue_base retinue_os retinue_ipc retinue_process retinue_store)
 target_include_directories(retinue_fuzz_targets PUBLIC ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(retinue_fuzz_targets PUBLIC fmt::fmt cereal::cereal)
 file(STRINGS ${PROJECT_SOURCE_DIR}/tests/fuzz/targets.h names REGEX "^void [a-z_]+\\(Bytes input\\)")
 list(TRANSFORM names REPLACE "^void ([a-z_]+).*" "\\1")
 if(TARGET retinue_torch)
   target_sources(retinue_fuzz_tensor PRIVATE
-    ${PROJECT_SOURCE_DIR}/src/torch/tensor_archive.cpp ${PROJECT_SOURCE_DIR}/src/torch/shared_storage.cpp)
+    ${PROJECT_SOURCE_DIR}/src/torch/tensors/tensor_archive.cpp ${PROJECT_SOURCE_DIR}/src/torch/tensors/shared_storage.cpp)
   # clang's OpenMP has a library of its own, beside LibTorch's.
   set_property(TARGET Retinue::LibTorch PROPERTY INTERFACE_COMPILE_OPTIONS "")
   target_link_libraries(retinue_fuzz_tensor PUBLIC retinue_fuzz_targets Retinue::LibTorch)
@@ -50,7 +50,7 @@ foreach(name IN LISTS names)
   if(name STREQUAL tensor)
     target_link_libraries(fuzz_${name} PRIVATE retinue_fuzz_tensor)
   endif()
-  target_link_libraries(fuzz_${name} PRIVATE retinue_fuzz_targets ${rooms} ${CMAKE_DL_LIBS})
+  target_link_libraries(fuzz_${name} PRIVATE retinue_fuzz_targets ${modules} ${CMAKE_DL_LIBS})
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
   add_dependencies(fuzz fuzz_${name})
 endforeach()

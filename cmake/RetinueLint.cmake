@@ -13,7 +13,7 @@ mark_as_advanced(RETINUE_CLANG_FORMAT RETINUE_CLANG_TIDY)
 retinue_lint(format scripts/check_format ${RETINUE_CLANG_FORMAT})
 retinue_lint(tidy scripts/check_tidy ${PROJECT_BINARY_DIR} ${RETINUE_CLANG_TIDY})
 set_tests_properties(lint.tidy PROPERTIES PROCESSORS 2 TIMEOUT 1800)
-foreach(check rooms sizes snippets paths performance)
+foreach(check layers sizes snippets paths performance)
   retinue_lint(${check} scripts/check_${check})
 endforeach()
 

@@ -5,8 +5,8 @@
 #include <mutex>
 #include <string>
 
-#include "os/file_descriptor.h"
-#include "os/shared_file.h"
+#include "os/files/file_descriptor.h"
+#include "os/sockets/shared_file.h"
 #include "retinue/base/deadline.h"
 #include "store/file_log.h"
 

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <thread>
 
-#include "os/random_bytes.h"
-#include "os/tcp_socket.h"
+#include "os/files/random_bytes.h"
+#include "os/sockets/tcp_socket.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "os/file_descriptor.h"
+#include "os/files/file_descriptor.h"
 #include "retinue/base/deadline.h"
 #include "store/frame.h"
 #include "store/handshake.h"

@@ -5,9 +5,9 @@
 #include <exception>
 #include <utility>
 
-#include "os/random_bytes.h"
-#include "os/signal_mask.h"
-#include "os/tcp_socket.h"
+#include "os/files/random_bytes.h"
+#include "os/process/signal_mask.h"
+#include "os/sockets/tcp_socket.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "os/event_poll.h"
-#include "os/file_descriptor.h"
+#include "os/files/file_descriptor.h"
+#include "os/sockets/event_poll.h"
 #include "store/store_service.h"
 #include "store/store_session.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "os/tcp_socket.h"
+#include "os/sockets/tcp_socket.h"
 #include "retinue/base/error.h"
 #include "store/key_table.h"
 #include "store/store_connection.h"

@@ -4,9 +4,9 @@
 
 #include <optional>
 
-#include "os/environment.h"
-#include "os/private_file.h"
-#include "os/random_bytes.h"
+#include "os/files/environment.h"
+#include "os/files/private_file.h"
+#include "os/files/random_bytes.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "ipc/recorded_calls.h"
+#include "ipc/records/recorded_calls.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/ipc/step_count.h"
 #include "retinue/launch/spawn.h"

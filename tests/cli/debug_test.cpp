@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "cli/watched_job.h"
-#include "process/found_job.h"
+#include "process/observe/found_job.h"
 #include "support/started_program.h"
 
 using retinue::test::contains;

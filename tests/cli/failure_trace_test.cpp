@@ -86,9 +86,9 @@ TEST_F(FailureTrace, IsNotWrittenWithoutAFailureOrWithoutCalls) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "traces"));
 }
 
-TEST_F(FailureTrace, TakesNothingElseAlongWhenItsClerkDies) {
+TEST_F(FailureTrace, TakesNothingElseAlongWhenItsHelperDies) {
   const auto failed =
-      run(std::string("RETINUE_FAULT=clerk.trace=kill RETINUE_TRACE_DIR=traces ") + kProgram + " dies 2");
+      run(std::string("RETINUE_FAULT=helper.trace=kill RETINUE_TRACE_DIR=traces ") + kProgram + " dies 2");
   EXPECT_EQ(WEXITSTATUS(failed.status), 1);
   EXPECT_TRUE(contains(failed.output, "was killed by SIGKILL")) << failed.output;
   EXPECT_EQ(told_folder(failed.output), "") << failed.output;

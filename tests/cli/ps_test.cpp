@@ -12,10 +12,10 @@
 #include <thread>
 
 #include "cli/watched_job.h"
-#include "ipc/job_layout.h"
-#include "os/control_socket.h"
-#include "os/local_socket.h"
-#include "process/door_protocol.h"
+#include "ipc/memory/job_layout.h"
+#include "os/sockets/control_socket.h"
+#include "os/sockets/local_socket.h"
+#include "process/observe/job_socket_protocol.h"
 #include "retinue/ipc/job_memory.h"
 #include "support/started_program.h"
 
@@ -111,11 +111,11 @@ TEST(Ps, CommitsNoMemoryOfTheJob) {
   command.wait_for_all();
 }
 
-/// A guardian that hands out `memory` at its door until it is destroyed.
+/// A guardian that hands out `memory` at its socket until it is destroyed.
 class FakeGuardian {
  public:
-  FakeGuardian(const retinue::JobMemory& memory, const std::string& door)
-      : listening_(std::move(*retinue::listen_local(door))), thread_([this, &memory] { serve(memory); }) {}
+  FakeGuardian(const retinue::JobMemory& memory, const std::string& name)
+      : listening_(std::move(*retinue::listen_local(name))), thread_([this, &memory] { serve(memory); }) {}
   ~FakeGuardian() {
     is_over_ = true;
     shutdown(listening_.get(), SHUT_RDWR);
@@ -131,9 +131,9 @@ class FakeGuardian {
       if (!visitor) continue;
       entry = {visitor->get(), POLLIN, 0};
       poll(&entry, 1, -1);
-      retinue::DoorRequest request;
+      retinue::JobSocketRequest request;
       recv(visitor->get(), &request, sizeof request, 0);
-      const retinue::DoorAnswer answer;
+      const retinue::JobSocketReply answer;
       retinue::send_message(visitor->get(), &answer, sizeof answer, {memory.memfd()});
     }
   }
@@ -146,7 +146,7 @@ class FakeGuardian {
 TEST(Ps, RefusesAnotherVersionsJobAndGoesOn) {
   const auto memory = retinue::JobMemory::create(std::size_t{128} << 20);
   memory->header().layout_version = 1;
-  const FakeGuardian guardian(*memory, retinue::door_name(geteuid(), 0));  // The first in order.
+  const FakeGuardian guardian(*memory, retinue::job_socket_name(geteuid(), 0));  // The first in order.
   const std::string name = unique_name("beside_old");
   StartedProgram command("retinue", {"run", "--rdzv-id", name, "sleep", "1000"});
   ASSERT_TRUE(ranks_come_to(name, {"running"}));
@@ -188,16 +188,16 @@ std::string output_as_nobody(const std::vector<std::string>& words) {
   return output;
 }
 
-/// As another user: 0 when the door was closed again without a word.
-int knock_as_nobody(const std::string& door) {
+/// As another user: 0 when the connection was closed again without a word.
+int connect_as_nobody(const std::string& name) {
   const pid_t pid = fork();
   if (pid == 0) {
     if (setuid(kNobody) != 0) _exit(1);
-    const auto socket = retinue::connect_local(door, std::chrono::seconds(60));
+    const auto socket = retinue::connect_local(name, std::chrono::seconds(60));
     if (!socket) _exit(2);
-    const retinue::DoorRequest request;
+    const retinue::JobSocketRequest request;
     send(socket->get(), &request, sizeof request, MSG_NOSIGNAL);
-    retinue::DoorAnswer answer;
+    retinue::JobSocketReply answer;
     _exit(recv(socket->get(), &answer, sizeof answer, 0) > 0 ? 3 : 0);
   }
   int status = 0;
@@ -215,7 +215,7 @@ TEST(Ps, ShowsNobodyElsesJobs) {
   EXPECT_TRUE(contains(output_as_nobody({"retinue", "ps", "--all"}), "root only"));
   const std::string stopped = output_as_nobody({"retinue", "stop", id});
   EXPECT_TRUE(contains(stopped, "there is no job '" + id + "'")) << stopped;
-  EXPECT_EQ(knock_as_nobody("retinue/0/" + id), 0);
+  EXPECT_EQ(connect_as_nobody("retinue/0/" + id), 0);
   EXPECT_TRUE(ranks_come_to(name, {"running"}));
   kill(command.pid(), SIGTERM);
   command.wait_for_all();

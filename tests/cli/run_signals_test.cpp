@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/shell_run.h"
-#include "os/process_look.h"
+#include "os/process/process_look.h"
 #include "support/started_program.h"
 #include "support/wait_until.h"
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collective/thread_engine.h"
-#include "ipc/process_table.h"
-#include "ipc/recorded_calls.h"
+#include "ipc/memory/process_table.h"
+#include "ipc/records/recorded_calls.h"
 #include "retinue/collective/communicator.h"
 #include "support/ranks.h"
 

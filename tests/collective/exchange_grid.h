@@ -6,11 +6,11 @@
 #include <set>
 #include <vector>
 
-#include "collective/board.h"
-#include "collective/call.h"
+#include "collective/board/board.h"
+#include "collective/board/path_table.h"
+#include "collective/call/call.h"
+#include "collective/call/select.h"
 #include "collective/exchange_model.h"
-#include "collective/path_table.h"
-#include "collective/select.h"
 
 /// Collectives at the sizes at which they change their path, in all combinations of what else matters.
 namespace retinue::test {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "os/cpu_relax.h"
+#include "os/sync/cpu_relax.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/ipc/job_memory.h"

@@ -1,4 +1,4 @@
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 
 #include <gtest/gtest.h>
 

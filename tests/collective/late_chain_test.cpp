@@ -9,11 +9,11 @@
 #include <span>
 #include <string>
 
-#include "collective/rendezvous.h"
-#include "collective/wait_record.h"
-#include "ipc/job_clock.h"
-#include "os/process_identity.h"
-#include "os/process_look.h"
+#include "collective/board/rendezvous.h"
+#include "collective/board/wait_record.h"
+#include "ipc/memory/job_clock.h"
+#include "os/process/process_identity.h"
+#include "os/process/process_look.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 #include "support/captured_stderr.h"

@@ -1,4 +1,4 @@
-// In a job with a guardian, whose clerk completes what ranks say of late ones.
+// In a job with a guardian, whose helper completes what ranks say of late ones.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -11,10 +11,10 @@
 #include <string>
 #include <thread>
 
-#include "collective/late_report.h"
+#include "collective/diagnosis/late_report.h"
 #include "collective/late_scene.h"
-#include "ipc/job_clock.h"
-#include "os/late_after.h"
+#include "ipc/memory/job_clock.h"
+#include "os/sync/late_after.h"
 #include "support/ranks.h"
 
 namespace retinue::test {

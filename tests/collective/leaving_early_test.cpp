@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "collective/board/line.h"
 #include "collective/exchange_model.h"
-#include "collective/line.h"
-#include "ipc/process_table.h"
+#include "ipc/memory/process_table.h"
 #include "support/fork_shared.h"
 #include "support/ranks.h"
 #include "support/wait_until.h"

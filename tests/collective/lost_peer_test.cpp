@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "collective/exchange_model.h"
-#include "ipc/process_table.h"
-#include "os/process_look.h"
+#include "ipc/memory/process_table.h"
+#include "os/process/process_look.h"
 #include "retinue/collective/communicator.h"
 #include "support/ranks.h"
 #include "support/wait_until.h"

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "os/cpu_relax.h"
+#include "os/sync/cpu_relax.h"
 
 namespace retinue::test {
 

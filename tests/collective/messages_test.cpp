@@ -22,7 +22,7 @@ std::vector<std::byte> content(int source, int number, std::size_t bytes) {
   return data;
 }
 
-// Around the borders of: an envelope, what is sent whole, a piece, a lane's room.
+// Around the borders of: an envelope, what is sent whole, a piece, a channel's room.
 constexpr std::size_t kSizes[] = {0,     1,     39,    40,     41,     64,     1000,   16383,   16384,  16385,
                                   65535, 65536, 65537, 262143, 262144, 262145, 300000, 1048577, 5000001};
 
@@ -57,7 +57,7 @@ TEST(Messages, OfAllSizesBetweenAllKindsOfMemory) {
 TEST(Messages, AreTakenByTagAndKeepTheirOrder) {
   run_ranks(2, [](const JobGroup& group) {
     Communicator communicator(group);
-    constexpr int kCount = 300;  // More than a lane has envelopes.
+    constexpr int kCount = 300;  // More than a channel has envelopes.
     std::vector<Request> requests;
     std::vector<std::vector<std::byte>> data;
     if (group.rank == 0) {

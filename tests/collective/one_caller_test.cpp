@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "os/process_look.h"
+#include "os/process/process_look.h"
 #include "retinue/collective/communicator.h"
 #include "support/ranks.h"
 #include "support/says.h"

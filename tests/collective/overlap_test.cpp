@@ -1,5 +1,5 @@
 // Buffers of one call that overlap, where the result would depend on what is written first.
-#include "collective/overlap.h"
+#include "collective/call/overlap.h"
 
 #include <gtest/gtest.h>
 

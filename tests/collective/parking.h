@@ -15,13 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "collective/call.h"
+#include "collective/call/call.h"
+#include "collective/communicator/message_calls.h"
+#include "collective/communicator/one_caller.h"
 #include "collective/meeting.h"
-#include "collective/message_calls.h"
-#include "collective/one_caller.h"
-#include "collective/session.h"
-#include "os/cpu_relax.h"
-#include "os/cpus.h"
+#include "collective/session/session.h"
+#include "os/machine/cpus.h"
+#include "os/sync/cpu_relax.h"
 #include "support/fork_shared.h"
 #include "support/ranks.h"
 

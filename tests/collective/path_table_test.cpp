@@ -1,4 +1,4 @@
-#include "collective/path_table.h"
+#include "collective/board/path_table.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -8,8 +8,8 @@
 #include <fstream>
 #include <numeric>
 
-#include "collective/session.h"
-#include "os/cpus.h"
+#include "collective/session/session.h"
+#include "os/machine/cpus.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/collective/explain.h"

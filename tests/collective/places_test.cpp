@@ -1,16 +1,16 @@
 // Groups whose members don't share a last cache, or a memory node, as the options say.
-#include "collective/places.h"
+#include "collective/board/places.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <vector>
 
-#include "collective/domains.h"
+#include "collective/board/domains.h"
 #include "collective/exchange_model.h"
 #include "collective/group_mix.h"
-#include "collective/session.h"
-#include "os/cpus.h"
+#include "collective/session/session.h"
+#include "os/machine/cpus.h"
 #include "support/fake_cpus.h"
 #include "support/ranks.h"
 

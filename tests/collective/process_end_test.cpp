@@ -1,4 +1,4 @@
-#include "collective/process_end.h"
+#include "collective/diagnosis/process_end.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -7,7 +7,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "ipc/process_table.h"
+#include "ipc/memory/process_table.h"
 #include "retinue/ipc/job_memory.h"
 #include "support/wait_until.h"
 

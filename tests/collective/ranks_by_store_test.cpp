@@ -1,5 +1,5 @@
 // Ranks that end, or leave, in groups that share no memory.
-#include "collective/ranks_by_store.h"
+#include "collective/engine/ranks_by_store.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "collective/late_by_store.h"
+#include "collective/engine/late_by_store.h"
 #include "retinue/store/file_store.h"
 #include "retinue/store/hash_store.h"
 #include "store/places.h"

@@ -80,7 +80,7 @@ TEST(Requests, ThatAreDroppedUnsentBreakTheGroup) {
     Communicator other(group);
     int value = 0;
     if (group.rank == 0) {
-      // More than a lane has envelopes: the last ones are not even on their way.
+      // More than a channel has envelopes: the last ones are not even on their way.
       for (int i = 0; i < 100; ++i) {
         try {
           (void)communicator.isend(std::span(&value, 1), 1);

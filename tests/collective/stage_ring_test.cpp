@@ -1,4 +1,4 @@
-#include "collective/stage_ring.h"
+#include "collective/board/stage_ring.h"
 
 #include <gtest/gtest.h>
 

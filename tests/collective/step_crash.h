@@ -2,21 +2,21 @@
 
 // The sources are compiled here once more, with points in them. So this is for one source of a test.
 #define RETINUE_CRASH_POINTS
-#include "collective/begun_collectives.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "collective/coalesced.cpp"          // NOLINT(bugprone-suspicious-include)
-#include "collective/communicator.cpp"       // NOLINT(bugprone-suspicious-include)
-#include "collective/exchange.cpp"           // NOLINT(bugprone-suspicious-include)
-#include "collective/lane.cpp"               // NOLINT(bugprone-suspicious-include)
-#include "collective/message_receives.cpp"   // NOLINT(bugprone-suspicious-include)
-#include "collective/messages.cpp"           // NOLINT(bugprone-suspicious-include)
-#include "collective/reduce_in_slices.cpp"   // NOLINT(bugprone-suspicious-include)
-#include "collective/relay.cpp"              // NOLINT(bugprone-suspicious-include)
-#include "collective/rendezvous.cpp"         // NOLINT(bugprone-suspicious-include)
-#include "collective/session.cpp"            // NOLINT(bugprone-suspicious-include)
-#include "collective/session_arrival.cpp"    // NOLINT(bugprone-suspicious-include)
-#include "collective/session_buffers.cpp"    // NOLINT(bugprone-suspicious-include)
-#include "collective/session_failures.cpp"   // NOLINT(bugprone-suspicious-include)
-#include "collective/take_as_they_come.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "collective/algorithms/coalesced.cpp"              // NOLINT(bugprone-suspicious-include)
+#include "collective/algorithms/exchange.cpp"               // NOLINT(bugprone-suspicious-include)
+#include "collective/algorithms/reduce_in_slices.cpp"       // NOLINT(bugprone-suspicious-include)
+#include "collective/algorithms/take_in_arrival_order.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "collective/board/channel.cpp"                     // NOLINT(bugprone-suspicious-include)
+#include "collective/board/relay.cpp"                       // NOLINT(bugprone-suspicious-include)
+#include "collective/board/rendezvous.cpp"                  // NOLINT(bugprone-suspicious-include)
+#include "collective/communicator/begun_collectives.cpp"    // NOLINT(bugprone-suspicious-include)
+#include "collective/communicator/communicator.cpp"         // NOLINT(bugprone-suspicious-include)
+#include "collective/messages/message_receives.cpp"         // NOLINT(bugprone-suspicious-include)
+#include "collective/messages/messages.cpp"                 // NOLINT(bugprone-suspicious-include)
+#include "collective/session/session.cpp"                   // NOLINT(bugprone-suspicious-include)
+#include "collective/session/session_arrival.cpp"           // NOLINT(bugprone-suspicious-include)
+#include "collective/session/session_buffers.cpp"           // NOLINT(bugprone-suspicious-include)
+#include "collective/session/session_failures.cpp"          // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
 #include <unistd.h>

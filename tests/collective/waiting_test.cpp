@@ -15,10 +15,10 @@
 #include <string>
 #include <thread>
 
-#include "collective/call.h"
-#include "collective/session.h"
-#include "ipc/process_table.h"
-#include "os/cpus.h"
+#include "collective/call/call.h"
+#include "collective/session/session.h"
+#include "ipc/memory/process_table.h"
+#include "os/machine/cpus.h"
 #include "retinue/collective/communicator.h"
 #include "support/fork_shared.h"
 #include "support/ranks.h"

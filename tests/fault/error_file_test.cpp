@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <string>
 
-#include "process/error_file.h"
+#include "process/failure/error_file.h"
 #include "support/started_program.h"
 
 using retinue::ErrorReport;

@@ -4,9 +4,9 @@
 
 #include <csignal>
 
-#include "ipc/job_layout.h"
+#include "ipc/memory/job_layout.h"
 #include "launch/main_with_runtime.h"
-#include "os/process_calls.h"
+#include "os/process/process_calls.h"
 #include "retinue/launch/spawn.h"
 
 namespace {

@@ -51,9 +51,9 @@ constexpr Row kRows[] = {
     {"guardian", "in a collective", "guardian.signal", "guardian", "fskr"},
     {"guardian", "shutting down", "guardian.reap", "guardian", "fskr"},
     {"guardian", "shutting down", "guardian.shutdown", "ok", "fskr"},
-    {"clerk", "running", "clerk.work", "so that the clerk is needed", "fskr"},
-    {"clerk", "shutting down", "clerk.start", "so that the clerk is needed", "fskr"},
-    {"rank", "before the first line", "rank.born:1", "rank 1", "fskr"},
+    {"helper", "running", "helper.work", "so that the helper is needed", "fskr"},
+    {"helper", "shutting down", "helper.start", "so that the helper is needed", "fskr"},
+    {"rank", "before the first line", "rank.forked:1", "rank 1", "fskr"},
     {"rank", "starting", "rank.start:1", "rank 1", "fskr"},
     {"rank", "running", "", "rank 1", "fskr"},
     {"rank", "in a collective", "", "rank 1", "fskr"},
@@ -311,7 +311,7 @@ TEST_P(KillMatrix, NothingIsLeftAndSurvivorsKnowWhy) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Victims, KillMatrix,
-                         testing::Values("program", "guardian", "clerk", "rank", "grandchild", "daemon"),
+                         testing::Values("program", "guardian", "helper", "rank", "grandchild", "daemon"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -14,11 +14,11 @@
 #include <string>
 #include <thread>
 
-#include "ipc/context_table.h"
-#include "launch/runtime_impl.h"
-#include "os/control_socket.h"
-#include "os/fault_point.h"
-#include "process/start_request.h"
+#include "ipc/memory/context_table.h"
+#include "launch/runtime/runtime_impl.h"
+#include "os/sockets/control_socket.h"
+#include "os/testing/fault_point.h"
+#include "process/guardian/start_request.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/spawn.h"
 
@@ -148,7 +148,7 @@ void act(RankContext& context, const Scene& scene) {
     if (scene.role == "rank") return;
     wait_for_the_end();
   }
-  if (scene.role == "clerk") throw std::runtime_error("so that the clerk is needed");
+  if (scene.role == "helper") throw std::runtime_error("so that the helper is needed");
   Communicator group(context.world());
   double mortal = scene.is_about_grandchild() && context.rank() == 1 ? make_mortal_grandchild(scene) : 0;
   group.all_reduce(std::span(&mortal, 1));

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "ipc/job_layout.h"
+#include "ipc/memory/job_layout.h"
 #include "retinue/launch/process.h"
 #include "retinue/launch/spawn.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "launch/main_with_runtime.h"
-#include "os/process_calls.h"
+#include "os/process/process_calls.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/spawn.h"
 
@@ -142,7 +142,7 @@ TEST_F(OddParents, ALeakedDescriptorHidesNoDeath) {
 
 /// Its ranks have a parent that lives on, and one of them has not entered the job: the guardian ends them all the same.
 TEST_F(OddParents, AProgramThatExecutesSomethingElseLeavesNoForkedRank) {
-  const Victim program(RETINUE_BIN_DIR "/replaced_program", "rank.born:1=stop");
+  const Victim program(RETINUE_BIN_DIR "/replaced_program", "rank.forked:1=stop");
   const pid_t ranks[] = {program.read_pid(), program.read_pid()};
   for (const pid_t rank : ranks) expect_end_of(rank);
 }

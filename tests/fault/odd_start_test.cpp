@@ -121,7 +121,7 @@ TEST(OddEnd, NestedLaddersHaveTheirTimeOneAfterTheOther) {
 
 TEST(OddEnd, AStandardErrorThatNobodyReadsHoldsUpNobody) {
   EXPECT_EQ(end_of("tell nobody"), "ok\n");
-  EXPECT_EQ(end_of("tell nobody", "clerk.start=kill"), "ok\n");  // Then the guardian tells.
+  EXPECT_EQ(end_of("tell nobody", "helper.start=kill"), "ok\n");  // Then the guardian tells.
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "os/cgroups.h"
+#include "os/machine/cgroups.h"
 #include "support/started_program.h"
 
 using retinue::Cgroup;

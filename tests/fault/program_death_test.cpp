@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "os/kill_cgroup.h"
-#include "os/process_calls.h"
+#include "os/process/kill_cgroup.h"
+#include "os/process/process_calls.h"
 #include "support/started_program.h"
 
 using retinue::test::StartedProgram;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ipc/context_table.h"
+#include "ipc/memory/context_table.h"
 #include "launch/main_with_runtime.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/spawn.h"

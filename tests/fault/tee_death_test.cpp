@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(StartMethods, GuardedTee, testing::Values("forkserver",
 
 class FullConsole : public testing::TestWithParam<int> {};
 
-// Nobody reads the pipe, and more than it holds is to be shown: the clerk ends nevertheless.
+// Nobody reads the pipe, and more than it holds is to be shown: the forwarder ends nevertheless.
 TEST_P(FullConsole, OutlivesNobody) {
   const Folder logs;
   StartedProgram program("tee_program", {"forkserver", logs.path(), "100000"});

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "fuzz/harness.h"
-#include "ipc/message_chain.h"
+#include "ipc/queue/message_chain.h"
 #include "retinue/ipc/pipe.h"
 #include "retinue/ipc/simple_queue.h"
 

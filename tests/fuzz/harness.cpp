@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "ipc/job_layout.h"
-#include "ipc/parcel.h"
+#include "ipc/memory/job_layout.h"
+#include "ipc/memory/payload.h"
 #include "retinue/ipc/barrier.h"
 #include "retinue/ipc/lock.h"
 #include "retinue/ipc/queue.h"
@@ -35,9 +35,9 @@ Job::Job() : memory_(JobMemory::create(std::size_t{128} << 20)) {
   blocks_.push_back(block_of(Value<int>(7)));
   blocks_.push_back(block_of(Array<double>(3)));
   blocks_.push_back(block_of(Barrier(2)));
-  const BlockHandle parcel = store_parcel(*memory_, {"a parcel"}, {blocks_[0], blocks_[1]});
-  blocks_.push_back(SharedBlock::hold(memory_, parcel));
-  memory_->release(parcel);
+  const BlockHandle payload = store_payload(*memory_, {"a payload"}, {blocks_[0], blocks_[1]});
+  blocks_.push_back(SharedBlock::hold(memory_, payload));
+  memory_->release(payload);
 }
 
 std::string Job::with_handles(Bytes input) const {

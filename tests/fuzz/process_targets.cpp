@@ -1,4 +1,4 @@
-// What guardian, clerk and command read that others wrote.
+// What guardian, helper and command read that others wrote.
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,17 +12,17 @@
 #include <string>
 
 #include "fuzz/harness.h"
-#include "ipc/context_table.h"
-#include "ipc/job_layout.h"
-#include "ipc/job_name.h"
-#include "ipc/parcel.h"
-#include "os/local_socket.h"
-#include "process/error_file.h"
-#include "process/failure_text.h"
-#include "process/job_door.h"
-#include "process/job_view.h"
-#include "process/start_request.h"
-#include "process/symbolizer.h"
+#include "ipc/memory/context_table.h"
+#include "ipc/memory/job_layout.h"
+#include "ipc/memory/job_name.h"
+#include "ipc/memory/payload.h"
+#include "os/sockets/local_socket.h"
+#include "process/failure/error_file.h"
+#include "process/failure/failure_text.h"
+#include "process/guardian/job_socket.h"
+#include "process/guardian/start_request.h"
+#include "process/observe/job_view.h"
+#include "process/symbols/symbolizer.h"
 
 namespace retinue::fuzz {
 namespace {
@@ -51,7 +51,7 @@ void start_request(Bytes input) {
   JobMemory& memory = *Job::instance().memory();
   without_leaks([&] {
     ContextRecord& record = context_record(memory, 0);
-    record.request = store_parcel(memory, {text}, {});
+    record.request = store_payload(memory, {text}, {});
     read_request(memory, record);
     memory.release(record.request);
   });
@@ -86,22 +86,22 @@ void error_file(Bytes input) {
           "a failure that changes by being written");
 }
 
-void job_door(Bytes bytes) {
-  static JobDoor door;
+void job_socket(Bytes bytes) {
+  static JobSocket listening;
   JobMemory& memory = *Job::instance().memory();
-  if (door.fds().empty()) door.open(memory, /*control_send=*/-1);
-  const auto socket = connect_local(door_name(geteuid(), memory.header().job_id), std::chrono::seconds(2));
-  require(socket.has_value(), "a door that lets nobody in");
+  if (listening.fds().empty()) listening.open(memory, /*control_send=*/-1);
+  const auto socket = connect_local(job_socket_name(geteuid(), memory.header().job_id), std::chrono::seconds(2));
+  require(socket.has_value(), "a socket that lets nobody in");
   Input input(bytes);
   for (int i = 0; i < 4 && !input.is_empty(); ++i) {
     const Bytes packet = input.take(input.number<std::uint8_t>());
     send(socket->get(), packet.data(), packet.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    door.serve(memory);
+    listening.serve(memory);
   }
-  door.tell_stopped();
+  listening.reply_stopped();
   shutdown(socket->get(), SHUT_RDWR);
-  door.serve(memory);
-  require(!door.has_debugger(), "a debugger who is gone");
+  listening.serve(memory);
+  require(!listening.has_debugger(), "a debugger who is gone");
 }
 
 void job_view(Bytes bytes) {

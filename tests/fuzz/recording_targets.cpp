@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "fuzz/harness.h"
-#include "ipc/flight_recorder.h"
-#include "ipc/job_layout.h"
-#include "ipc/recorded_calls.h"
-#include "process/current_call.h"
-#include "process/flight_dump.h"
-#include "process/merged_calls.h"
-#include "process/trace_text.h"
+#include "ipc/memory/job_layout.h"
+#include "ipc/records/flight_recorder.h"
+#include "ipc/records/recorded_calls.h"
+#include "process/observe/current_call.h"
+#include "process/trace/flight_dump.h"
+#include "process/trace/merged_calls.h"
+#include "process/trace/trace_text.h"
 
 namespace retinue::fuzz {
 namespace {

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "fuzz/harness.h"
-#include "os/file_descriptor.h"
+#include "os/files/file_descriptor.h"
 #include "store/file_log.h"
 #include "store/frame.h"
 #include "store/handshake.h"

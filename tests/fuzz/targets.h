@@ -19,7 +19,7 @@ void shared_objects(Bytes input);  ///< Locks, barriers, values and their like w
 void start_request(Bytes input);   ///< What the guardian and ranks read of a start.
 void crash_record(Bytes input);    ///< A dead rank's slot.
 void error_file(Bytes input);      ///< An error file that a program wrote.
-void job_door(Bytes input);        ///< What visitors say at a job's door.
+void job_socket(Bytes input);      ///< What others send to a job's socket.
 void job_view(Bytes input);        ///< Another job's tables, as `retinue ps` reads them.
 void store_server(Bytes input);    ///< What members and strangers say to a TcpStore's server.
 void store_client(Bytes input);    ///< What a server says to a TcpStore.
@@ -41,7 +41,7 @@ inline constexpr Target kTargets[] = {
     {"start_request", start_request},
     {"crash_record", crash_record},
     {"error_file", error_file},
-    {"job_door", job_door},
+    {"job_socket", job_socket},
     {"job_view", job_view},
     {"store_server", store_server},
     {"store_client", store_client},

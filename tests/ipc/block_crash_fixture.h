@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "ipc/context_table.h"
 #include "ipc/crash_victim.h"
-#include "ipc/job_layout.h"
-#include "ipc/parcel.h"
-#include "ipc/process_table.h"
+#include "ipc/memory/context_table.h"
+#include "ipc/memory/job_layout.h"
+#include "ipc/memory/payload.h"
+#include "ipc/memory/process_table.h"
 #include "ipc/sync_fixture.h"
 #include "ipc/table_picture.h"
 
@@ -50,10 +50,10 @@ class BlockCrashTest : public test::SyncTest {
       taken.push_back(SharedBlock::allocate(memory_, bytes));
       std::fill_n(taken.back().data(), bytes, std::byte{0xee});
     }
-    const BlockHandle parcel = store_parcel(*memory_, {"a parcel"}, taken);
+    const BlockHandle payload = store_payload(*memory_, {"a payload"}, taken);
     taken.clear();
-    EXPECT_EQ(parcel_bytes(*memory_, parcel), "a parcel");
-    memory_->release(parcel);
+    EXPECT_EQ(payload_bytes(*memory_, payload), "a payload");
+    memory_->release(payload);
   }
 
   /// Kills the victim at its first point, its second, and so on, until it comes through. `act` may change nothing but

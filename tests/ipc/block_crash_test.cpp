@@ -1,12 +1,12 @@
 // A process is killed at each point of everything that changes the tables of blocks, processes and contexts; the
 // survivors go on, and everything is as free as it was. The sources are compiled here once more, with these points.
 #define RETINUE_CRASH_POINTS
-#include "ipc/block_owners.cpp"   // NOLINT(bugprone-suspicious-include)
-#include "ipc/block_table.cpp"    // NOLINT(bugprone-suspicious-include)
-#include "ipc/context_table.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "ipc/locked_blocks.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "ipc/parcel.cpp"         // NOLINT(bugprone-suspicious-include)
-#include "ipc/process_table.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/block_owners.cpp"   // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/block_table.cpp"    // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/context_table.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/locked_blocks.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/payload.cpp"        // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/process_table.cpp"  // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -52,7 +52,7 @@ TEST_F(BlockCrashTest, WhoNeedsNewMemoryIsKilledAnywhere) {
 TEST_F(BlockCrashTest, WhoHoldsAndLetsGoIsKilledAnywhere) {
   SharedBlock ours = SharedBlock::allocate(memory_, 5'000);
   const BlockHandle other = ours.handle();
-  const SharedBlock message = SharedBlock::hold(memory_, store_parcel(*memory_, {"in a message"}, {ours}));
+  const SharedBlock message = SharedBlock::hold(memory_, store_payload(*memory_, {"in a message"}, {ours}));
   memory_->release(message.handle());
   ours = SharedBlock();  // What a process holds already it holds once more without the table.
   EXPECT_GE(sweep(
@@ -96,13 +96,13 @@ TEST_F(BlockCrashTest, WhoUsesShelvesIsKilledAnywhere) {
   EXPECT_EQ(look_at_tables(*memory_).blocks.at(ours.handle().index).references, 0u);
 }
 
-TEST_F(BlockCrashTest, WhoMakesAndFreesParcelsIsKilledAnywhere) {
+TEST_F(BlockCrashTest, WhoMakesAndFreesPayloadsIsKilledAnywhere) {
   const SharedBlock ours = SharedBlock::allocate(memory_, 100);
   EXPECT_GE(sweep([&] {
               const SharedBlock own = SharedBlock::allocate(memory_, 100);
-              const BlockHandle inner = store_parcel(*memory_, {"inner"}, {ours, own});
+              const BlockHandle inner = store_payload(*memory_, {"inner"}, {ours, own});
               SharedBlock between = SharedBlock::hold(memory_, inner);
-              const BlockHandle outer = store_parcel(*memory_, {"outer"}, {between, ours});
+              const BlockHandle outer = store_payload(*memory_, {"outer"}, {between, ours});
               memory_->release(inner);
               between = SharedBlock();
               memory_->release(outer);
@@ -125,35 +125,35 @@ TEST_F(BlockCrashTest, WhoHandsOverAndTakesIsKilledAnywhere) {
         held.push_back({block.generation, i, table.data_offset + block.first_page * table.page_bytes, block.bytes});
       }
     }
-    for (const BlockHandle& parcel : held) {
-      EXPECT_EQ(parcel_references(memory_, parcel).size(), 2u) << "it came without what it refers to";
-      EXPECT_TRUE(memory_->take_from_holder(parcel, ring.handle()));
+    for (const BlockHandle& payload : held) {
+      EXPECT_EQ(payload_references(memory_, payload).size(), 2u) << "it came without what it refers to";
+      EXPECT_TRUE(memory_->take_from_holder(payload, ring.handle()));
     }
   };
   const auto send = [&] {
     const SharedBlock own = SharedBlock::allocate(memory_, 100);
-    const BlockHandle parcel = store_parcel(*memory_, {"message"}, {ours, own});
-    memory_->hand_over(parcel, ring.handle());
-    return parcel;
+    const BlockHandle payload = store_payload(*memory_, {"message"}, {ours, own});
+    memory_->hand_over(payload, ring.handle());
+    return payload;
   };
   EXPECT_GE(sweep(send, empty_ring), 20);
   EXPECT_GE(sweep(
                 [&] {
-                  const BlockHandle parcel = send();
-                  SharedBlock::hold(memory_, parcel);
-                  memory_->take_from_holder(parcel, ring.handle());
+                  const BlockHandle payload = send();
+                  SharedBlock::hold(memory_, payload);
+                  memory_->take_from_holder(payload, ring.handle());
                 },
                 empty_ring),
             30);
 }
 
 TEST_F(BlockCrashTest, TheLastOwnerOfATreeIsKilledAnywhere) {
-  // The victim alone holds a ring with parcels that carry parcels: all of it goes when it lets go, or dies with it.
+  // The victim alone holds a ring with payloads that carry payloads: all of it goes when it lets go, or dies with it.
   EXPECT_GE(sweep([&] {
               const BlockHandle ring = memory_->allocate(100);
               for (int i = 0; i < 2; ++i) {
                 const SharedBlock own = SharedBlock::allocate(memory_, 100);
-                memory_->hand_over(store_parcel(*memory_, {"message"}, {own}), ring);
+                memory_->hand_over(store_payload(*memory_, {"message"}, {own}), ring);
               }
               memory_->release(ring);
             }),
@@ -163,12 +163,12 @@ TEST_F(BlockCrashTest, TheLastOwnerOfATreeIsKilledAnywhere) {
 TEST_F(BlockCrashTest, WhoRepairsIsKilledAnywhere) {
   const SharedBlock ring = SharedBlock::allocate(memory_, 100);
   const SharedBlock ours = SharedBlock::allocate(memory_, 100);
-  memory_->hand_over(store_parcel(*memory_, {"message"}, {ours}), ring.handle());
+  memory_->hand_over(store_payload(*memory_, {"message"}, {ours}), ring.handle());
   const Picture before = look_at_tables(*memory_);
   std::optional<std::uint32_t> first;
   const auto die_in_the_table = [&] {
     const SharedBlock own = SharedBlock::allocate(memory_, 100);
-    static_cast<void>(store_parcel(*memory_, {"unsent"}, {own, ours}));
+    static_cast<void>(store_payload(*memory_, {"unsent"}, {own, ours}));
     const LockedBlocks locked(*memory_);
     for (std::uint32_t i = 0; i < locked.table().descriptor_end; ++i) {
       locked.table().descriptors[i].references += 7;
@@ -202,7 +202,7 @@ TEST_F(BlockCrashTest, WhoClearsUpAfterTheDeadIsKilledAnywhere) {
         0,
         [&] {
           const SharedBlock own = SharedBlock::allocate(memory_, 100);
-          static_cast<void>(store_parcel(*memory_, {"unsent"}, {own, ours}));
+          static_cast<void>(store_payload(*memory_, {"unsent"}, {own, ours}));
           raise(SIGKILL);
         },
         status);
@@ -222,7 +222,7 @@ TEST_F(BlockCrashTest, WhoStartsProcessesIsKilledAnywhere) {
   EXPECT_GE(sweep([&] {
               const std::uint32_t index = reserve_context(*memory_, 3);
               ContextRecord& record = context_record(*memory_, index);
-              record.request = store_parcel(*memory_, {"request"}, {argument});
+              record.request = store_payload(*memory_, {"request"}, {argument});
               RETINUE_CRASH_POINT();
               memory_->retain(record.request, kGuardianSlot);
               memory_->release(record.request);
@@ -260,9 +260,9 @@ TEST_F(BlockCrashTest, SurvivorsGoOnWhileOthersDie) {
   const auto work = [&] {
     for (;;) {
       const SharedBlock own = SharedBlock::allocate(memory_, 9'000);
-      const BlockHandle parcel = store_parcel(*memory_, {"message"}, {own});
-      memory_->hand_over(parcel, ring.handle());
-      EXPECT_TRUE(memory_->take_from_holder(parcel, ring.handle()));
+      const BlockHandle payload = store_payload(*memory_, {"message"}, {own});
+      memory_->hand_over(payload, ring.handle());
+      EXPECT_TRUE(memory_->take_from_holder(payload, ring.handle()));
     }
   };
   for (int round = 0; round < (test::is_sanitized() ? 10 : 40) && !HasFailure(); ++round) {
@@ -273,7 +273,7 @@ TEST_F(BlockCrashTest, SurvivorsGoOnWhileOthersDie) {
     kill(second, SIGKILL);
     end_of(first);
     end_of(second);
-    // A parcel may have died in the ring.
+    // A payload may have died in the ring.
     Picture after = look_at_tables(*memory_);
     for (const auto& [index, block] : after.blocks) {
       if (block.holder == 0) continue;

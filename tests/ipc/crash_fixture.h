@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ipc/crash_victim.h"
-#include "ipc/job_layout.h"
+#include "ipc/memory/job_layout.h"
 #include "retinue/ipc/job_memory.h"
 #include "support/fork_shared.h"
 #include "support/job_test.h"

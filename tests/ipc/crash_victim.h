@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "ipc/job_layout.h"
-#include "ipc/process_table.h"
+#include "ipc/memory/job_layout.h"
+#include "ipc/memory/process_table.h"
 #include "retinue/ipc/job_memory.h"
 
 /// Processes that die at a point of sources that a test compiles once more with RETINUE_CRASH_POINTS.

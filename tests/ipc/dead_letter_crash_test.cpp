@@ -2,14 +2,14 @@
 // one of the two queues, once, and both go on. The ring's sources are compiled here once more, with these points in
 // them.
 #define RETINUE_CRASH_POINTS
-#include "ipc/block_owners.cpp"   // NOLINT(bugprone-suspicious-include)
-#include "ipc/locked_blocks.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "ipc/message_ring.cpp"   // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_arrivals.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_losses.cpp"    // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_repair.cpp"    // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_slots.cpp"     // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_user.cpp"      // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/block_owners.cpp"   // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/locked_blocks.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/message_ring.cpp"     // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_arrivals.cpp"    // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_losses.cpp"      // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_repair.cpp"      // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_slots.cpp"       // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_user.cpp"        // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

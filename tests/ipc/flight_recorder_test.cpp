@@ -1,4 +1,4 @@
-#include "ipc/flight_recorder.h"
+#include "ipc/records/flight_recorder.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 #include <string>
 #include <thread>
 
-#include "ipc/process_table.h"
-#include "ipc/recorded_calls.h"
-#include "os/clock.h"
+#include "ipc/memory/process_table.h"
+#include "ipc/records/recorded_calls.h"
+#include "os/sync/clock.h"
 #include "support/job_test.h"
 #include "support/ranks.h"
 #include "support/usage_error.h"

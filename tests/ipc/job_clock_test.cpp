@@ -1,4 +1,4 @@
-#include "ipc/job_clock.h"
+#include "ipc/memory/job_clock.h"
 
 #include <gtest/gtest.h>
 

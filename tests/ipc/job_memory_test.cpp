@@ -11,10 +11,10 @@
 #include <random>
 #include <vector>
 
-#include "ipc/context_table.h"
-#include "ipc/job_layout.h"
-#include "os/file_descriptor.h"
-#include "os/memory.h"
+#include "ipc/memory/context_table.h"
+#include "ipc/memory/job_layout.h"
+#include "os/files/file_descriptor.h"
+#include "os/machine/memory.h"
 #include "retinue/base/error.h"
 #include "support/fork_shared.h"
 #include "support/job_test.h"

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <string>
 
-#include "ipc/job_layout.h"
-#include "ipc/message_ring.h"
+#include "ipc/memory/job_layout.h"
+#include "ipc/ring/message_ring.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/archive.h"
 #include "retinue/ipc/queue.h"
@@ -41,7 +41,7 @@ TEST_F(OverwrittenRing, OfWordsTakesNoLongMessages) {
   EXPECT_THROW(arrived.try_put(std::string(100'000, 'l')), UsageError);
 }
 
-TEST_F(OverwrittenRing, WhoseSlotsHaveNoRoomForAParcelIsRefused) {
+TEST_F(OverwrittenRing, WhoseSlotsHaveNoRoomForAPayloadIsRefused) {
   header_.room_bytes = 9;
   header_.slot_bytes =
       static_cast<std::uint32_t>((MessageRing::bytes_for({.capacity = 1, .room_bytes = 9}) - sizeof(RingHeader)));

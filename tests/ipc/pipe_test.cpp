@@ -1,12 +1,12 @@
 // Also kills a process at each point of what it does with a pipe that somebody polls. Its sources are compiled here
 // once more, with these points in them.
 #define RETINUE_CRASH_POINTS
-#include "ipc/channel_poll.cpp"     // NOLINT(bugprone-suspicious-include)
-#include "ipc/message_channel.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "ipc/message_ring.cpp"     // NOLINT(bugprone-suspicious-include)
-#include "ipc/pipe_end.cpp"         // NOLINT(bugprone-suspicious-include)
-#include "ipc/poller.cpp"           // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_slots.cpp"       // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/poller.cpp"          // NOLINT(bugprone-suspicious-include)
+#include "ipc/queue/channel_poll.cpp"     // NOLINT(bugprone-suspicious-include)
+#include "ipc/queue/message_channel.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/queue/pipe_end.cpp"         // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/message_ring.cpp"      // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_slots.cpp"        // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
 

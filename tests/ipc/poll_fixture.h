@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "ipc/crash_fixture.h"
-#include "ipc/poller.h"
+#include "ipc/memory/poller.h"
 
 /// For tests of descriptors of pipes and queues.
 namespace retinue {

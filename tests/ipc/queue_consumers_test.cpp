@@ -11,7 +11,7 @@
 
 #include "base/char_field.h"
 #include "ipc/crash_fixture.h"
-#include "os/clock.h"
+#include "os/sync/clock.h"
 #include "retinue/ipc/pipe.h"
 #include "retinue/ipc/queue.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ipc/crash_fixture.h"
-#include "os/file_descriptor.h"
+#include "os/files/file_descriptor.h"
 #include "retinue/ipc/pipe.h"
 #include "retinue/ipc/queue.h"
 #include "support/captured_stderr.h"

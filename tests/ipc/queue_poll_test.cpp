@@ -1,12 +1,12 @@
 // Queues in poll(), beside other descriptors. Also kills a process at each point of what it does with a queue that
 // somebody polls; the sources are compiled here once more, with these points in them.
 #define RETINUE_CRASH_POINTS
-#include "ipc/channel_poll.cpp"     // NOLINT(bugprone-suspicious-include)
-#include "ipc/message_channel.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "ipc/message_ring.cpp"     // NOLINT(bugprone-suspicious-include)
-#include "ipc/poller.cpp"           // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_slots.cpp"       // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_user.cpp"        // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/poller.cpp"          // NOLINT(bugprone-suspicious-include)
+#include "ipc/queue/channel_poll.cpp"     // NOLINT(bugprone-suspicious-include)
+#include "ipc/queue/message_channel.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/message_ring.cpp"      // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_slots.cpp"        // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_user.cpp"         // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
 

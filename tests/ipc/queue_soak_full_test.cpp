@@ -49,7 +49,7 @@ Way way_of(std::uint32_t id) {
   return static_cast<Way>(id % kWays);
 }
 
-/// Some fit a slot, some need a parcel, some refer to a block.
+/// Some fit a slot, some need a payload, some refer to a block.
 struct Mixed {
   std::uint32_t id = 0;
   std::string text;

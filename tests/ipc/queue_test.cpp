@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "ipc/job_layout.h"
+#include "ipc/memory/job_layout.h"
 #include "support/job_test.h"
 #include "support/ranks.h"
 #include "support/usage_error.h"

@@ -1,11 +1,11 @@
-#include "ipc/ring_bell.h"
+#include "ipc/ring/ring_bell.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
 
 #include <cstdint>
 
-#include "os/clock.h"
+#include "os/sync/clock.h"
 
 namespace retinue {
 namespace {

@@ -1,15 +1,15 @@
 // A process is killed at each point of everything that a queue does; the survivors go on. The ring's sources, and those
 // of who owns blocks, are compiled here once more, with these points in them.
 #define RETINUE_CRASH_POINTS
-#include "ipc/block_owners.cpp"     // NOLINT(bugprone-suspicious-include)
-#include "ipc/locked_blocks.cpp"    // NOLINT(bugprone-suspicious-include)
-#include "ipc/message_channel.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "ipc/message_ring.cpp"     // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_arrivals.cpp"    // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_losses.cpp"      // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_repair.cpp"      // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_slots.cpp"       // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_user.cpp"        // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/block_owners.cpp"    // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/locked_blocks.cpp"   // NOLINT(bugprone-suspicious-include)
+#include "ipc/queue/message_channel.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/message_ring.cpp"      // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_arrivals.cpp"     // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_losses.cpp"       // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_repair.cpp"       // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_slots.cpp"        // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_user.cpp"         // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "ipc/crash_victim.h"
-#include "ipc/job_layout.h"
+#include "ipc/memory/job_layout.h"
 #include "ring_scenes.h"
 #include "support/fork_shared.h"
 #include "support/job_test.h"

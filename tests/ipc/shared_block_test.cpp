@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/job_layout.h"
-#include "ipc/parcel.h"
+#include "ipc/memory/job_layout.h"
+#include "ipc/memory/payload.h"
 #include "ipc/sync_fixture.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/archive.h"
@@ -82,20 +82,20 @@ TEST_F(SharedBlockTest, NothingIsLeftOfBlocksThatWentOutOfScope) {
   EXPECT_EQ(allocated(), 0u);
 }
 
-TEST_F(SharedBlockTest, AParcelHoldsWhatItsBytesReferTo) {
+TEST_F(SharedBlockTest, APayloadHoldsWhatItsBytesReferTo) {
   std::map<std::string, std::vector<SharedBlock>> sent;
   sent["a"] = {SharedBlock::allocate(10), SharedBlock()};
   sent["b"] = {sent["a"][0]};
   sent["a"][0].data()[3] = std::byte{7};
   retinue::detail::Encoded encoded = retinue::detail::encode_value(sent);
-  const BlockHandle parcel = retinue::store_parcel(*memory_, {encoded.bytes}, encoded.references);
+  const BlockHandle payload = retinue::store_payload(*memory_, {encoded.bytes}, encoded.references);
   sent.clear();
   encoded = {};
-  EXPECT_EQ(memory_->carried_by(parcel).size(), 1u) << "the same block twice";
+  EXPECT_EQ(memory_->carried_by(payload).size(), 1u) << "the same block twice";
 
   std::map<std::string, std::vector<SharedBlock>> received;
-  retinue::detail::decode_value(retinue::parcel_bytes(*memory_, parcel), received);
-  memory_->release(parcel);
+  retinue::detail::decode_value(retinue::payload_bytes(*memory_, payload), received);
+  memory_->release(payload);
   ASSERT_EQ(received["a"].size(), 2u);
   EXPECT_EQ(received["a"][0].data()[3], std::byte{7});
   EXPECT_FALSE(received["a"][1]);
@@ -104,15 +104,15 @@ TEST_F(SharedBlockTest, AParcelHoldsWhatItsBytesReferTo) {
   EXPECT_EQ(allocated(), 0u);
 }
 
-TEST_F(SharedBlockTest, ParcelsInParcelsAreFreedTogether) {
+TEST_F(SharedBlockTest, PayloadsInPayloadsAreFreedTogether) {
   SharedBlock inner = SharedBlock::allocate(10);
-  const BlockHandle first = retinue::store_parcel(*memory_, {"first"}, {inner});
+  const BlockHandle first = retinue::store_payload(*memory_, {"first"}, {inner});
   inner = SharedBlock();
   SharedBlock between = SharedBlock::hold(memory_, first);
-  const BlockHandle second = retinue::store_parcel(*memory_, {"second"}, {between});
+  const BlockHandle second = retinue::store_payload(*memory_, {"second"}, {between});
   between = SharedBlock();
   memory_->release(first);
-  EXPECT_EQ(retinue::parcel_bytes(*memory_, second), "second");
+  EXPECT_EQ(retinue::payload_bytes(*memory_, second), "second");
   EXPECT_EQ(allocated(), 3u * 4096);
   memory_->release(second);
   EXPECT_EQ(allocated(), 0u);
@@ -179,14 +179,14 @@ TEST_F(SharedBlockTest, WhatAKilledProcessSentLivesAndWhatItHeldDoesNot) {
   const BlockHandle ring = memory_->allocate(1);
   const int status = in_child([&] {
     const SharedBlock mine = SharedBlock::allocate(64);
-    memory_->hand_over(retinue::store_parcel(*memory_, {"sent"}, {mine}), ring);
+    memory_->hand_over(retinue::store_payload(*memory_, {"sent"}, {mine}), ring);
     const SharedBlock unsent = SharedBlock::allocate(1 << 20);
-    static_cast<void>(retinue::store_parcel(*memory_, {"not sent"}, {unsent}));
+    static_cast<void>(retinue::store_payload(*memory_, {"not sent"}, {unsent}));
     raise(SIGKILL);
   });
   EXPECT_TRUE(WIFSIGNALED(status));
   memory_->release_all(kOther);
-  EXPECT_EQ(allocated(), 3u * 4096) << "ring, parcel and block";
+  EXPECT_EQ(allocated(), 3u * 4096) << "ring, payload and block";
   memory_->release(ring);
   EXPECT_EQ(allocated(), 0u);
 }
@@ -194,9 +194,9 @@ TEST_F(SharedBlockTest, WhatAKilledProcessSentLivesAndWhatItHeldDoesNot) {
 /// Whatever a holder of the table's lock had half done when it was killed: counts follow from the descriptors.
 TEST_F(SharedBlockTest, CountsAreMadeAgainAfterADeathInTheTable) {
   SharedBlock block = SharedBlock::allocate(64);
-  const BlockHandle parcel = retinue::store_parcel(*memory_, {"message"}, {block});
+  const BlockHandle payload = retinue::store_payload(*memory_, {"message"}, {block});
   const BlockHandle ring = memory_->allocate(1);
-  memory_->hand_over(parcel, ring);
+  memory_->hand_over(payload, ring);
   const int status = in_child([&] {
     retinue::BlockTable& table = memory_->header().blocks;
     static_cast<void>(table.mutex.lock(std::chrono::seconds(1)));

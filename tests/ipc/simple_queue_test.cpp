@@ -1,8 +1,8 @@
 // Also kills a process at each point of everything that a simple queue does; the survivors go on. Its sources are
 // compiled here once more, with these points in them.
 #define RETINUE_CRASH_POINTS
-#include "ipc/message_chain.cpp"   // NOLINT(bugprone-suspicious-include)
-#include "ipc/simple_channel.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/queue/message_chain.cpp"   // NOLINT(bugprone-suspicious-include)
+#include "ipc/queue/simple_channel.cpp"  // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
 

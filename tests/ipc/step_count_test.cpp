@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ipc/process_table.h"
+#include "ipc/memory/process_table.h"
 #include "support/job_test.h"
 
 namespace retinue::test {

@@ -1,12 +1,12 @@
 // A process is killed at each point of what locks, conditions, barriers, semaphores and events do; nobody hangs by
 // that. The sources are compiled here once more, with these points in them.
 #define RETINUE_CRASH_POINTS
-#include "ipc/barrier.cpp"    // NOLINT(bugprone-suspicious-include)
-#include "ipc/condition.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "ipc/event.cpp"      // NOLINT(bugprone-suspicious-include)
-#include "ipc/lock.cpp"       // NOLINT(bugprone-suspicious-include)
-#include "ipc/semaphore.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "ipc/wait_list.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/sync/barrier.cpp"    // NOLINT(bugprone-suspicious-include)
+#include "ipc/sync/condition.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/sync/event.cpp"      // NOLINT(bugprone-suspicious-include)
+#include "ipc/sync/lock.cpp"       // NOLINT(bugprone-suspicious-include)
+#include "ipc/sync/semaphore.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/sync/wait_list.cpp"  // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "ipc/job_layout.h"
+#include "ipc/memory/job_layout.h"
 #include "support/job_test.h"
 #include "support/ranks.h"
 #include "support/wait_until.h"

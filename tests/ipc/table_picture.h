@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/context_table.h"
-#include "ipc/job_layout.h"
-#include "ipc/locked_blocks.h"
+#include "ipc/memory/context_table.h"
+#include "ipc/memory/job_layout.h"
+#include "ipc/memory/locked_blocks.h"
 
 /// What job memory's tables say, to be compared with what they said before.
 namespace retinue::test {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launch/main_with_runtime.h"
-#include "process/error_file.h"
+#include "process/failure/error_file.h"
 #include "retinue/launch/spawn.h"
 
 using retinue::ProcessException;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ipc/block_table.h"
+#include "ipc/memory/block_table.h"
 #include "launch/main_with_runtime.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "ipc/job_layout.h"
+#include "ipc/memory/job_layout.h"
 #include "launch/main_with_runtime.h"
 #include "retinue/ipc/published.h"
 #include "retinue/ipc/queue.h"
@@ -109,7 +109,7 @@ TEST(Guest, IsRefusedToAnotherUser) {
   StartedProgram stranger("guest_program", {"stranger", job()});
   EXPECT_EQ(stranger.read_line(), "UsageError: join_job: no job of this user has the name or the id '" + job() +
                                       "'; `retinue ps` lists those that run\n");
-  // Who knows where the door is gets no answer there.
+  // Others who know the name of its socket get no answer.
   EXPECT_EQ(stranger.read_line(), "Error: job " + job() + " has ended\n");
   EXPECT_EQ(end_of(stranger), 0);
 }

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "process/door_protocol.h"
-#include "process/found_job.h"
+#include "process/observe/found_job.h"
+#include "process/observe/job_socket_protocol.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/pipe.h"
 #include "retinue/ipc/published.h"
@@ -83,14 +83,14 @@ void outlive() {
   say(error_of([&] { end.send(1); }));
 }
 
-/// Another user's process: it asks as all do, and then at the door itself.
+/// Another user's process: it asks as all do, and then at the job's socket itself.
 int be_stranger(const std::string& job) {
   constexpr uid_t kNobody = 65534;
   const uid_t user = geteuid();
   if (setresuid(kNobody, kNobody, kNobody) != 0) return 1;
   say(error_of([&] { retinue::join_job(job); }));
   retinue::FoundJob found;
-  found.door = retinue::door_prefix(user) + job;
+  found.socket_name = retinue::job_socket_prefix(user) + job;
   found.id = job;
   found.user = user;
   say(error_of([&] { retinue::ask_for_slot(found); }));

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "launch/group_records.h"
 #include "launch/strangers.h"
+#include "launch/world/group_records.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/collective/objects.h"

@@ -11,9 +11,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "ipc/context_table.h"
+#include "ipc/memory/context_table.h"
 #include "launch/main_with_runtime.h"
-#include "os/process_calls.h"
+#include "os/process/process_calls.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "ipc/job_layout.h"
+#include "ipc/memory/job_layout.h"
 #include "launch/main_with_runtime.h"
 #include "retinue/launch/process.h"
 #include "retinue/launch/spawn.h"

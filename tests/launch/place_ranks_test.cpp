@@ -1,4 +1,4 @@
-#include "launch/place_ranks.h"
+#include "launch/placement/place_ranks.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "ipc/job_layout.h"
+#include "ipc/memory/job_layout.h"
 #include "launch/main_with_runtime.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/ipc/queue.h"

@@ -1,4 +1,4 @@
-// What ranks are given at birth: environment, directory, threads, places.
+// What ranks are given at setup: environment, directory, threads, places.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launch/main_with_runtime.h"
-#include "os/cpus.h"
+#include "os/machine/cpus.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 #include "support/usage_error.h"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "launch/main_with_runtime.h"
-#include "os/process_calls.h"
+#include "os/process/process_calls.h"
 #include "retinue/launch/spawn.h"
 
 using retinue::ProcessExitedException;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "ipc/job_layout.h"
+#include "ipc/memory/job_layout.h"
 #include "launch/log_files.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"

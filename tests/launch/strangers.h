@@ -19,30 +19,30 @@ namespace retinue::test {
 /// Where processes meet that no job started: memory made before they are forked.
 class Table {
  public:
-  explicit Table(int seats) : seats_(static_cast<std::size_t>(seats)) {
+  explicit Table(int members) : members_(static_cast<std::size_t>(members)) {
     shared_ = static_cast<Shared*>(
-        mmap(nullptr, sizeof(Shared) + seats_ * kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+        mmap(nullptr, sizeof(Shared) + members_ * kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     pthread_barrierattr_t attributes;
     pthread_barrierattr_init(&attributes);
     pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&shared_->barrier, &attributes, static_cast<unsigned>(seats));
+    pthread_barrier_init(&shared_->barrier, &attributes, static_cast<unsigned>(members));
     pthread_barrierattr_destroy(&attributes);
   }
 
-  void all_gather(int seat, const void* own, void* all, std::size_t bytes) const {
+  void all_gather(int member, const void* own, void* all, std::size_t bytes) const {
     ASSERT_LE(bytes, kBytes);
-    std::memcpy(given(static_cast<std::size_t>(seat)), own, bytes);
+    std::memcpy(given(static_cast<std::size_t>(member)), own, bytes);
     pthread_barrier_wait(&shared_->barrier);
-    for (std::size_t i = 0; i < seats_; ++i) std::memcpy(static_cast<std::byte*>(all) + i * bytes, given(i), bytes);
+    for (std::size_t i = 0; i < members_; ++i) std::memcpy(static_cast<std::byte*>(all) + i * bytes, given(i), bytes);
     pthread_barrier_wait(&shared_->barrier);
   }
 
-  GroupExchange exchange(int seat) const {
-    return {.rank = seat,
-            .size = static_cast<int>(seats_),
+  GroupExchange exchange(int member) const {
+    return {.rank = member,
+            .size = static_cast<int>(members_),
             .name = "strangers",
-            .all_gather = [this, seat](const void* own, void* all, std::size_t bytes) {
-              all_gather(seat, own, all, bytes);
+            .all_gather = [this, member](const void* own, void* all, std::size_t bytes) {
+              all_gather(member, own, all, bytes);
             }};
   }
 
@@ -51,9 +51,9 @@ class Table {
   struct Shared {
     pthread_barrier_t barrier;
   };
-  std::byte* given(std::size_t seat) const { return reinterpret_cast<std::byte*>(shared_ + 1) + seat * kBytes; }
+  std::byte* given(std::size_t member) const { return reinterpret_cast<std::byte*>(shared_ + 1) + member * kBytes; }
 
-  std::size_t seats_;
+  std::size_t members_;
   Shared* shared_;
 };
 

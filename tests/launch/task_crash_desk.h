@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/job_layout.h"
-#include "ipc/ring_owner.h"
+#include "ipc/memory/job_layout.h"
+#include "ipc/memory/ring_owner.h"
 #include "launch/task_crash_scenes.h"
-#include "launch/task_desk.h"
+#include "launch/tasks/task_desk.h"
 
 namespace retinue::test {
 
@@ -66,7 +66,7 @@ class CrashDesk final : public detail::TaskDesk {
     end.pid = worker.pid;
     end.end = RankEnd::kSignaled;
     end.signal = SIGKILL;
-    settle_tasks_of(owner_of(worker.slot, slot), end);
+    recover_tasks_of(owner_of(worker.slot, slot), end);
     free_process_slot(*memory_, worker.slot);
     return WIFEXITED(status);
   }
@@ -76,7 +76,7 @@ class CrashDesk final : public detail::TaskDesk {
     return slot.state.load() == ProcessState::kRunning ? &slot : nullptr;
   }
 
-  void tend() override {
+  void reap() override {
     const ProcessSlot* slot = running();
     if (slot != nullptr && slot->life.owner_died()) bury_locked(*std::exchange(watched_, std::nullopt));
   }

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/crash_point.h"
-#include "launch/task_desk.h"
+#include "ipc/memory/crash_point.h"
+#include "launch/tasks/task_desk.h"
 #include "support/fork_shared.h"
 
 /// Tasks of all kinds, in task_crash_test.cpp.

@@ -1,17 +1,17 @@
 // Who runs tasks, or gives them, is killed at each point of what the two do with the board; the survivors go on. The
 // sources of both sides, and of what lies under them, are compiled here once more, with these points in them.
 #define RETINUE_CRASH_POINTS
-#include "ipc/block_owners.cpp"     // NOLINT(bugprone-suspicious-include)
-#include "ipc/locked_blocks.cpp"    // NOLINT(bugprone-suspicious-include)
-#include "ipc/message_channel.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "ipc/message_ring.cpp"     // NOLINT(bugprone-suspicious-include)
-#include "ipc/parcel.cpp"           // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_repair.cpp"      // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_slots.cpp"       // NOLINT(bugprone-suspicious-include)
-#include "ipc/ring_user.cpp"        // NOLINT(bugprone-suspicious-include)
-#include "launch/task_board.cpp"    // NOLINT(bugprone-suspicious-include)
-#include "launch/task_desk.cpp"     // NOLINT(bugprone-suspicious-include)
-#include "launch/task_server.cpp"   // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/block_owners.cpp"    // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/locked_blocks.cpp"   // NOLINT(bugprone-suspicious-include)
+#include "ipc/memory/payload.cpp"         // NOLINT(bugprone-suspicious-include)
+#include "ipc/queue/message_channel.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/message_ring.cpp"      // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_repair.cpp"       // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_slots.cpp"        // NOLINT(bugprone-suspicious-include)
+#include "ipc/ring/ring_user.cpp"         // NOLINT(bugprone-suspicious-include)
+#include "launch/tasks/task_board.cpp"    // NOLINT(bugprone-suspicious-include)
+#include "launch/tasks/task_desk.cpp"     // NOLINT(bugprone-suspicious-include)
+#include "launch/tasks/task_server.cpp"   // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "ipc/crash_fixture.h"
-#include "ipc/ring_owner.h"
+#include "ipc/memory/ring_owner.h"
 #include "launch/task_crash_desk.h"
 #include "launch/task_crash_scenes.h"
 

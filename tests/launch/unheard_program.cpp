@@ -12,9 +12,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "ipc/context_table.h"
-#include "os/futex.h"
-#include "os/process_calls.h"
+#include "ipc/memory/context_table.h"
+#include "os/process/process_calls.h"
+#include "os/sync/futex.h"
 #include "retinue/launch/pool.h"
 #include "retinue/launch/process.h"
 #include "retinue/launch/spawn.h"

@@ -1,5 +1,5 @@
 // Bytes that wake who polls: each receiver gets one, however many others have not read theirs.
-#include "os/bell_socket.h"
+#include "os/sockets/bell_socket.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "os/cpus.h"
+#include "os/machine/cpus.h"
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <thread>
 
-#include "os/cgroups.h"
+#include "os/machine/cgroups.h"
 #include "retinue/base/error.h"
 #include "support/fake_cpus.h"
 

@@ -1,4 +1,4 @@
-#include "os/environment.h"
+#include "os/files/environment.h"
 
 #include <gtest/gtest.h>
 

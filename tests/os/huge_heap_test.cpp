@@ -1,11 +1,11 @@
-#include "os/huge_heap.h"
+#include "os/machine/huge_heap.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 
-#include "os/memory.h"
+#include "os/machine/memory.h"
 #include "support/memory_map.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "os/loaded_objects.h"
+#include "os/process/loaded_objects.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "os/memory_kills.h"
+#include "os/machine/memory_kills.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
 
-#include "os/kernel_files.h"
+#include "os/files/kernel_files.h"
 
 namespace retinue {
 namespace {

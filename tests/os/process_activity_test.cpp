@@ -1,4 +1,4 @@
-#include "os/process_activity.h"
+#include "os/process/process_activity.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,9 +15,9 @@
 #include <mutex>
 #include <string>
 
-#include "os/file_descriptor.h"
-#include "os/kernel_files.h"
-#include "os/process_calls.h"
+#include "os/files/file_descriptor.h"
+#include "os/files/kernel_files.h"
+#include "os/process/process_calls.h"
 #include "support/wait_until.h"
 
 namespace retinue::test {

@@ -1,4 +1,4 @@
-#include "os/process_calls.h"
+#include "os/process/process_calls.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,10 +14,10 @@
 #include <thread>
 #include <vector>
 
-#include "os/life_lock.h"
-#include "os/process_stat.h"
-#include "os/robust_mutex.h"
-#include "os/spare_descriptors.h"
+#include "os/process/process_stat.h"
+#include "os/process/spare_descriptors.h"
+#include "os/sync/life_lock.h"
+#include "os/sync/robust_mutex.h"
 #include "retinue/base/error.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "os/process_identity.h"
+#include "os/process/process_identity.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "os/process_activity.h"
+#include "os/process/process_activity.h"
 #include "support/wait_until.h"
 
 namespace retinue::test {

@@ -11,17 +11,17 @@
 #include <functional>
 #include <string>
 
-#include "ipc/crash_record.h"
-#include "process/crash_handler.h"
-#include "process/exception_report.h"
-#include "process/symbolizer.h"
-#include "process/throw_trace.h"
+#include "ipc/memory/crash_record.h"
+#include "process/crash/crash_handler.h"
+#include "process/crash/exception_report.h"
+#include "process/crash/throw_trace.h"
+#include "process/symbols/symbolizer.h"
 #include "support/fork_shared.h"
 
 namespace retinue {
 
-/// A forked process that fails, with its record in shared memory. The stack is symbolised in this process, as the clerk
-/// does it, when the other is dead.
+/// A forked process that fails, with its record in shared memory. The stack is symbolised in this process, as the
+/// helper does it, when the other is dead.
 class CrashChild {
  public:
   explicit CrashChild(const std::function<void(CrashRecord&)>& body) {

@@ -1,4 +1,4 @@
-#include "process/crash_handler.h"
+#include "process/crash/crash_handler.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "process/error_file.h"
+#include "process/failure/error_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "os/clock.h"
+#include "os/sync/clock.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

@@ -1,4 +1,4 @@
-#include "process/exception_report.h"
+#include "process/crash/exception_report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "process/failure_text.h"
+#include "process/failure/failure_text.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "os/signal_names.h"
+#include "os/process/signal_names.h"
 
 namespace retinue {
 namespace {

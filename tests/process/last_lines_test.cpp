@@ -1,4 +1,4 @@
-#include "process/last_lines.h"
+#include "process/failure/last_lines.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "process/line_splitter.h"
+#include "process/logs/line_splitter.h"
 
 #include <gtest/gtest.h>
 

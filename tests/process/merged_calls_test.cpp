@@ -1,8 +1,8 @@
-#include "process/merged_calls.h"
+#include "process/trace/merged_calls.h"
 
 #include <gtest/gtest.h>
 
-#include "process/matched_messages.h"
+#include "process/trace/matched_messages.h"
 
 namespace retinue {
 namespace {

@@ -5,9 +5,9 @@
 #include <memory>
 #include <stdexcept>
 
-#include "ipc/process_slot.h"
+#include "ipc/memory/process_slot.h"
 #include "process/crash_child.h"
-#include "process/failure_text.h"
+#include "process/failure/failure_text.h"
 
 namespace retinue {
 namespace {
@@ -76,7 +76,7 @@ TEST_F(Outcome, OfACrashThatWasNotWrittenToItsEnd) {
   EXPECT_EQ(outcome.ended.count(), 800);
 }
 
-TEST_F(Outcome, OfACrashThatNoClerkSawHasItsAddresses) {
+TEST_F(Outcome, OfACrashThatNoHelperSawHasItsAddresses) {
   crash_by_signal(SIGSEGV, 1);
   std::strcpy(slot_->crash.objects[0].path, "/usr/lib/libtrain.so");
   slot_->crash.object_count = 1;

@@ -1,4 +1,4 @@
-#include "process/pickle.h"
+#include "process/trace/pickle.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

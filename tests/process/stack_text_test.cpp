@@ -1,4 +1,4 @@
-#include "process/stack_text.h"
+#include "process/symbols/stack_text.h"
 
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST(StackText, TakesAwayTheRuntimesFunctionsWithoutNames) {
 }
 
 TEST(StackText, KeepsAStackThatIsNothingButPlumbing) {
-  EXPECT_EQ(trim_stack({named("__cxa_throw"), named("retinue::be_born()")}).size(), 2u);
+  EXPECT_EQ(trim_stack({named("__cxa_throw"), named("retinue::run_child()")}).size(), 2u);
   EXPECT_TRUE(trim_stack({}).empty());
 }
 
@@ -133,7 +133,7 @@ TEST(StackText, ShowsWhatOfTheUsersIsInlinedIntoTheEntry) {
   const StackLine run = at(named("retinue::Communicator::run(retinue::CallSite)"), 1);
   const StackLine entry = at(named("void retinue::detail::call_entry<&train>(retinue::RankContext&)"), 2);
   const std::vector<StackLine> outside = {at(named("retinue::run_function_rank(unsigned int)"), 3),
-                                          at(named("retinue::be_born()"), 4), at(named("main"), 5)};
+                                          at(named("retinue::run_child()"), 4), at(named("main"), 5)};
   std::vector<StackLine> functions = {thrown, run, entry};
   functions.insert(functions.end(), outside.begin(), outside.end());
   const LineRange range = users_range(functions, Innermost::kLibrary);

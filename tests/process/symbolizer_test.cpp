@@ -1,4 +1,4 @@
-#include "process/symbolizer.h"
+#include "process/symbols/symbolizer.h"
 
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "process/crash/stack_capture.h"
 #include "process/crash_child.h"
-#include "process/stack_capture.h"
 
 namespace retinue {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "os/file_descriptor.h"
-#include "os/random_bytes.h"
-#include "os/tcp_socket.h"
+#include "os/files/file_descriptor.h"
+#include "os/files/random_bytes.h"
+#include "os/sockets/tcp_socket.h"
 #include "store/frame.h"
 #include "store/handshake.h"
 

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "os/tcp_socket.h"
+#include "os/sockets/tcp_socket.h"
 #include "retinue/base/error.h"
 #include "store/places.h"
 #include "store/raw_member.h"

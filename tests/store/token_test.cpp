@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "os/private_file.h"
+#include "os/files/private_file.h"
 #include "retinue/base/error.h"
 #include "store/places.h"
 #include "support/fork_shared.h"

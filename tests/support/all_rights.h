@@ -3,7 +3,7 @@
 #include <linux/capability.h>
 #include <unistd.h>
 
-#include "os/process_stat.h"
+#include "os/process/process_stat.h"
 
 namespace retinue::test {
 

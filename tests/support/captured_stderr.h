@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <string>
 
-#include "os/file_descriptor.h"
+#include "os/files/file_descriptor.h"
 #include "retinue/base/error.h"
 
 namespace retinue::test {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "ipc/job_layout.h"
+#include "ipc/memory/job_layout.h"
 #include "retinue/ipc/job_memory.h"
 
 namespace retinue::test {

@@ -12,9 +12,9 @@
 #include <string>
 #include <thread>
 
-#include "ipc/process_slot.h"
-#include "ipc/process_table.h"
-#include "os/file_descriptor.h"
+#include "ipc/memory/process_slot.h"
+#include "ipc/memory/process_table.h"
+#include "os/files/file_descriptor.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 

@@ -20,7 +20,7 @@
 #include "support/says.h"
 #include "support/usage_error.h"
 #include "support/wait_until.h"
-#include "torch/shm_backend.h"
+#include "torch/backend/shm_backend.h"
 
 namespace retinue {
 namespace {

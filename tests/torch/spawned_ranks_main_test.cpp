@@ -1,4 +1,4 @@
-// What ranks do with tensors, where it may be in a container's surroundings: a /dev/shm of 64 MB.
+// What ranks do with tensors, where it may be in a container's attributes: a /dev/shm of 64 MB.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "process/job_view.h"
+#include "process/observe/job_view.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"

@@ -10,8 +10,8 @@
 #include "support/ranks.h"
 #include "support/says.h"
 #include "support/usage_error.h"
+#include "torch/backend/shm_backend.h"
 #include "torch/contribution.h"
-#include "torch/shm_backend.h"
 
 namespace retinue {
 namespace {

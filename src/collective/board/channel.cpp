@@ -1,0 +1,104 @@
+#include "collective/board/channel.h"
+
+#include <cstring>
+
+#include "collective/kernels/kernels.h"
+#include "ipc/memory/crash_point.h"
+
+namespace retinue {
+namespace {
+
+constexpr std::size_t kLargestRoom = std::size_t{256} << 10;
+constexpr std::size_t kSmallestRoom = std::size_t{16} << 10;
+constexpr std::size_t kRoomOfAllChannels = std::size_t{16} << 20;
+
+constexpr std::uint64_t round_up_to_line(std::uint64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
+}  // namespace
+
+std::size_t Channel::room_bytes(int size) {
+  std::size_t bytes = kLargestRoom;
+  const auto channels = static_cast<std::size_t>(size) * static_cast<std::size_t>(size);
+  while (bytes > kSmallestRoom && bytes * channels > kRoomOfAllChannels) bytes /= 2;
+  return bytes;
+}
+
+void ChannelSender::release_room() {
+  // Pairs with ChannelReceiver::take(): what the receiver read there it has read.
+  seen_taken_ = channel_->taken.load(std::memory_order_seq_cst);
+  if (seen_taken_ > 0) room_begin_ = room_ends_[(seen_taken_ - 1) % kEnvelopes];
+}
+
+bool ChannelSender::has_envelope() {
+  if (posted_ - seen_taken_ < kEnvelopes) return true;
+  release_room();
+  return posted_ - seen_taken_ < kEnvelopes;
+}
+
+std::optional<std::size_t> ChannelSender::find_room(std::size_t bytes) {
+  const std::uint64_t wanted = round_up_to_line(bytes);
+  const std::uint64_t position = room_end_ % room_bytes_;
+  // One message is never in two parts: what is left at the end is passed over.
+  const std::uint64_t passed = position + wanted > room_bytes_ ? room_bytes_ - position : 0;
+  const std::uint64_t end = room_end_ + passed + wanted;
+  if (end - room_begin_ > room_bytes_) release_room();
+  if (end - room_begin_ > room_bytes_) return std::nullopt;
+  room_end_ = end;
+  return static_cast<std::size_t>((end - wanted) % room_bytes_);
+}
+
+bool ChannelSender::try_post(const Message& message) {
+  if (!has_envelope()) return false;
+  const std::size_t slot = posted_ % kEnvelopes;
+  Envelope& envelope = channel_->envelopes[slot];
+  EnvelopeKind kind = message.kind;
+  if (kind == EnvelopeKind::kStaged && message.data.size() <= kEnvelopeBytes) kind = EnvelopeKind::kInline;
+  if (kind == EnvelopeKind::kInline) {
+    if (!message.data.empty()) std::memcpy(envelope.data, message.data.data(), message.data.size());
+  } else {
+    std::uint64_t place = message.place;
+    if (kind != EnvelopeKind::kAsk) {
+      const auto room = find_room(message.data.size());
+      if (!room) return false;
+      copy_bytes(channel_->room() + *room, message.data.data(), message.data.size());
+      place = *room;
+    }
+    envelope.named = {.id = message.id, .place = place};
+  }
+  envelope.kind = kind;
+  envelope.tag = message.tag;
+  envelope.bytes = message.bytes;
+  sites_[slot].write(envelope.site, message.site);
+  room_ends_[slot] = room_end_;
+  ++posted_;
+  RETINUE_CRASH_POINT();
+  // Pairs with peek().
+  envelope.stamp.store(posted_, std::memory_order_seq_cst);
+  RETINUE_CRASH_POINT();
+  return true;
+}
+
+std::optional<ChannelSender::Answered> ChannelSender::next_answer() {
+  const Answer& answer = channel_->answers[answers_ % kEnvelopes];
+  if (answer.stamp.load(std::memory_order_seq_cst) != answers_ + 1) return std::nullopt;
+  const Answered answered{.id = answer.id, .kind = answer.kind};
+  RETINUE_CRASH_POINT();
+  // Pairs with try_answer(), which writes the slot again.
+  channel_->consumed.store(++answers_, std::memory_order_seq_cst);
+  return answered;
+}
+
+bool ChannelReceiver::try_answer(std::uint64_t id, AnswerKind kind) {
+  if (answers_ - channel_->consumed.load(std::memory_order_seq_cst) == kEnvelopes) return false;
+  Answer& answer = channel_->answers[answers_ % kEnvelopes];
+  answer.id = id;
+  answer.kind = kind;
+  RETINUE_CRASH_POINT();
+  answer.stamp.store(++answers_, std::memory_order_seq_cst);
+  RETINUE_CRASH_POINT();
+  return true;
+}
+
+}  // namespace retinue

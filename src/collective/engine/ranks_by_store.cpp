@@ -1,0 +1,150 @@
+#include "collective/engine/ranks_by_store.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "os/process/process_calls.h"
+#include "os/process/process_identity.h"
+#include "retinue/base/error.h"
+#include "retinue/store/store.h"
+#include "store/find_value.h"
+
+namespace retinue {
+namespace {
+
+/// The kernel closes what a process has open before it is seen to have ended.
+constexpr std::chrono::milliseconds kMoment(200);
+
+std::string key_of_process(int rank) {
+  return fmt::format("process {}", rank);
+}
+
+std::string name_of_host() {
+  std::array<char, 65> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+}  // namespace
+
+std::string RanksByStore::Process::text() const {
+  return fmt::format("{}\n{}\n{}\n{}{}", host, identity, pid, where, calls < 0 ? "" : fmt::format("\n{}", calls));
+}
+
+RanksByStore::Process RanksByStore::Process::of(const std::string& text) {
+  std::istringstream lines(text);
+  std::array<std::string, 5> line;
+  for (std::string& one : line) std::getline(lines, one);
+  Process process{.host = line[0], .identity = line[1], .pid = std::atoi(line[2].c_str()), .where = line[3]};
+  if (!line[4].empty()) process.calls = std::strtoll(line[4].c_str(), nullptr, 10);
+  return process;
+}
+
+RanksByStore::RanksByStore(const EngineMembers& members)
+    : store_(members.store),
+      own_{.host = members.host,
+           .identity = identity_of_process(getpid()),
+           .pid = getpid(),
+           .where = fmt::format("pid {} on {}", getpid(), name_of_host())},
+      rank_(members.rank),
+      size_(members.size) {
+  store_->set(key_of_process(rank_), own_.text(), Deadline::after(kPatience));
+}
+
+const RanksByStore::Process& RanksByStore::process(int rank) {
+  if (processes_.empty()) ask(kPatience);
+  return processes_[static_cast<std::size_t>(rank)];
+}
+
+void RanksByStore::ask(std::chrono::milliseconds patience) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < size_; ++rank) keys.push_back(key_of_process(rank));
+  for (const std::string& text : store_->multi_get(keys, Deadline::after(patience)))
+    processes_.push_back(Process::of(text));
+}
+
+void RanksByStore::leave(std::uint64_t calls) {
+  own_.calls = static_cast<std::int64_t>(calls);
+  store_->set(key_of_process(rank_), own_.text(), Deadline::after(kPatience));
+}
+
+std::optional<bool> RanksByStore::has_left_after(int rank, std::uint64_t sequence) noexcept {
+  if (std::chrono::steady_clock::now() < trouble_until_) return std::nullopt;
+  try {
+    const std::optional<std::string> text = find_value(*store_, key_of_process(rank), kPatience);
+    return text && Process::of(*text).calls >= static_cast<std::int64_t>(sequence);
+  } catch (const std::exception&) {
+    trouble_until_ = std::chrono::steady_clock::now() + kAfterTrouble;
+    return std::nullopt;
+  }
+}
+
+void RanksByStore::know_all() noexcept {
+  if (std::exchange(has_asked_, true)) return;
+  try {
+    ask(kMoment);
+  } catch (const std::exception&) {
+    // Then they are asked for when that is needed.
+  }
+}
+
+std::vector<int> RanksByStore::left_before(std::uint64_t sequence) noexcept {
+  std::vector<int> ranks = others();
+  std::erase_if(ranks,
+                [&](int rank) { return has_left_after(rank, 0) != true || has_left_after(rank, sequence) == true; });
+  return ranks;
+}
+
+std::vector<int> RanksByStore::ended_as_known() noexcept {
+  std::vector<int> ranks = processes_.empty() ? std::vector<int>() : others();
+  std::erase_if(ranks, [this](int rank) { return !has_ended(rank); });
+  return ranks;
+}
+
+std::vector<int> RanksByStore::others() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size_; ++rank)
+    if (rank != rank_) ranks.push_back(rank);
+  return ranks;
+}
+
+std::vector<int> RanksByStore::others_of_own_host() {
+  std::vector<int> ranks = others();
+  std::erase_if(ranks, [this](int rank) { return !is_of_own_host(rank); });
+  return ranks;
+}
+
+bool RanksByStore::has_ended(int rank) {
+  return rank != rank_ && is_of_own_host(rank) && has_process_ended(process(rank).identity);
+}
+
+std::vector<int> RanksByStore::ended(std::uint64_t sequence) {
+  std::vector<int> ranks = others_of_own_host();
+  std::erase_if(ranks, [&](int rank) { return !has_ended(rank) || has_left_after(rank, sequence) == true; });
+  return ranks;
+}
+
+std::vector<int> RanksByStore::ended_soon(std::uint64_t sequence) {
+  std::vector<int> already = ended(sequence);
+  if (!already.empty()) return already;
+  std::vector<FileDescriptor> processes;
+  std::vector<pollfd> ends;
+  for (const int rank : others_of_own_host()) {
+    if (has_ended(rank)) continue;
+    try {
+      processes.push_back(open_pidfd(pid(rank)));
+      ends.push_back({.fd = processes.back().get(), .events = POLLIN, .revents = 0});
+    } catch (const SystemError&) {
+      // It ended just now, or there is no descriptor for it.
+    }
+  }
+  if (!ends.empty()) poll(ends.data(), ends.size(), static_cast<int>(kMoment.count()));
+  return ended(sequence);
+}
+
+}  // namespace retinue

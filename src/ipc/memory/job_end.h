@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cerrno>
+#include <string>
+
+#include "ipc/memory/job_layout.h"
+#include "retinue/base/error.h"
+#include "retinue/ipc/job_memory.h"
+
+namespace retinue {
+
+/// For waits that looked up: a job whose guardian is gone ends, and nobody may come any more.
+/// Errors: SystemError; `waiting` says what the caller does.
+inline void throw_if_job_ends(const JobMemory& memory, const char* waiting) {
+  const ProcessSlot& guardian = memory.header().processes[kGuardianSlot];
+  if (guardian.state.load(std::memory_order_acquire) == ProcessState::kRunning && guardian.life.owner_died())
+    throw SystemError(std::string(waiting) + ": the job's guardian is gone, and the job ends", ECANCELED);
+}
+
+/// The same for what does not wait, in a guest, which the job's end leaves alone.
+inline void throw_if_visited_job_ends(const JobMemory& memory, const char* doing) {
+  if (is_guest_slot(memory, memory.own_slot())) throw_if_job_ends(memory, doing);
+}
+
+}  // namespace retinue

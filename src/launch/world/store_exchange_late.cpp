@@ -1,0 +1,194 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "base/ranks_text.h"
+#include "launch/world/late_wait.h"
+#include "launch/world/store_exchange_parts.h"
+#include "os/process/process_look.h"
+#include "retinue/base/error.h"
+#include "retinue/launch/store_exchange.h"
+#include "store/find_value.h"
+
+/// What a StoreExchange makes of ranks that don't come, stand still or die.
+namespace retinue {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// After which who waits looks whether the others live, at first; then after times that double up to another.
+constexpr std::chrono::nanoseconds kFirstLook = 250ms;
+constexpr std::chrono::nanoseconds kLongestPause = 1s;
+constexpr std::chrono::nanoseconds kLongestPausePerRank = 10ms;
+
+}  // namespace
+
+std::vector<std::string> StoreExchange::await(const std::vector<std::string>& keys, Deadline deadline) {
+  return wait_with_reports(
+      late_after_, deadline, [&](Deadline until) { return await_the_living(keys, until); },
+      [this](const TimeoutError&, std::chrono::nanoseconds waited) {
+        try {
+          report_late(waited, store_answers());
+        } catch (const TimeoutError&) {
+          // The store began to stand still in the middle of it: the next time.
+        }
+      });
+}
+
+std::vector<std::string> StoreExchange::await_the_living(const std::vector<std::string>& keys, Deadline deadline) {
+  const auto longest_pause = std::max(kLongestPause, kLongestPausePerRank * meeting_.size);
+  for (auto pause = kFirstLook;; pause = std::min(pause * 2, longest_pause)) {
+    const Deadline look = Deadline::after(pause);
+    if (look.when() >= deadline.when()) return store_.multi_get(keys, deadline);
+    try {
+      return store_.multi_get(keys, look);
+    } catch (const TimeoutError&) {
+      // Rank 0 looks at the others, and they at it alone, where it is of their host.
+      look_at(meeting_.rank != 0 && is_rank_0_here() ? 1 : meeting_.size);
+    }
+  }
+}
+
+bool StoreExchange::store_answers() {
+  try {
+    joined(meeting_.rank, 0, soon());
+    return true;
+  } catch (const TimeoutError&) {
+    return false;
+  }
+}
+
+/// The process that is in this meeting as that rank, if one says so.
+std::optional<StoreExchange::Comer> StoreExchange::comer(int rank) {
+  const std::optional<std::string> said = find_value(store_, key_of_process(rank), kLastWords);
+  if (!said) return std::nullopt;
+  const Comer comer = Comer::of(*said);
+  // Who says no number yet, or died before it did, comes to this one.
+  return comer.number == joined_ || comer.number == 0 ? std::optional(comer) : std::nullopt;
+}
+
+void StoreExchange::check_that_others_live() {
+  look_at(meeting_.size);
+}
+
+void StoreExchange::look_at(int end) {
+  std::optional<std::string> verdict;
+  try {
+    verdict = find_verdict(end);
+    if (verdict && meeting_.rank == 0) {
+      std::vector<int> others = those_there();
+      if (verdict->starts_with(kLost)) std::erase(others, std::atoi(verdict->c_str() + 1));
+      leave_together(others);
+    }
+  } catch (const std::exception&) {
+    // The store stands still, or is gone, as the next call of it says.
+  }
+  if (verdict) throw_verdict(*verdict);
+}
+
+std::optional<std::string> StoreExchange::find_verdict(int end) {
+  std::optional<std::string> verdict = find_value(store_, key("all"), kLastWords);
+  for (int rank = 0; rank < end && !verdict; ++rank) {
+    const std::optional<Comer> there = comer(rank);
+    if (!there || !there->is_here() || there->lives()) continue;
+    const std::string text =
+        fmt::format("{} at {}: rank {} (pid {}) has come there, and died", group(), store_.name(), rank, there->pid());
+    verdict = store_.compare_set(key("all"), "", fmt::format("{}{} {}", kLost, rank, text), soon());
+  }
+  return verdict && !verdict->starts_with(kAll) ? verdict : std::nullopt;
+}
+
+bool StoreExchange::is_rank_0_here() {
+  try {
+    const std::optional<Comer> there = comer(0);
+    return there && there->is_here();
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void StoreExchange::report_late(std::chrono::nanoseconds waited, bool store_answers) {
+  std::string text = fmt::format("retinue: {}: rank {} of {} has waited {} in {}, at {}", group(), meeting_.rank,
+                                 meeting_.size, seconds_text(waited), meeting_.call, store_.name());
+  if (!store_answers) {
+    text += ", which does not answer: is the process that serves it, which mostly is rank 0's, stopped?";
+  } else {
+    if (store_.add(key(fmt::format("report {}", reports_++)), 1, soon()) != 1) return;
+    const std::vector<int> late = missing();
+    if (late.empty()) return;
+    text += fmt::format("\n  {} {} not {}", ranks_text(late), late.size() == 1 ? "has" : "have",
+                        have_all_come(late) ? "gone on, though all had come" : "come there");
+    if (step_ == 0) text += twice_joined();
+    for (std::size_t i = 0; i < std::min(late.size(), kNamedRanks); ++i)
+      if (const std::optional<Comer> there = comer(late[i]))
+        text += fmt::format("\n  rank {} is process {}{}", late[i], there->pid(),
+                            there->is_here() ? standstill_clause(there->pid()) : " of another host");
+  }
+  std::fprintf(stderr, "%s; %s\n", text.c_str(), end_text(meeting_.deadline).c_str());
+}
+
+/// Those that have given nothing to this step. Rank 0 does so when all others have: of it only this is known, or, in
+/// the first step, whether it has come.
+std::vector<int> StoreExchange::missing() {
+  std::vector<int> missing;
+  for (int rank = 1; rank < meeting_.size; ++rank)
+    if (rank != meeting_.rank && !store_.check({key(std::to_string(rank))}, soon())) missing.push_back(rank);
+  if (meeting_.rank == 0) return missing;
+  const bool has_rank_0_come = step_ > 0 || joined(0, 0, soon()) >= joined_;
+  if (!has_rank_0_come || missing.empty()) missing.insert(missing.begin(), 0);
+  return missing;
+}
+
+bool StoreExchange::have_all_come(const std::vector<int>& late) {
+  return step_ > 0 || (late.size() == 1 && late.front() == 0 && joined(0, 0, soon()) >= joined_);
+}
+
+/// Those that have given to this step.
+std::vector<int> StoreExchange::those_there() {
+  const std::vector<int> late = missing();
+  std::vector<int> there;
+  for (int rank = 1; rank < meeting_.size; ++rank)
+    if (std::find(late.begin(), late.end(), rank) == late.end()) there.push_back(rank);
+  return there;
+}
+
+void StoreExchange::fail_missing(bool was_over) {
+  if (!store_answers())
+    throw TimeoutError(
+        fmt::format("{}: the time of rank {} of {} is over in {}, at {}, which does not answer: is the "
+                    "process that serves it, which mostly is rank 0's, stopped?",
+                    group(), meeting_.rank, meeting_.size, meeting_.call, store_.name()));
+  const std::vector<int> late = was_over ? std::vector<int>() : missing();
+  std::string text =
+      was_over
+          ? fmt::format("{}: rank {} of {} got on in {}, at {}, only when the time was over: was it stopped, or busy?",
+                        group(), meeting_.rank, meeting_.size, meeting_.call, store_.name())
+      : late.empty()
+          ? fmt::format("{}: the time was over before all {} ranks had met at {}", group(), meeting_.size,
+                        store_.name())
+          : fmt::format("{}: {} of {} did not come to {} in time{}", group(), ranks_text(late), meeting_.size,
+                        store_.name(), have_all_come(late) ? ", though all had come before" : "");
+  if (step_ == 0 && !was_over) text += twice_joined();
+  if (meeting_.rank == 0) {
+    const std::string verdict = store_.compare_set(key("all"), "", kMissing + text, soon());
+    leave_together(those_there());
+    throw_verdict(verdict);
+  }
+  throw TimeoutError(text);
+}
+
+std::string StoreExchange::twice_joined() {
+  std::string text;
+  for (int rank = 0; rank < meeting_.size; ++rank) {
+    const std::int64_t times = joined(rank, 0, soon());
+    if (times > joined_)
+      text +=
+          fmt::format("; rank {} has come {} times where rank {} has come {}: do two processes give that rank (RANK)?",
+                      rank, times, meeting_.rank, joined_);
+  }
+  return text;
+}
+
+}  // namespace retinue

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+#include "os/process/process_identity.h"
+#include "retinue/base/deadline.h"
+#include "retinue/launch/join_group.h"
+#include "retinue/launch/store_exchange.h"
+
+namespace retinue {
+
+/// For what is asked beside the wait, or when its time is over.
+inline constexpr std::chrono::seconds kLastWords{1};
+
+/// What a value begins with: data, or why there are none. Rank 0's are of all.
+inline constexpr char kAll = 'v';
+inline constexpr char kMissing = 'm';
+inline constexpr char kMisfit = 'u';
+inline constexpr char kLost = 'l';  ///< The rank, a blank and the text follow.
+
+inline Deadline soon() {
+  return Deadline::after(kLastWords);
+}
+
+/// A process that is in a meeting, as it says at the store.
+struct StoreExchange::Comer {
+  std::string identity = {};
+  std::int64_t number = 0;  ///< Of the meeting; 0: not known yet.
+  std::string host = {};
+
+  std::string text() const { return fmt::format("{}\n{}\n{}", identity, number, host); }
+  static Comer of(const std::string& text) {
+    Comer comer;
+    std::istringstream lines(text);
+    std::string number;
+    std::getline(lines, comer.identity);
+    std::getline(lines, number);
+    std::getline(lines, comer.host);
+    comer.number = std::atoll(number.c_str());
+    return comer;
+  }
+
+  bool is_here() const { return host == host_of_this_process(); }
+  bool lives() const { return !has_process_ended(identity); }
+  pid_t pid() const { return std::atoi(identity.c_str()); }
+};
+
+}  // namespace retinue

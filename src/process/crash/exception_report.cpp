@@ -1,0 +1,118 @@
+#include "process/crash/exception_report.h"
+
+#include <string>
+#include <string_view>
+#include <typeinfo>
+
+#include "base/demangle.h"
+#include "os/sync/clock.h"
+#include "process/crash/crash_writer.h"
+#include "process/crash/throw_trace.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+constexpr int kMaxNesting = 32;
+
+struct Description {
+  std::string type;
+  std::string message;
+  bool is_peer_lost = false;
+  std::exception_ptr nested;
+};
+
+std::string type_name(const std::exception_ptr& exception) {
+  std::string name = demangled(exception.__cxa_exception_type()->name());
+  // std::throw_with_nested throws a type of its own, derived from the one that the program named.
+  constexpr std::string_view kWrapper = "std::_Nested_exception<";
+  if (!name.starts_with(kWrapper) || !name.ends_with('>')) return name;
+  const std::size_t end = name.find_last_not_of(' ', name.size() - 2);
+  return name.substr(kWrapper.size(), end + 1 - kWrapper.size());
+}
+
+/// LibTorch's errors end with a stack of their own, without files and lines; the record has a better one.
+std::string without_own_stack(const std::string& message) {
+  constexpr std::string_view kIntroduction = " (most recent call first):";
+  const std::size_t frames = message.find("\nframe #0: ");
+  if (frames == std::string::npos) return message;
+  const std::string_view head = std::string_view(message).substr(0, frames);
+  return std::string(head.ends_with(kIntroduction) ? head.substr(0, head.size() - kIntroduction.size()) : head);
+}
+
+std::string text_or_none(const char* text) {
+  return text == nullptr ? "(its message is a null pointer)" : text;
+}
+
+Description describe_one(const std::exception_ptr& exception) {
+  Description description;
+  description.type = type_name(exception);
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::exception& error) {
+    description.message = without_own_stack(text_or_none(error.what()));
+    description.is_peer_lost = dynamic_cast<const PeerLost*>(&error) != nullptr;
+    if (const auto* nested = dynamic_cast<const std::nested_exception*>(&error)) {
+      description.nested = nested->nested_ptr();
+    }
+  } catch (const std::nested_exception& nested) {
+    description.nested = nested.nested_ptr();
+  } catch (const std::string& text) {
+    description.message = text;
+  } catch (const char* text) {
+    description.message = text_or_none(text);
+  } catch (int value) {
+    description.message = std::to_string(value);
+  } catch (...) {
+    description.message = "(not a std::exception: it has no message)";
+  }
+  return description;
+}
+
+}  // namespace
+
+bool describe_exception(const std::exception_ptr& exception, CrashRecord& record) {
+  ThrowTrace trace;
+  bool is_known = false;
+  record.consequence = 0;
+  FixedText message(record.message);
+  std::exception_ptr current = exception;
+  for (int depth = 0; current && depth < kMaxNesting; ++depth) {
+    const Description description = describe_one(current);
+    if (depth == 0) {
+      FixedText(record.type) << description.type;
+      message << description.message;
+    } else {
+      message << "\ncaused by " << description.type << ": " << description.message;
+    }
+    if (description.is_peer_lost) record.consequence = 1;
+    is_known |= find_throw_trace(current, trace);
+    current = description.nested;
+  }
+  record.time_ns = is_known ? trace.time_ns : monotonic_ns();
+  write_frames(trace.stack, record);
+  return is_known;
+}
+
+void record_current_exception(CrashRecord& record) noexcept {
+  if (!claim_crash_record(record) && !reclaim_survived_signal(record)) return;
+  record.kind = CrashKind::kException;
+  record.signal = 0;
+  record.fault_address = 0;
+  if (const std::exception_ptr exception = std::current_exception()) {
+    try {
+      describe_exception(exception, record);
+    } catch (...) {
+      // Out of memory: what was written so far stands.
+      record.time_ns = monotonic_ns();
+    }
+  } else {
+    // What unwinds a cancelled thread, or comes from another language, is no C++ exception.
+    FixedText(record.type) << "foreign exception";
+    FixedText(record.message) << "the thread was cancelled, or another language threw";
+    record.time_ns = monotonic_ns();
+  }
+  complete_crash_record(record);
+}
+
+}  // namespace retinue

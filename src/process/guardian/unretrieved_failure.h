@@ -1,0 +1,13 @@
+#pragma once
+
+#include <chrono>
+
+#include "ipc/memory/context_table.h"
+
+namespace retinue {
+
+/// Says on standard error how the context, which has ended, failed; nothing where it did not, or where somebody was
+/// told. Blocking: at most `patience`, while nobody reads there.
+void report_unretrieved_failure(const JobMemory& memory, ContextRecord& record, std::chrono::milliseconds patience);
+
+}  // namespace retinue

@@ -1,0 +1,114 @@
+#include "process/guardian/watcher.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "ipc/memory/job_layout.h"
+#include "os/process/process_calls.h"
+#include "os/process/scheduling.h"
+#include "process/guardian/job_sweep.h"
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+constexpr auto kKillTime = std::chrono::seconds(10);
+/// More than the guardian takes after the program's end; then it hangs, or is stopped.
+constexpr auto kGuardianTime = std::chrono::seconds(60);
+
+bool is_wanted() {
+  const char* value = std::getenv("RETINUE_WATCHER");
+  return value != nullptr && std::string(value) == "1";
+}
+
+/// Who kills program and guardian may do it by the name of the program, as `pkill -f` does.
+void change_name() {
+  prctl(PR_SET_NAME, "retinue-watch");
+  std::ifstream stat("/proc/self/stat");
+  std::string text;
+  std::getline(stat, text);
+  std::string field;
+  unsigned long first = 0;
+  unsigned long end = 0;
+  std::size_t position = text.rfind(')') + 2;
+  for (int number = 3; number < 48 && position != 0; ++number) position = text.find(' ', position) + 1;  // arg_start
+  if (position == 0 || std::sscanf(text.c_str() + position, "%lu %lu", &first, &end) != 2 || end <= first) return;
+  auto* const arguments = reinterpret_cast<char*>(first);
+  std::memset(arguments, 0, end - first);
+  std::strncpy(arguments, "retinue-watch", end - first - 1);
+}
+
+/// Keeps nothing of others' open: who reads from the program shall see its end.
+void keep_descriptors(FileDescriptor& program, FileDescriptor& guardian) {
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (const int fd : {0, 1, 2}) dup2(null, fd);
+  const int copies[] = {fcntl(program.get(), F_DUPFD, 16), fcntl(guardian.get(), F_DUPFD, 16)};
+  dup2(copies[0], 3);
+  dup2(copies[1], 4);
+  if (close_range(5, ~0u, 0) != 0) throw SystemError("close_range in the watcher", errno);
+  program.release();
+  guardian.release();
+}
+
+[[noreturn]] void be_watcher(const JobMemory& memory, FileDescriptor program, FileDescriptor guardian,
+                             const std::optional<KillCgroup>& cgroup) {
+  setsid();
+  change_name();
+  request_default_slice();
+  keep_descriptors(program, guardian);
+  pollfd program_end{3, POLLIN, 0};
+  while (poll(&program_end, 1, -1) != 1) continue;
+  if (!wait_for_exit(4, kGuardianTime)) send_signal_to(4, SIGKILL);
+  if (cgroup) cgroup->kill_and_remove(kKillTime);
+  sweep_job(memory);
+  _exit(0);
+}
+
+}  // namespace
+
+void Watcher::start(const JobMemory& memory, int program_pidfd) {
+  if (!is_wanted()) return;
+  std::string problem;
+  cgroup_ = KillCgroup::make(fmt::format("retinue-{:016x}", memory.header().job_id), problem);
+  const pid_t guardian = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    try {
+      FileDescriptor guardian_pidfd = open_pidfd(getppid());
+      if (getppid() == guardian) be_watcher(memory, FileDescriptor(program_pidfd), std::move(guardian_pidfd), cgroup_);
+    } catch (const Error&) {
+      // Without it, it is as if it had not been asked for.
+    }
+    _exit(1);
+  }
+  if (pid < 0) std::fprintf(stderr, "retinue: no watcher could be forked (RETINUE_WATCHER): %m\n");
+  pid_ = pid > 0 ? pid : 0;
+  add(0);
+}
+
+void Watcher::add(pid_t pid) const {
+  if (cgroup_) cgroup_->add(pid);
+}
+
+void Watcher::end() {
+  if (cgroup_ && cgroup_->leave()) cgroup_->kill_and_remove(kKillTime);
+  if (pid_ == 0) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, __WALL);
+  pid_ = 0;
+}
+
+}  // namespace retinue

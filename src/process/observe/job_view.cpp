@@ -1,0 +1,106 @@
+#include "process/observe/job_view.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "ipc/memory/context_table.h"
+#include "ipc/memory/job_clock.h"
+#include "os/process/process_look.h"
+#include "os/sync/clock.h"
+#include "process/failure/failure_text.h"
+
+namespace retinue {
+namespace {
+
+/// Read through the descriptor: a look through the mapping would commit a page for every record that was never used.
+bool has_ranks(const JobMemory& memory, std::uint32_t index) {
+  std::uint32_t state = ContextRecord::kFree;
+  const auto offset = memory.offset_of(&memory.header().contexts[index].state);
+  if (pread(memory.memfd(), &state, sizeof state, static_cast<off_t>(offset)) != sizeof state) return false;
+  return state != ContextRecord::kFree;
+}
+
+/// Programs that know nothing of Retinue never say that they run: they do as soon as they are another program.
+bool is_starting(const JobMemory& memory, const RankView& view, ProcessState state, const ProcessLook& look) {
+  if (state == ProcessState::kReserved) return true;
+  if (state != ProcessState::kStarted) return false;
+  if (!look.has_executed) return true;
+  const auto executable = executable_of(view.pid);
+  return executable && *executable == memory.header().program;
+}
+
+std::string state_text(const JobMemory& memory, const RankView& view, ProcessState state, const ProcessLook& look) {
+  if (look.state == 'Z' || look.state == 'X') return "finished";
+  if (look.state == 'T') return "stopped";
+  if (look.state == 't') return "traced";
+  if (state == ProcessState::kFinished) return "finished";
+  return is_starting(memory, view, state, look) ? "starting" : "running";
+}
+
+RankView view_of(const JobMemory& memory, const ContextRecord& record, const ProcessSlot& slot) {
+  RankView view;
+  view.context = record.id;
+  view.rank = slot.rank;
+  view.local_rank = slot.local_rank;
+  view.steps = slot.steps.load(std::memory_order_relaxed);
+  const ProcessState state = slot.state.load(std::memory_order_acquire);
+  view.pid = slot.pid.load(std::memory_order_relaxed);
+  if (state == ProcessState::kDead) {
+    view.state = "ended";
+    view.end = printable(ending_text(outcome_of(slot)));
+    view.cpu = std::chrono::nanoseconds(slot.use.user_cpu_ns + slot.use.system_cpu_ns);
+    return view;
+  }
+  const auto look = view.pid > 0 ? look_at_process(view.pid) : std::nullopt;
+  if (!look) {
+    // Not forked yet, or gone a moment ago: the guardian is about to say more.
+    view.state = view.pid > 0 ? "finished" : "starting";
+    return view;
+  }
+  view.process_state = look->state;
+  view.state = state_text(memory, view, state, *look);
+  view.cpu = look->cpu;
+  view.resident_bytes = look->resident_bytes;
+  view.command = look->command;
+  return view;
+}
+
+}  // namespace
+
+std::vector<RankView> view_ranks(const JobMemory& memory) {
+  std::vector<RankView> ranks;
+  for (std::uint32_t index = 0; index < kMaxContexts; ++index) {
+    if (!has_ranks(memory, index)) continue;
+    const ContextRecord& record = context_record(memory, index);
+    for (std::uint32_t rank = 0; rank < std::min(record.nprocs, kMaxProcesses); ++rank) {
+      const std::uint32_t slot = record.slots[rank];
+      if (slot >= kMaxProcesses || process_slot(memory, slot).context != index)
+        continue;  // It is just being given back.
+      RankView view = view_of(memory, record, process_slot(memory, slot));
+      view.slot = slot;
+      if (view.is_alive()) view.call = current_call_of(memory, slot);
+      ranks.push_back(std::move(view));
+    }
+  }
+  std::ranges::stable_sort(ranks, {}, &RankView::context);
+  return ranks;
+}
+
+bool is_debugged(const JobMemory& memory) {
+  return job_clock_stands(memory.header());
+}
+
+std::chrono::nanoseconds age_of(const JobMemory& memory) {
+  const std::uint64_t began = process_slot(memory, kProgramSlot).started_ns.load(std::memory_order_relaxed);
+  const std::uint64_t now = monotonic_ns();
+  return std::chrono::nanoseconds(now > began ? now - began : 0);
+}
+
+std::chrono::milliseconds longest_stop_of(const JobMemory& memory) {
+  return std::chrono::milliseconds(memory.header().longest_stop_ms.load(std::memory_order_relaxed));
+}
+
+}  // namespace retinue

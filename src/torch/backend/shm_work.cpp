@@ -1,0 +1,81 @@
+#include "torch/backend/shm_work.h"
+
+#include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
+
+void settle(c10::ivalue::Future& future, const std::vector<at::Tensor>& outputs, const std::exception_ptr& error) {
+  if (error)
+    future.setError(error);
+  else
+    future.markCompleted(c10::IValue(outputs));
+}
+
+std::optional<std::vector<at::Tensor>> shown_tensors(const char* title, at::TensorList tensors) {
+  return title == nullptr ? std::nullopt : std::optional(tensors.vec());
+}
+
+}  // namespace
+
+bool is_observed() {
+  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
+}
+
+ShmWork::ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence,
+                 const char* title, at::TensorList inputs)
+    : Work(rank, type, title, shown_tensors(title, inputs.empty() ? at::TensorList(outputs) : inputs)),
+      outputs_(std::move(outputs)),
+      sequence_(sequence) {}
+
+bool ShmWork::wait(std::chrono::milliseconds timeout) {
+  if (timeout == kNoTimeout) {
+    if (help_ && !isCompleted()) help_(*this);
+    return Work::wait();
+  }
+  return wait_until(std::chrono::steady_clock::now() + std::min(timeout, kLongestWait), timeout);
+}
+
+bool ShmWork::wait_until(std::chrono::steady_clock::time_point end, std::chrono::milliseconds timeout) {
+  {
+    std::unique_lock lock(mutex_);
+    if (!cv_.wait_until(lock, end, [this] { return completed_; }))
+      throw TimeoutError(c10::str("wait: its ", timeout.count(), " ms have passed, and the ",
+                                  c10d::opTypeToString(retrieveOpType()), " is not done; it goes on"));
+  }
+  return Work::wait();
+}
+
+void ShmWork::complete(std::exception_ptr error) {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::lock_guard lock(mutex_);
+    settled_ = true;
+    error_ = error;
+    future = future_;
+  }
+  finish(error);
+  if (future) settle(*future, outputs_, error);  // outside of the lock: callbacks may ask the work
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> ShmWork::getFuture() {
+  const std::lock_guard lock(mutex_);
+  if (!future_) {
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    if (settled_) settle(*future_, outputs_, error_);  // complete() found no future
+  }
+  return future_;
+}
+
+}  // namespace retinue

@@ -1,0 +1,297 @@
+#include "torch/training/gradient_reducer.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/StringUtil.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+#include <utility>
+
+#include "retinue/base/error.h"
+
+namespace retinue {
+namespace {
+
+using torch::autograd::variable_list;
+
+constexpr std::int64_t kTextBytes = 1024;  ///< Of what a rank tells the others of its problem.
+
+/// What ranks tell each other before each averaging, as bytes of which each is the greatest of all ranks'.
+enum Told : std::int64_t { kProblem, kFollowsForward, kFollowsNone, kFirstChanged };
+
+[[noreturn]] void refuse_captured(const std::string& name) {
+  throw UsageError(
+      c10::str("DistributedDataParallel: torch::autograd::grad() is asked for the gradient of parameter \"", name,
+               "\", which is not averaged; call backward(), or grad() while no_sync() lives"));
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  return c10::str("parameter \"", names.front(), "\"",
+                  names.size() == 1 ? "" : c10::str(" (and ", names.size() - 1, " more)"));
+}
+
+std::string changed_later(const std::vector<std::string>& names, const char* how) {
+  return c10::str(listed(names), " was ", how,
+                  " after DistributedDataParallel was made, which doesn't average it so; do that before, or wrap the "
+                  "module again");
+}
+
+/// Whether the backward that goes on returns the gradient instead of adding it to the parameter's.
+bool is_captured(torch::autograd::Node* accumulator) {
+  const auto* const tasks = torch::autograd::get_current_graph_task_exec_info();
+  if (tasks == nullptr || tasks->empty()) return false;
+  const auto found = tasks->find(accumulator);
+  return found != tasks->end() && found->second.captures_ != nullptr;
+}
+
+}  // namespace
+
+class GradientReducer::AfterGradient final : public torch::autograd::FunctionPostHook {
+ public:
+  AfterGradient(GradientReducer& reducer, std::size_t member) : reducer_(reducer), member_(member) {}
+  variable_list operator()(const variable_list& outputs, const variable_list& gradients) override {
+    reducer_.after_gradient(reducer_.members_[member_], gradients.front().defined());
+    return outputs;
+  }
+  bool averages_beside(const GradientReducer& other) const { return &reducer_ != &other && reducer_.syncs_; }
+
+ private:
+  GradientReducer& reducer_;
+  std::size_t member_;
+};
+
+GradientReducer::GradientReducer(ProcessGroup group, GradientReducerOptions options)
+    : group_(std::move(group)), options_(std::move(options)) {
+  std::vector<at::Tensor> averaged;
+  for (GradientReducerOptions::Parameter& given : options_.parameters) {
+    Member& member = members_.emplace_back(Member{.name = std::move(given.name), .parameter = given.tensor});
+    if (!member.parameter.requires_grad()) continue;
+    member.accumulator = torch::autograd::impl::grad_accumulator(member.parameter);
+    member.place = averaged.size();
+    averaged_.push_back(members_.size() - 1);
+    averaged.push_back(member.parameter);
+  }
+  options_.parameters.clear();
+  changed_.resize(averaged.size());
+  buckets_ = std::make_unique<GradientBuckets>(
+      group_, std::move(averaged),
+      GradientBuckets::Options{.cap_mb = options_.bucket_cap_mb, .overlaps = !options_.find_unused_parameters});
+  try {
+    for (std::size_t i = 0; i < members_.size(); ++i) add_hooks(i);
+  } catch (...) {
+    remove_hooks();  // They have this object.
+    throw;
+  }
+}
+
+GradientReducer::~GradientReducer() {
+  remove_hooks();
+}
+
+void GradientReducer::remove_hooks() {
+  for (const Member& member : members_) {
+    if (member.is_hooked) member.parameter.remove_hook(member.before_hook);
+    if (member.accumulator) member.accumulator->del_post_hook(member.after_hook);
+  }
+  remove_hooks_of_added();
+}
+
+void GradientReducer::remove_hooks_of_added() {
+  for (const auto& [parameter, hook] : added_) parameter.remove_hook(hook);
+  added_.clear();
+}
+
+/// A hook of the tensor, unlike one of its accumulator, stays when the tensor is converted, and also sees gradients
+/// that are not added to anything. Parameters without gradients get it as well, for they may be asked for some later.
+void GradientReducer::add_hooks(std::size_t index) {
+  Member& member = members_[index];
+  if (!torch::autograd::isDifferentiableType(member.parameter.scalar_type()) || member.parameter.is_inference()) return;
+  const bool requires_grad = member.parameter.requires_grad();
+  member.parameter.set_requires_grad(true);
+  member.before_hook =
+      member.parameter.register_hook([this, index](const at::TensorBase&) { before_gradient(members_[index]); });
+  member.parameter.set_requires_grad(requires_grad);
+  member.is_hooked = true;
+  if (member.accumulator)
+    member.after_hook = member.accumulator->add_post_hook(std::make_unique<AfterGradient>(*this, index));
+}
+
+bool GradientReducer::set_sync(bool enabled) {
+  return std::exchange(syncs_, enabled);
+}
+
+void GradientReducer::note_forward() {
+  if (syncs_) follows_forward_ = true;
+  change_of_module();
+}
+
+/// What became of the module's parameters since they were hooked, if gradients are lost by it. Parameters that were
+/// added get hooks that begin a pass: where the others are frozen, or were all replaced, backward reaches nothing else.
+std::string GradientReducer::change_of_module() {
+  const auto now = options_.changed_parameters();
+  const std::lock_guard lock(mutex_);
+  remove_hooks_of_added();
+  if (!now) return "";
+  std::unordered_set<const c10::TensorImpl*> hooked, present;
+  for (const Member& member : members_) hooked.insert(member.parameter.unsafeGetTensorImpl());
+  std::vector<std::string> added, gone;
+  for (const GradientReducerOptions::Parameter& parameter : *now) {
+    present.insert(parameter.tensor.unsafeGetTensorImpl());
+    if (!parameter.tensor.requires_grad() || hooked.contains(parameter.tensor.unsafeGetTensorImpl())) continue;
+    added.push_back(parameter.name);
+    added_.emplace_back(parameter.tensor, parameter.tensor.register_hook([this](const at::TensorBase&) {
+      const std::lock_guard lock_pass(mutex_);
+      if (syncs_) current_pass();
+    }));
+  }
+  for (const Member& member : members_)
+    if (member.accumulator && member.parameter.requires_grad() &&
+        !present.contains(member.parameter.unsafeGetTensorImpl()))
+      gone.push_back(member.name);
+  if (!gone.empty()) return changed_later(gone, "replaced in the module, or removed from it,");
+  return added.empty() ? "" : changed_later(added, "added to the module");
+}
+
+GradientReducer::Pass& GradientReducer::current_pass() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (const auto pass = pass_.lock()) {
+    if (pass->task != task && pass->problem.empty())
+      pass->problem =
+          "a backward of the module ran inside of another one's function, or beside it on another thread, which is not "
+          "averaged; call such a backward while no_sync() lives";
+    return *pass;
+  }
+  const auto pass = std::make_shared<Pass>(Pass{.task = task, .arrived = std::vector<char>(averaged_.size())});
+  pass->problem = rivalry();
+  pass_ = pass;
+  buckets_->begin();
+  torch::autograd::Engine::get_default_engine().queue_callback([this, pass] { finish(*pass); });
+  return *pass;
+}
+
+/// Two that average the same gradients at the same time take them out of each other's buckets.
+std::string GradientReducer::rivalry() const {
+  for (const std::size_t index : averaged_)
+    for (const auto& hook : members_[index].accumulator->post_hooks()) {
+      const auto* const after = dynamic_cast<const AfterGradient*>(hook.get());
+      if (after == nullptr || !after->averages_beside(*this)) continue;
+      return c10::str(
+          "parameter \"", members_[index].name,
+          "\" has two DistributedDataParallel that would average its gradient at the same time; destroy the "
+          "one that is not used any more, or have it in no_sync()");
+    }
+  return "";
+}
+
+void GradientReducer::before_gradient(const Member& member) {
+  if (!syncs_) return;
+  const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(member.parameter);
+  if (is_captured(accumulator.get())) refuse_captured(member.name);
+  if (accumulator == member.accumulator) return;
+  const std::lock_guard lock(mutex_);
+  current_pass().lost.insert(static_cast<std::size_t>(&member - members_.data()));
+}
+
+void GradientReducer::after_gradient(const Member& member, bool is_defined) {
+  const std::lock_guard lock(mutex_);
+  if (is_defined) changed_[member.place] = 1;
+  if (!syncs_) return;
+  Pass& pass = current_pass();
+  if (is_defined && member.parameter.grad().layout() != at::kStrided) {
+    pass.problem = c10::str("the gradient of parameter \"", member.name, "\" is sparse, which is not handled");
+    return;
+  }
+  if (is_defined && member.parameter.grad().requires_grad()) {
+    pass.problem =
+        c10::str("the gradient of parameter \"", member.name,
+                 "\" has a graph of its own (create_graph), which is not averaged; call such a backward while "
+                 "no_sync() lives");
+    return;
+  }
+  if (std::exchange(pass.arrived[member.place], 1) || !pass.problem.empty()) return;
+  // Where buckets don't overlap, finish() places what takes part: one that no rank got stays as it is.
+  if (is_defined || buckets_->overlaps()) buckets_->place(member.place);
+  if (buckets_->overlaps()) buckets_->ready(member.place);
+}
+
+std::string GradientReducer::problem_of(const Pass& pass) {
+  if (!pass.problem.empty()) return pass.problem;
+  std::vector<std::string> names;
+  if (!pass.lost.empty()) {
+    const bool was_averaged = members_[*pass.lost.begin()].accumulator.defined();
+    for (const std::size_t index : pass.lost)
+      if (members_[index].accumulator.defined() == was_averaged) names.push_back(members_[index].name);
+    return changed_later(
+        names, was_averaged ? "converted by to(), or loaded by torch::load()," : "made to require a gradient");
+  }
+  std::string change = change_of_module();
+  if (!change.empty() || options_.find_unused_parameters) return change;
+  for (std::size_t place = 0; place < averaged_.size(); ++place)
+    if (!pass.arrived[place]) names.push_back(members_[averaged_[place]].name);
+  if (names.empty()) return "";
+  return c10::str(listed(names),
+                  " got no gradient in this backward; if that is meant, set find_unused_parameters, else let the loss "
+                  "depend on all that the module computes");
+}
+
+/// Ends on all ranks with the first one's problem, if one has any. Returns which gradients the ranks average.
+std::vector<char> GradientReducer::agree(const Pass& pass) {
+  std::string problem = problem_of(pass);
+  const std::size_t changed = options_.find_unused_parameters ? changed_.size() : 0;
+  at::Tensor told = at::zeros({kFirstChanged + static_cast<std::int64_t>(changed)}, at::kByte);
+  auto* const bytes = told.data_ptr<std::uint8_t>();
+  bytes[kProblem] = !problem.empty();
+  bytes[pass.follows_forward ? kFollowsForward : kFollowsNone] = 1;
+  std::copy_n(changed_.begin(), changed, bytes + kFirstChanged);
+  if (group_->getSize() > 1) reduce_in_backward(group_, {told}, c10d::ReduceOp::MAX, /*async_op=*/false);
+  const bool is_of_some = bytes[kFollowsForward] && bytes[kFollowsNone];
+  if (is_of_some && !pass.follows_forward && problem.empty())
+    problem =
+        "no forward of DistributedDataParallel came since the last backward, other than on other ranks; call "
+        "backward() of this rank alone while no_sync() lives, and forwards of one rank alone under NoGradGuard; where "
+        "all ranks make this backward, let them make the same forwards before it, all by model(x) or all by "
+        "model->forward(x)";
+  if (bytes[kProblem] || is_of_some) throw_on_all(problem);
+  if (changed == 0) return std::vector<char>(changed_.size(), 1);
+  return {bytes + kFirstChanged, bytes + kFirstChanged + changed};
+}
+
+void GradientReducer::throw_on_all(const std::string& problem) const {
+  const std::int64_t ranks = group_->getSize();
+  at::Tensor mine = at::zeros({kTextBytes}, at::kByte);
+  std::memcpy(mine.data_ptr(), problem.data(), std::min(problem.size(), static_cast<std::size_t>(kTextBytes - 1)));
+  at::Tensor all = at::empty({ranks, kTextBytes}, at::kByte);
+  if (ranks > 1)
+    all_gather_into_tensor(all, mine, group_, {}, options_.where);
+  else
+    all.copy_(mine);
+  const auto text_of = [&](std::int64_t rank) { return static_cast<const char*>(all.data_ptr()) + rank * kTextBytes; };
+  std::int64_t first = 0;
+  while (first + 1 < ranks && *text_of(first) == 0) ++first;
+  throw UsageError(c10::str("DistributedDataParallel: on rank ", first, ": ", text_of(first)));
+}
+
+void GradientReducer::finish(Pass& pass) {
+  {
+    const std::lock_guard lock(mutex_);
+    pass_.reset();  // A thread of a device may hold autograd's task a little longer.
+  }
+  pass.follows_forward = std::exchange(follows_forward_, false);
+  if (buckets_->overlaps()) buckets_->start_rest();
+  options_.before();
+  const std::vector<char> takes_part = agree(pass);
+  if (!buckets_->overlaps()) {
+    for (std::size_t place = 0; place < takes_part.size(); ++place)
+      if (takes_part[place]) buckets_->place(place);
+    buckets_->start(takes_part);
+  }
+  buckets_->wait();
+  std::fill(changed_.begin(), changed_.end(), 0);
+  options_.after();
+}
+
+}  // namespace retinue

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/node.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <source_location>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "retinue/torch/process_group.h"
+#include "torch/training/gradient_buckets.h"
+
+namespace retinue {
+
+struct GradientReducerOptions {
+  struct Parameter {
+    std::string name;
+    at::Tensor tensor;
+  };
+  std::vector<Parameter> parameters;  ///< Each once, in the same order on all ranks, also those without gradients.
+  /// What the module has in place of these, if others were registered since. Asked in each forward and each backward.
+  std::function<std::optional<std::vector<Parameter>>()> changed_parameters;
+  std::size_t bucket_cap_mb = 25;
+  bool find_unused_parameters = false;
+  std::function<void()> before;  ///< Called when backward is done and its gradients are not averaged yet;
+  std::function<void()> after;   ///< when they are.
+  std::source_location where;
+};
+
+/// Averages gradients over the ranks of a group at the end of each backward that reaches the parameters, however the
+/// forward before it was called: averaging a sum of which parts are averages already is right, too.
+///
+/// Errors come out of backward: UsageError, on all ranks, where gradients would be lost.
+class GradientReducer {
+ public:
+  GradientReducer(ProcessGroup group, GradientReducerOptions options);
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  /// Whether gradients are averaged; returns what was so before.
+  bool set_sync(bool enabled);
+  /// A backward is going to follow.
+  void note_forward();
+
+ private:
+  class AfterGradient;
+  struct Member {
+    std::string name;
+    at::Tensor parameter;
+    c10::intrusive_ptr<torch::autograd::Node> accumulator = {};  ///< Null if it required no gradient.
+    std::uintptr_t after_hook = 0;
+    unsigned before_hook = 0;
+    bool is_hooked = false;
+    std::size_t place = 0;  ///< Among those that are averaged.
+  };
+  /// One backward. It ends, by an error, too, with autograd's task for it, whose callback holds it.
+  struct Pass {
+    int task = -1;
+    std::vector<char> arrived = {};   ///< By place.
+    std::set<std::size_t> lost = {};  ///< Members whose gradients are added where no hook is.
+    std::string problem = {};
+    bool follows_forward = false;
+  };
+
+  void add_hooks(std::size_t index);
+  void remove_hooks();
+  void before_gradient(const Member& member);
+  void after_gradient(const Member& member, bool is_defined);
+  Pass& current_pass();
+  std::string rivalry() const;
+  void finish(Pass& pass);
+  std::string change_of_module();
+  void remove_hooks_of_added();
+  std::string problem_of(const Pass& pass);
+  std::vector<char> agree(const Pass& pass);
+  [[noreturn]] void throw_on_all(const std::string& problem) const;
+
+  const ProcessGroup group_;
+  GradientReducerOptions options_;
+  std::vector<Member> members_;
+  std::vector<std::size_t> averaged_;                   ///< Members by place.
+  std::vector<std::pair<at::Tensor, unsigned>> added_;  ///< Parameters that are no members, with their hooks.
+  std::unique_ptr<GradientBuckets> buckets_;
+  bool syncs_ = true;
+  bool follows_forward_ = false;
+
+  std::mutex mutex_;  ///< Guards what hooks change: those of several devices run on several threads.
+  std::weak_ptr<Pass> pass_;
+  std::vector<char> changed_;  ///< By place: whether a gradient came since the last averaging.
+};
+
+}  // namespace retinue
