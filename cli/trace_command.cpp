@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "jobs.h"
+#include "process/trace/chrome_trace.h"
 #include "process/trace/trace_files.h"
-#include "process/trace/trace_text.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

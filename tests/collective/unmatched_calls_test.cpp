@@ -60,7 +60,7 @@ TEST(UnmatchedCalls, OfARootWhoseDataNobodyTakes) {
               1)
         << text;
     EXPECT_EQ(count_of(text, "; rank 1 after 3 barriers, the last at "), 1) << text;
-    EXPECT_EQ(count_of(text, "parting_test.cpp:"), 2) << text;
+    EXPECT_EQ(count_of(text, "unmatched_calls_test.cpp:"), 2) << text;
   }
 }
 

@@ -1,9 +1,7 @@
 #include <cstdio>
 #include <span>
 
-#include "retinue/collective/communicator.h"
-#include "retinue/launch/runtime.h"
-#include "retinue/launch/spawn.h"
+#include "retinue/retinue.h"
 
 namespace {
 

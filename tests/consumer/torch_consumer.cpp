@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include "retinue/launch/runtime.h"
-#include "retinue/launch/spawn.h"
-#include "retinue/torch/process_group.h"
+#include "retinue/torch.h"
 
 namespace {
 

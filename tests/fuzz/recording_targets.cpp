@@ -9,9 +9,9 @@
 #include "ipc/records/flight_recorder.h"
 #include "ipc/records/recorded_calls.h"
 #include "process/observe/current_call.h"
+#include "process/trace/chrome_trace.h"
 #include "process/trace/flight_dump.h"
 #include "process/trace/merged_calls.h"
-#include "process/trace/trace_text.h"
 
 namespace retinue::fuzz {
 namespace {

@@ -21,8 +21,8 @@
 
 #include "fuzz/harness.h"
 #include "retinue/ipc/barrier.h"
+#include "retinue/ipc/detail/message_codec.h"
 #include "retinue/ipc/lock.h"
-#include "retinue/ipc/message_codec.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/ipc/shared_value.h"
 

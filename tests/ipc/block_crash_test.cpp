@@ -68,31 +68,31 @@ TEST_F(BlockCrashTest, WhoHoldsAndLetsGoIsKilledAnywhere) {
             4);
 }
 
-TEST_F(BlockCrashTest, WhoUsesShelvesIsKilledAnywhere) {
-  SharedBlock shelves = SharedBlock::allocate(memory_, 1'000);
-  std::fill_n(shelves.data(), shelves.bytes(), std::byte{0});
-  memory_->set_shelves(shelves.handle(), {.first = 64, .stride = 128, .count = 3, .room = 2});
+TEST_F(BlockCrashTest, WhoUsesReferenceListsIsKilledAnywhere) {
+  SharedBlock lists = SharedBlock::allocate(memory_, 1'000);
+  std::fill_n(lists.data(), lists.bytes(), std::byte{0});
+  memory_->set_reference_lists(lists.handle(), {.first = 64, .stride = 128, .count = 3, .capacity = 2});
   const SharedBlock ours = SharedBlock::allocate(memory_, 100);
   const std::atomic<std::uint64_t> word = 5;
   EXPECT_GE(sweep(
                 [&] {
                   SharedBlock own = SharedBlock::allocate(memory_, 100);
-                  memory_->fill_shelf(shelves.handle(), 1, std::vector{ours.handle(), own.handle()});
+                  memory_->set_references(lists.handle(), 1, std::vector{ours.handle(), own.handle()});
                   own = SharedBlock();
-                  memory_->clear_shelf(shelves.handle(), 1, word, 4);
-                  memory_->fill_shelf(shelves.handle(), 1, std::vector{ours.handle()});  // The own one goes with it.
-                  memory_->clear_shelf(shelves.handle(), 1, word, 5);
-                  memory_->fill_shelf(shelves.handle(), 2, std::vector{ours.handle(), ours.handle()});
+                  memory_->clear_references(lists.handle(), 1, word, 4);
+                  memory_->set_references(lists.handle(), 1, std::vector{ours.handle()});  // The own one goes with it.
+                  memory_->clear_references(lists.handle(), 1, word, 5);
+                  memory_->set_references(lists.handle(), 2, std::vector{ours.handle(), ours.handle()});
                 },
                 [&] {
-                  for (const std::uint32_t shelf : {1u, 2u}) memory_->clear_shelf(shelves.handle(), shelf, word, 5);
+                  for (const std::uint32_t list : {1u, 2u}) memory_->clear_references(lists.handle(), list, word, 5);
                 }),
             15);
-  memory_->fill_shelf(shelves.handle(), 0, std::vector{ours.handle()});
+  memory_->set_references(lists.handle(), 0, std::vector{ours.handle()});
   EXPECT_EQ(look_at_tables(*memory_).blocks.at(ours.handle().index).references, 1u);
-  EXPECT_THROW(memory_->fill_shelf(shelves.handle(), 3, {}), UsageError);
-  EXPECT_THROW(memory_->fill_shelf(shelves.handle(), 0, std::vector(3, ours.handle())), UsageError);
-  shelves = SharedBlock();
+  EXPECT_THROW(memory_->set_references(lists.handle(), 3, {}), UsageError);
+  EXPECT_THROW(memory_->set_references(lists.handle(), 0, std::vector(3, ours.handle())), UsageError);
+  lists = SharedBlock();
   EXPECT_EQ(look_at_tables(*memory_).blocks.at(ours.handle().index).references, 0u);
 }
 

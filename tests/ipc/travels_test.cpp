@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "retinue/ipc/archive.h"
-#include "retinue/ipc/message_codec.h"
+#include "retinue/ipc/detail/message_codec.h"
 #include "retinue/ipc/queue.h"
 #include "support/job_test.h"
 

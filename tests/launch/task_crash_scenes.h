@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ipc/memory/crash_point.h"
-#include "launch/tasks/task_desk.h"
+#include "launch/tasks/task_client.h"
 #include "support/fork_shared.h"
 
 /// Tasks of all kinds, in task_crash_test.cpp.
@@ -93,17 +93,17 @@ struct Given {
 };
 
 template <auto fn, class Argument>
-Given give(detail::TaskDesk& desk, int id, const Argument& argument, ResultText result) {
+Given give(detail::TaskClient& client, int id, const Argument& argument, ResultText result) {
   detail::Encoded encoded = detail::encode<fn, detail::EntryStyle::kProcess>(argument);
-  return {id, detail::give_task(desk, detail::task_function<fn>(), std::move(encoded), {"give"}), result};
+  return {id, detail::submit_task(client, detail::task_function<fn>(), std::move(encoded), {"give"}), result};
 }
 template <class Result>
 Result value_of(const detail::TaskPtr& task) {
   return detail::task_value<Result>({&task, 1});
 }
 
-inline Given give_small(detail::TaskDesk& desk, int id) {
-  return give<small>(desk, id, id, [](const detail::TaskPtr& task) { return std::to_string(value_of<int>(task)); });
+inline Given give_small(detail::TaskClient& client, int id) {
+  return give<small>(client, id, id, [](const detail::TaskPtr& task) { return std::to_string(value_of<int>(task)); });
 }
 
 inline std::string large_result(const detail::TaskPtr& task) {
@@ -123,15 +123,15 @@ inline std::string raised_result(const detail::TaskPtr& task) {
 }
 
 /// One after the other, from `first_id` on.
-inline std::vector<Given> give_each_kind(detail::TaskDesk& desk, int first_id) {
+inline std::vector<Given> give_each_kind(detail::TaskClient& client, int first_id) {
   int id = first_id;
   std::vector<Given> given;
-  given.push_back(give<large>(desk, id, std::vector<int>(kLong, id), large_result));
-  given.push_back(give_small(desk, ++id));
+  given.push_back(give<large>(client, id, std::vector<int>(kLong, id), large_result));
+  given.push_back(give_small(client, ++id));
   ++id;
-  given.push_back(give<refer>(desk, id, block_with(id), referred_result));
+  given.push_back(give<refer>(client, id, block_with(id), referred_result));
   ++id;
-  given.push_back(give<raise_error>(desk, id, id, raised_result));
+  given.push_back(give<raise_error>(client, id, id, raised_result));
   return given;
 }
 

@@ -10,7 +10,7 @@
 #include "ipc/ring/ring_slots.cpp"        // NOLINT(bugprone-suspicious-include)
 #include "ipc/ring/ring_user.cpp"         // NOLINT(bugprone-suspicious-include)
 #include "launch/tasks/task_board.cpp"    // NOLINT(bugprone-suspicious-include)
-#include "launch/tasks/task_desk.cpp"     // NOLINT(bugprone-suspicious-include)
+#include "launch/tasks/task_client.cpp"   // NOLINT(bugprone-suspicious-include)
 #include "launch/tasks/task_server.cpp"   // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
@@ -24,14 +24,14 @@
 
 #include "ipc/crash_fixture.h"
 #include "ipc/memory/ring_owner.h"
-#include "launch/task_crash_desk.h"
+#include "launch/task_crash_client.h"
 #include "launch/task_crash_scenes.h"
 
 namespace retinue {
 namespace {
 
 using namespace std::chrono_literals;
-using test::CrashDesk;
+using test::CrashClient;
 using test::Given;
 using test::notes;
 
@@ -56,34 +56,34 @@ class TaskCrashTest : public CrashTest {
     });
   }
 
-  static CrashDesk::Worker worker_of(const Victim& victim) { return {victim.slot, victim.pid}; }
+  static CrashClient::Worker worker_of(const Victim& victim) { return {victim.slot, victim.pid}; }
 
   /// All functions are known to the board, and all kinds of tasks were done: what that allocates is there to stay.
-  std::size_t warm_up(CrashDesk& desk) {
+  std::size_t warm_up(CrashClient& client) {
     {
-      std::vector<Given> given = test::give_each_kind(desk, 0);
-      serve(desk.board());
-      wait_for_all(desk, given);
+      std::vector<Given> given = test::give_each_kind(client, 0);
+      serve(client.board());
+      wait_for_all(client, given);
       for (const Given& each : given) test::check_result(each);
     }
     test::forget_runs();
     return memory_->allocated_bytes();
   }
-  static void wait_for_all(CrashDesk& desk, const std::vector<Given>& given) {
+  static void wait_for_all(CrashClient& client, const std::vector<Given>& given) {
     std::vector<detail::TaskPtr> tasks;
     for (const Given& each : given) tasks.push_back(each.task);
-    ASSERT_TRUE(detail::wait_for_all(desk, tasks, kPatience)) << "a result does not come";
+    ASSERT_TRUE(detail::wait_for_all(client, tasks, kPatience)) << "a result does not come";
   }
 
   /// Nothing is left of what was, and each record and each slot can be used.
-  void check_usable(CrashDesk& desk) {
-    const TaskBoard& board = desk.board();
+  void check_usable(CrashClient& client) {
+    const TaskBoard& board = client.board();
     for (std::uint32_t i = 0; i < board.header().record_count; ++i)
       ASSERT_EQ(TaskState(board.record(i).state.load()).phase(), TaskState::Phase::kFree) << "record " << i;
     std::vector<Given> given;
-    for (std::uint32_t i = 0; i < board.header().record_count; ++i) given.push_back(test::give_small(desk, 90));
+    for (std::uint32_t i = 0; i < board.header().record_count; ++i) given.push_back(test::give_small(client, 90));
     serve(board);
-    wait_for_all(desk, given);
+    wait_for_all(client, given);
     for (const Given& each : given) test::check_result(each);
     check_queues(board);
   }
@@ -132,32 +132,32 @@ class TaskCrashTest : public CrashTest {
   }
 
   bool kill_worker(long point, int retries) {
-    CrashDesk desk(memory_, retries);
-    const std::size_t before = warm_up(desk);
-    std::vector<Given> given = test::give_each_kind(desk, 1);
-    desk.board().tasks().put_word(TaskName().word(), 0ns);  // As if one were to leave.
-    const bool has_ended = desk.bury(worker_of(start_worker(point, desk.board(), 0ns)));
-    EXPECT_TRUE(bury(start_worker(0, desk.board(), 0ns)));
-    wait_for_all(desk, given);
+    CrashClient client(memory_, retries);
+    const std::size_t before = warm_up(client);
+    std::vector<Given> given = test::give_each_kind(client, 1);
+    client.board().tasks().put_word(TaskName().word(), 0ns);  // As if one were to leave.
+    const bool has_ended = client.bury(worker_of(start_worker(point, client.board(), 0ns)));
+    EXPECT_TRUE(bury(start_worker(0, client.board(), 0ns)));
+    wait_for_all(client, given);
     if (HasFatalFailure()) return has_ended;
     check_results(given, !has_ended, retries);
     given.clear();
     EXPECT_EQ(memory_->allocated_bytes(), before) << "something is left of the tasks";
-    check_usable(desk);
+    check_usable(client);
     return has_ended;
   }
 
   /// Gives, waits, and fails what is not done, all as a Pool does.
   void be_giver() {
-    CrashDesk desk(memory_, 0);
-    test::leave_board(desk.board());
+    CrashClient client(memory_, 0);
+    test::leave_board(client.board());
     for (int round = 0; round < 2; ++round) {
-      const std::vector<Given> given = test::give_each_kind(desk, 1 + 10 * round);
-      serve(desk.board());
-      wait_for_all(desk, given);
+      const std::vector<Given> given = test::give_each_kind(client, 1 + 10 * round);
+      serve(client.board());
+      wait_for_all(client, given);
     }
-    const std::vector<Given> never_done = test::give_each_kind(desk, 21);
-    desk.fail();
+    const std::vector<Given> never_done = test::give_each_kind(client, 21);
+    client.fail();
     if (HasFailure()) _exit(1);
     notes().has_board = 0;
   }
@@ -224,22 +224,22 @@ TEST_F(TaskCrashTest, ForksTellOfTheirOwnExceptions) {
 
 /// As it is in a Pool: the giver sleeps, and is woken by results and by deaths; workers die awake and asleep.
 TEST_F(TaskCrashTest, SurvivorsGoOnWhileWorkersDie) {
-  CrashDesk desk(memory_, 1);
-  const std::size_t before = warm_up(desk);
-  const Victim survivor = start_worker(0, desk.board(), std::chrono::nanoseconds::max());
+  CrashClient client(memory_, 1);
+  const std::size_t before = warm_up(client);
+  const Victim survivor = start_worker(0, client.board(), std::chrono::nanoseconds::max());
   std::mt19937 random(1);
   for (int round = 0; round < 60 && !HasFailure(); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     test::forget_runs();
     const long point = std::uniform_int_distribution<long>(1, 120)(random);
-    desk.watch(worker_of(start_worker(point, desk.board(), kPatience)));
-    std::vector<Given> given = test::give_each_kind(desk, 1);
-    for (Given& each : test::give_each_kind(desk, 11)) given.push_back(std::move(each));
-    wait_for_all(desk, given);
-    desk.kill_watched();  // If it lives, it sleeps.
+    client.watch(worker_of(start_worker(point, client.board(), kPatience)));
+    std::vector<Given> given = test::give_each_kind(client, 1);
+    for (Given& each : test::give_each_kind(client, 11)) given.push_back(std::move(each));
+    wait_for_all(client, given);
+    client.kill_watched();  // If it lives, it sleeps.
     check_results(given, true, 1);
   }
-  desk.board().tasks().close();
+  client.board().tasks().close();
   EXPECT_TRUE(bury(survivor));
   EXPECT_EQ(memory_->allocated_bytes(), before);
 }

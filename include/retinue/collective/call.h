@@ -12,11 +12,11 @@
 
 namespace retinue {
 
-/// What the program called, where that makes collectives of other names: errors say "broadcast(8 bytes, root 0) in
-/// broadcast_object at train.cpp:88".
+/// The function that the program called, if that function makes collectives of other names. Errors say "broadcast(8
+/// bytes, root 0) in broadcast_object at train.cpp:88".
 enum class OuterCall : std::uint8_t {
   kNone = 0,
-  kOpening,  ///< Of a group.
+  kOpening,  ///< The opening of a group.
   kMonitoredBarrier,
   kZeroFirst,
   kCheckSame,
@@ -32,33 +32,33 @@ enum class OuterCall : std::uint8_t {
   kSplitByHost,
 };
 
-/// As "broadcast_object".
+/// Returns a name like "broadcast_object".
 std::string_view name_of(OuterCall call);
 
-/// Where a call was made, as errors on other ranks print it. Made from std::source_location by default arguments.
+/// The place of a call, as errors on other ranks print it. Default arguments make it from std::source_location.
 struct CallSite {
   CallSite(std::source_location where = std::source_location::current())  // NOLINT(google-explicit-constructor)
       : file(where.file_name()), line(where.line()) {}
   CallSite(const char* file_name, unsigned line_number) : file(file_name), line(line_number) {}
 
-  /// The same for the calls that `call` makes; what is inside of another call stays so.
+  /// Returns this place for the collectives that `call` makes. If it already has an outer call, that one is kept.
   CallSite inside(OuterCall call) const {
     CallSite site = *this;
     if (outer == OuterCall::kNone) site.outer = call;
     return site;
   }
 
-  /// As "train.cpp:88".
+  /// Returns a text like "train.cpp:88".
   std::string text() const;
 
   const char* file;
-  unsigned line;  ///< 0: `file` is the name of the place.
+  unsigned line;  ///< If 0, `file` is the name of the place.
   OuterCall outer = OuterCall::kNone;
 };
 
 enum class CollectiveKind : std::uint8_t {
   kNone = 0,
-  kOpen,  ///< The opening of a group, which is no call of a user's.
+  kOpen,  ///< The opening of a group; no user makes this call.
   kBarrier,
   kAllReduce,
   kBroadcast,
@@ -72,36 +72,36 @@ enum class CollectiveKind : std::uint8_t {
   kAllReduceCoalesced,
 };
 
-/// As "all_reduce".
+/// Returns a name like "all_reduce".
 std::string_view name_of(CollectiveKind kind);
 
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
 
-/// A collective as data, for Communicator::run() and start(). Made by the functions below; Communicator's functions of
-/// the same names say what each does.
+/// A collective as data, for Communicator::run() and start(). The functions below make one; Communicator's functions of
+/// the same names document each.
 ///
-/// Those that take lists or Bytes are the uneven ones: each rank's part may have a size of its own. They may meet even
-/// calls of the same kind on other ranks, if the sizes fit.
+/// The functions that take lists or Bytes make uneven calls: each rank's part may have its own size. An uneven call may
+/// meet even calls of the same kind on other ranks, if the sizes fit.
 struct CollectiveCall {
   CollectiveKind kind = CollectiveKind::kNone;
-  Dtype dtype = Dtype::kBytes;  ///< Where data only move: what the parts hold, if that is to be compared.
+  Dtype dtype = Dtype::kBytes;  ///< If the call only moves data: the type of the elements, if ranks compare it.
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
-  double factor = 1;                         ///< With kPremulSum: what this rank's elements are multiplied by.
+  double factor = 1;                         ///< With kPremulSum: the factor of this rank's elements.
   const ReduceFunction* function = nullptr;  ///< With kFunction, in place of `dtype`.
-  std::size_t count = 0;                     ///< Of one part: elements for reductions, bytes otherwise.
-  const void* input = nullptr;  ///< One part, or size() parts one behind the other. Null where `inputs` is given.
+  std::size_t count = 0;                     ///< Size of one part: in elements for reductions, otherwise in bytes.
+  const void* input = nullptr;               ///< One part, or size() contiguous parts. Null if `inputs` is given.
   void* output = nullptr;
-  std::span<const ConstBytes> inputs = {};  ///< The parts for each rank, in rank order.
-  std::span<const Bytes> outputs = {};      ///< Where the part of each rank goes, in rank order; or the buffers.
+  std::span<const ConstBytes> inputs = {};  ///< The part for each rank, in rank order.
+  std::span<const Bytes> outputs = {};      ///< The destination of each rank's part, in rank order; or the buffers.
   bool uneven = false;
 
-  /// This call, which moves elements of that type: it doesn't meet calls that move another. Errors: the call is refused
-  /// where its parts are not of whole elements.
+  /// Returns this call as one that moves elements of `dtype`. It doesn't meet calls that move another type. Errors: the
+  /// call is refused if its parts don't consist of whole elements.
   CollectiveCall of(Dtype dtype) const;
-  /// This reduction, with the rank's elements multiplied by `factor` before they are summed. Ranks may give different
-  /// factors.
+  /// Returns this reduction, with this rank's elements multiplied by `factor` before they are summed. Ranks may give
+  /// different factors.
   CollectiveCall premultiplied(double factor) const;
 
   static CollectiveCall barrier();
@@ -133,10 +133,10 @@ struct CollectiveCall {
   static CollectiveCall scan(const void* input, void* output, std::size_t count, const ReduceFunction& function);
 };
 
-/// What run() and start() do first. Errors: UsageError for what no group of `size` could do.
+/// Checks a call, as run() and start() do first. Errors: UsageError if no group of `size` could make the call.
 void check_call(const CollectiveCall& call, int rank, int size);
 
-/// Makes the call of a group of one, which needs no communicator and no job. Errors: UsageError.
+/// Makes the call in a group of one, which needs no communicator and no job. Errors: UsageError.
 void run_alone(const CollectiveCall& call);
 
 }  // namespace retinue

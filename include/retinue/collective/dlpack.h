@@ -10,24 +10,24 @@
 #include "retinue/collective/types.h"
 #include "retinue/ipc/shared_block.h"
 
-/// Arrays from other libraries, and for them, by DLPack: https://dmlc.github.io/dlpack.
+/// Exchanges arrays with other libraries by DLPack: https://dmlc.github.io/dlpack.
 ///
-/// Needs the structs of a dlpack.h, and doesn't include one: yours, that of the distribution, or LibTorch's. `Managed`
+/// Needs the structs of a dlpack.h, but doesn't include one: use your own, the distribution's or LibTorch's. `Managed`
 /// is DLManagedTensor or, from DLPack 1.0 on, DLManagedTensorVersioned.
 namespace retinue {
 
-/// How the elements of an array lie in memory.
+/// The memory layout of an array's elements.
 struct ArrayLayout {
   Dtype dtype = Dtype::kFloat32;
   std::vector<std::int64_t> shape = {};    ///< Empty: one element.
-  std::vector<std::int64_t> strides = {};  ///< In elements, one per dimension. Empty: rows one behind the other.
+  std::vector<std::int64_t> strides = {};  ///< In elements, one per dimension. Empty: contiguous rows.
   std::size_t byte_offset = 0;             ///< Of the first element.
 };
 
-/// A contiguous array in CPU memory that another library gave, for collectives and messages. Copies are the same array;
-/// it goes back when the last is gone.
+/// A contiguous array in CPU memory from another library, for collectives and messages. Copies refer to the same array;
+/// it is returned when the last copy is destroyed.
 ///
-/// Threads: as std::shared_ptr. What lies in the memory is the users' own affair.
+/// Threads: as std::shared_ptr. The users synchronise access to the contents.
 class DlpackArray {
  public:
   std::size_t count() const noexcept { return count_; }
@@ -37,10 +37,10 @@ class DlpackArray {
   bool is_read_only() const noexcept { return is_read_only_; }
 
   const void* input() const noexcept { return data_; }
-  /// The same for results. Errors: UsageError where the array may only be read.
+  /// Returns the same address, for results. Errors: UsageError if the array is read-only.
   void* output() const;
 
-  /// Errors: UsageError if the elements are no T, or not aligned as such.
+  /// Returns the elements. Errors: UsageError if they are not of type T, or not aligned for it.
   template <class T>
   std::span<const T> inputs() const {
     check_type(DtypeOf<T>::value, alignof(T));
@@ -52,7 +52,7 @@ class DlpackArray {
     return {static_cast<T*>(output()), count_};
   }
 
-  /// What from_dlpack() found in the struct.
+  /// The fields that from_dlpack() read from the struct.
   struct Fields {
     std::uint32_t major_version = 1;
     bool is_read_only = false;
@@ -66,7 +66,7 @@ class DlpackArray {
     const std::int64_t* shape = nullptr;
     const std::int64_t* strides = nullptr;
   };
-  /// Called by from_dlpack().
+  /// Makes an array; from_dlpack() calls this.
   DlpackArray(std::shared_ptr<void> owner, const Fields& fields);
 
  private:
@@ -91,9 +91,9 @@ struct DlpackType {
 };
 DlpackType dlpack_type_of(Dtype dtype);
 
-/// What a tensor that was given away needs until its deleter is called.
+/// The data that an exported tensor needs until its deleter is called.
 struct DlpackExport {
-  /// Errors: UsageError for a layout that isn't all in the block.
+  /// Errors: UsageError if the layout isn't entirely inside the block.
   DlpackExport(SharedBlock in, ArrayLayout array);
 
   SharedBlock block;
@@ -108,9 +108,9 @@ concept VersionedDlpack = requires(Managed managed) {
 
 }  // namespace detail
 
-/// Takes over a tensor: its deleter is called once, at the latest when this throws. The data must be contiguous, in row
-/// order, in CPU memory.
-/// Errors: UsageError, which says what it is instead.
+/// Takes ownership of a tensor. Its deleter is called exactly once, at the latest when this function throws. The data
+/// must be contiguous, in row order, in CPU memory.
+/// Errors: UsageError, which describes what the tensor is instead.
 template <class Managed>
 DlpackArray from_dlpack(Managed* managed) {
   const std::shared_ptr<void> owner(managed, [managed](void*) {
@@ -120,7 +120,7 @@ DlpackArray from_dlpack(Managed* managed) {
   if (managed == nullptr) return DlpackArray(owner, fields);
   if constexpr (detail::VersionedDlpack<Managed>) {
     fields.major_version = managed->version.major;
-    // Nothing behind the version has a known place in another one.
+    // Nothing behind the version has a known place in another version.
     if (fields.major_version != 1) return DlpackArray(owner, fields);
     fields.is_read_only = (managed->flags & detail::kDlpackReadOnly) != 0;
   }
@@ -137,8 +137,8 @@ DlpackArray from_dlpack(Managed* managed) {
   return DlpackArray(owner, fields);
 }
 
-/// Gives job memory to another library, which holds it until it calls the deleter. The caller owns what is returned,
-/// until somebody takes it over. Errors: UsageError if the array is not all in the block.
+/// Exports job memory to another library, which holds it until it calls the deleter. The caller owns the returned
+/// tensor until another owner takes it over. Errors: UsageError if the array is not entirely inside the block.
 template <class Managed>
 Managed* to_dlpack(const SharedBlock& block, const ArrayLayout& layout) {
   struct Exported {

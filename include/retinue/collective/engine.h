@@ -14,51 +14,50 @@ namespace retinue {
 class JobMemory;
 class Store;
 
-/// What moves bytes between ranks that share no memory, for a Communicator: gloo, MPI, a network of one's own.
+/// An engine moves bytes between ranks that share no memory, for a Communicator: by gloo, MPI, or a custom network.
 ///
 /// All ranks make the same calls in the same order, with sizes that fit. A communicator makes one call at a time.
-/// Blocking: until the caller's bytes are there, and its own may be changed; at most the timeout.
-/// Errors: PeerLost and TimeoutError, whose texts go on where "rank 0 waits in its 4th call, barrier at a.cpp:7, and"
-/// ends, or others; all of them end the group's use of the engine.
+/// Blocking: until the caller's result has arrived and its input may be changed; at most the timeout.
+/// Errors: PeerLost and TimeoutError, whose texts continue the sentence "rank 0 waits in its 4th call, barrier at
+/// a.cpp:7, and", or others. All of them end the group's use of the engine.
 class Engine {
  public:
   virtual ~Engine() = default;
 
-  /// Rank r's input becomes part r of every output. Shape: all inputs are of one size, at least a byte.
+  /// Copies rank r's input to part r of every output. Shape: all inputs have the same size, at least a byte.
   virtual void all_gather(ConstBytes input, Bytes output) = 0;
-  /// Part r of rank s's input becomes part s of rank r's output. Shape: parts lie one behind the other, in rank order;
-  /// they have a size each, which may be nothing, and there is one for the own rank, too.
+  /// Copies part r of rank s's input to part s of rank r's output. Shape: parts are contiguous, in rank order. Each has
+  /// its own size, which may be 0; there is also a part for the rank itself.
   virtual void all_to_all(ConstBytes input, std::span<const std::size_t> input_parts, Bytes output,
                           std::span<const std::size_t> output_parts) = 0;
-  /// Shape: at least a byte.
+  /// Copies the root's data to all ranks. Shape: at least a byte.
   virtual void broadcast(Bytes data, int root) = 0;
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
-  /// `look` is to be called by who waits in a call, after the time that its last call returned; at first after one of
-  /// nothing. It may take some seconds, and throws PeerLost, to be passed on, where it finds that the wait is in vain.
-  /// Where an engine can't do so, late ranks are not reported.
+  /// Checks on the other ranks. A rank that waits in a call must call it repeatedly: the first time at once, then each
+  /// time after the duration that the previous call returned. It may take some seconds. It throws PeerLost, which the
+  /// engine must pass on, if the wait is in vain. If an engine can't do this, late ranks are not reported.
   using Look = std::function<std::chrono::nanoseconds()>;
-  /// Whether that rank is gone because it has made all its calls, the one that is under way as well: for engines that
-  /// look for ranks that are gone. Some store calls.
+  /// Returns whether a rank is gone because it has made all its calls, including the current one. For engines that
+  /// check for ranks that are gone. Costs some store calls.
   using HasLeft = std::function<bool(int rank)>;
   virtual void look_while_waiting(const Look& /*look*/, const HasLeft& /*has_left*/) {}
-  /// Called once, after an error: lets go of the other ranks, whose waits for this one are to end. No more calls
-  /// follow.
+  /// Releases the other ranks, whose waits for this one must end. Called once, after an error; no more calls follow.
   virtual void close() noexcept {}
 };
 
-/// Of what ranks tell each other before a call: all must have the same.
+/// The version of what ranks tell each other before a call; it must be the same on all.
 inline constexpr int kEngineProtocol = 2;
 
-/// The ranks that an engine connects, and which of them this is.
+/// The ranks that an engine connects, and this process's rank among them.
 struct EngineMembers {
   std::string name = "group";  ///< In errors.
   int rank = 0;
   int size = 1;
-  /// Where ranks tell each other for what they wait, beside the engine: under keys that are this group's alone. Without
-  /// one nobody says who is late.
+  /// Here ranks exchange what they wait for, apart from the engine, under keys that only this group uses. Without a
+  /// store, late ranks are not reported.
   std::shared_ptr<Store> store = nullptr;
-  std::string host = {};  ///< The same for ranks that see each other's processes; for what late ones do.
-  /// Of this process's job: for its flight recorder. Without it calls are not recorded.
+  std::string host = {};  ///< Equal on ranks that see each other's processes; for reports of what late ranks do.
+  /// The memory of this process's job, for its flight recorder. Without it, calls are not recorded.
   std::shared_ptr<JobMemory> memory = nullptr;
 };
 

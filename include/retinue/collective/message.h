@@ -12,11 +12,11 @@ constexpr int kAnySource = -1;
 constexpr int kAnyTag = -1;
 
 namespace detail {
-constexpr int kReplyTag = -2;  ///< Of recv_object()'s answers; no receive with kAnyTag takes them.
+constexpr int kReplyTag = -2;  ///< Tag of recv_object()'s replies; no receive with kAnyTag takes them.
 
 }  // namespace detail
 
-/// What a receive brought.
+/// The result of a receive.
 struct Received {
   int source = kAnySource;
   int tag = kAnyTag;

@@ -4,18 +4,18 @@
 #include <vector>
 
 #include "retinue/collective/communicator.h"
-#include "retinue/collective/object_exchange.h"
+#include "retinue/collective/detail/object_exchange.h"
 
-/// Collectives of any value that can be an argument of `spawn`: what cereal serialises, tensors, modules, queues,
-/// locks. What lies in job memory arrives as the same memory.
+/// Collectives of any value that can be an argument of `spawn`: types that cereal serialises, tensors, modules, queues,
+/// locks. Data in job memory arrive as the same memory.
 ///
-/// Blocking, threads: as Communicator's calls, of which each of these is one to three.
-/// Errors: as theirs; what archiving a value throws, on its own rank, and UsageError, on the others; UsageError for a
-/// value of another type than this rank takes, or that its type can't read.
-/// After an error: the group can be used on if only a value could not be archived, or read.
+/// Blocking, threads: as Communicator's calls; each function here makes one to three of them.
+/// Errors: as Communicator's calls. If archiving a value throws, its own rank gets that exception and the others get
+/// UsageError. UsageError for a value of another type than this rank takes, or that its type can't read.
+/// After an error: the group is still usable if only archiving or reading a value failed.
 namespace retinue {
 
-/// Makes `value` on all ranks what it is on `root`.
+/// Sets `value` on all ranks to the value on `root`.
 template <class T>
 void broadcast_object(Communicator& group, T& value, int root, CallSite site = {}) {
   site = site.inside(OuterCall::kBroadcastObject);
@@ -31,20 +31,21 @@ void broadcast_object(Communicator& group, T& value, int root, CallSite site = {
   reader.finish(group, notice.has_references != 0, site);
 }
 
-/// The values of all ranks, in rank order.
+/// Returns the values of all ranks, in rank order.
 template <class T>
 std::vector<T> all_gather_object(Communicator& group, const T& value, CallSite site = {}) {
   return detail::gather_objects("all_gather_object", group, value, std::nullopt,
                                 site.inside(OuterCall::kAllGatherObject));
 }
 
-/// The same at `root`; empty on the other ranks.
+/// Returns the same on `root`, and an empty vector on the other ranks.
 template <class T>
 std::vector<T> gather_object(Communicator& group, const T& value, int root, CallSite site = {}) {
   return detail::gather_objects("gather_object", group, value, root, site.inside(OuterCall::kGatherObject));
 }
 
-/// The r-th of the root's `values`, of which it has one per rank; those of other ranks don't count.
+/// Returns, on rank r, the r-th of the root's `values`. The root has one per rank; the other ranks' `values` are
+/// ignored.
 template <class T>
 T scatter_object(Communicator& group, const std::vector<T>& values, int root, CallSite site = {}) {
   site = site.inside(OuterCall::kScatterObject);
@@ -65,14 +66,14 @@ T scatter_object(Communicator& group, const std::vector<T>& values, int root, Ca
   return value;
 }
 
-/// Sends a value to one rank, which takes it by recv_object().
+/// Sends a value to one rank, which receives it with recv_object().
 /// Blocking: as Communicator::send(); a value that refers to job memory, until it is received.
 template <class T>
 void send_object(Communicator& group, const T& value, int destination, int tag = 0, CallSite site = {}) {
   detail::send_encoded(group, detail::encode_value(value), detail::object_type<T>(), destination, tag, site);
 }
 
-/// Makes `value` what send_object() sent. `source` and `tag`: as Communicator::recv().
+/// Sets `value` to what send_object() sent. `source` and `tag`: as in Communicator::recv().
 template <class T>
 Received recv_object(Communicator& group, T& value, int source, int tag = 0, CallSite site = {}) {
   const detail::ReceivedObject object = detail::recv_encoded(group, source, tag, site);

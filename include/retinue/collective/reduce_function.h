@@ -12,40 +12,40 @@
 
 namespace retinue {
 
-/// A function of the program as a reduction of elements of one type: reduce_function<fn, T>().
+/// A reduction by a function of the program, for elements of one type: reduce_function<fn, T>().
 ///
-/// Members give the same one if it lies at the same place of the same binary, in whatever process: otherwise they get
-/// CollectiveMismatch. The result is that of the serial loop over ranks, fn(fn(x0, x1), x2) and so on: fn need neither
-/// commute nor associate. Its bits are the same on all ranks if fn's are; those between a struct's members may differ.
+/// Members give the same function if it is at the same place of the same binary, in any process; otherwise they get
+/// CollectiveMismatch. The result is that of the serial loop over ranks, fn(fn(x0, x1), x2) and so on; fn need neither
+/// commute nor associate. Its bits are the same on all ranks if fn's are; padding bits of a struct may differ.
 ///
-/// It is called on any rank, any number of times, on values of any rank, so it must not depend on the process, nor use
-/// the communicator. What it throws is thrown by the collective on that rank and breaks the group; the others throw
-/// PeerLost, in this call or, who had no need of that rank any more, in the next.
+/// The function is called on any rank, any number of times, on values of any rank, so it must not depend on the process
+/// or use the communicator. If it throws, the collective rethrows the exception on that rank and the group breaks. The
+/// others throw PeerLost in this call, or in the next one if they no longer needed that rank.
 class ReduceFunction {
  public:
-  /// One array per rank, in rank order, and where the result goes. A destination may be a source; no pointer needs
-  /// alignment.
+  /// One array per rank, in rank order, and the destinations of the result. A destination may also be a source. No
+  /// pointer needs alignment.
   struct Arrays {
     const void* const* sources;
     int source_count;
     void* const* destinations;
     int destination_count;
-    std::size_t count;  ///< Of elements.
+    std::size_t count;  ///< Number of elements.
   };
   using Kernel = void (*)(const Arrays&);
 
-  /// `type`: the __PRETTY_FUNCTION__ of a template whose parameter `fn` it is. Errors: UsageError where the kernel lies
-  /// in no loaded object.
+  /// Makes a reduction. `type` is the __PRETTY_FUNCTION__ of a template with `fn` as a parameter. Errors: UsageError if
+  /// the kernel is in no loaded object.
   ReduceFunction(Kernel kernel, std::size_t element_bytes, std::string_view type);
   ReduceFunction(const ReduceFunction&) = delete;
   ReduceFunction& operator=(const ReduceFunction&) = delete;
 
   Kernel kernel() const { return kernel_; }
   std::size_t element_bytes() const { return element_bytes_; }
-  /// As the compiler writes it; of lambdas it says no more than their types.
+  /// Returns the name as the compiler writes it; for lambdas that shows no more than their types.
   const std::string& name() const { return name_; }
-  std::uint64_t object() const { return object_; }  ///< Which binary: of its build-id.
-  std::uint64_t offset() const { return offset_; }  ///< Where in it.
+  std::uint64_t object() const { return object_; }  ///< Identifies the binary, by its build-id.
+  std::uint64_t offset() const { return offset_; }  ///< Position in the binary.
 
  private:
   Kernel kernel_;
@@ -57,7 +57,7 @@ class ReduceFunction {
 
 namespace detail {
 
-/// A value without a constructor's call, so that the element's type needs none.
+/// A value whose constructor isn't called, so that the element type needs none.
 template <typename T>
 union ElementRoom {
   ElementRoom() {}   // NOLINT(modernize-use-equals-default): it would be deleted.
@@ -65,7 +65,7 @@ union ElementRoom {
   T value;
 };
 
-/// What is reduced at a time: little enough for the nearest cache.
+/// Number of elements reduced at a time: few enough for the nearest cache.
 template <typename T>
 constexpr std::size_t kReducedAtOnce = std::max<std::size_t>(1, 4096 / sizeof(T));
 
@@ -75,7 +75,7 @@ struct ReductionRoom {
   ElementRoom<T> next;
 };
 
-/// sums[i] = fn(sums[i], element i of `from`).
+/// Sets sums[i] to fn(sums[i], element i of `from`).
 template <auto fn, typename T>
 void join_elements(ReductionRoom<T>& room, const std::byte* from, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -122,8 +122,8 @@ void reduce_thunk(const ReduceFunction::Arrays& arrays) {
 
 }  // namespace detail
 
-/// `fn`: a function, or a lambda that captures nothing, that makes a T of two: `T fn(const T&, const T&)` or
-/// `T fn(T, T)`. The lower rank's is the first.
+/// Returns the reduction by `fn`, a function or a lambda without captures that makes one T of two: `T fn(const T&,
+/// const T&)` or `T fn(T, T)`. The lower rank's value is the first argument.
 template <auto fn, typename T>
 const ReduceFunction& reduce_function() {
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,

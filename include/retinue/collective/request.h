@@ -14,49 +14,52 @@ namespace retinue {
 
 class Operation;
 
-/// A collective or message that was begun and may not have ended yet. It goes on while this member waits in, or asks,
-/// any call or request of its communicator; there is no helper thread.
+/// A collective or message that was begun and may not have ended yet. It progresses while this member waits in, or
+/// queries, any call or request of its communicator; there is no helper thread.
 ///
-/// Its buffers and the communicator must stay in place, and nobody may read what it writes or write what it reads,
-/// until it is done. Dropping the last copy of a receive to which no message has come forgets it; dropping any other
-/// that isn't done breaks the group, and the others get CollectiveMismatch. Copies are the same request.
-/// Threads: as the communicator, one at a time, but not always the same.
+/// Until it is done, its buffers and the communicator must stay in place, nobody may read what it writes, and nobody
+/// may write what it reads. Dropping the last copy of a receive to which no message has come cancels it. Dropping any
+/// other request that isn't done breaks the group, and the other members get CollectiveMismatch. Copies refer to the
+/// same request.
+/// Threads: as the communicator, one at a time, but not always the same thread.
 class [[nodiscard]] Request {
  public:
   Request() = default;
   explicit Request(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
 
-  /// Whether it has ended, well or not. Doesn't wait for other members, but does what can be done by now, which for a
-  /// collective of much data is to copy or reduce them.
+  /// Returns whether it has ended, successfully or not. Doesn't wait for other members, but does the work that is
+  /// possible by now; for a collective of much data, that is copying or reducing them.
   bool done() const;
 
-  /// Of a collective: whether done() found that all members have begun it, so that it takes no longer than its data do.
+  /// For a collective: returns whether done() found that all members have begun it, so that only its data take time.
   bool under_way() const;
 
-  /// Blocking: until it has ended, at most the communicator's timeout. Errors: those of the blocking call.
+  /// Waits. Blocking: until it has ended, at most the communicator's timeout. Errors: as the blocking call.
   void wait() const;
-  /// The same for at most `time`. Returns whether it has ended; after false it goes on.
+  /// Waits at most `time`. Returns whether it has ended; if not, it continues.
   bool wait_for(std::chrono::nanoseconds time) const;
 
-  /// Blocking: until one of `requests`, all of one communicator, has ended, well or not; at most `time`. Returns its
-  /// index, or nothing after `time` or Communicator::interrupt(). One that takes longer, since it was first waited for
-  /// so, than the timeout that the communicator had when it was begun, ends with TimeoutError. Errors: UsageError.
+  /// Waits until one of `requests`, all of one communicator, has ended, successfully or not; at most `time`. Returns
+  /// its index, or nothing after `time` or Communicator::interrupt(). A request ends with TimeoutError if, counted from
+  /// the first wait of this kind for it, it takes longer than the communicator's timeout at its beginning. Errors:
+  /// UsageError.
   static std::optional<std::size_t> wait_any(std::span<const Request> requests,
                                              std::chrono::nanoseconds time = std::chrono::nanoseconds::max());
-  /// The same for who needs the end of `needed`, one of `requests`, and lets the others go on meanwhile: whoever is
-  /// late with that one is reported, as in its wait(), and its deadlocks are found.
+  /// Does the same for a caller that needs the end of `needed`, one of `requests`, while the others continue. Ranks
+  /// late with `needed` are reported, as in its wait(), and its deadlocks are found.
   static std::optional<std::size_t> wait_any(std::span<const Request> requests, const Request& needed,
                                              std::chrono::nanoseconds time = std::chrono::nanoseconds::max());
 
-  /// What wait() throws; null while it isn't done, and where it ended well.
+  /// Returns the exception that wait() throws; null if it isn't done or ended successfully.
   std::exception_ptr exception() const;
 
-  /// Calls `callback` once when it is done: now, or in the call on the communicator or its requests that finds it so.
-  /// It may make calls, and throw what those of a broken group throw, nothing else. What it begins is behind all that
-  /// was begun, and before the blocking call that it is called in. Errors: UsageError where `callback` is empty.
+  /// Calls `callback` once when it is done: now, or in the call on the communicator or its requests that finds it done.
+  /// The callback may make calls and throw the errors of a broken group's calls, but nothing else. What it begins comes
+  /// after all that was begun, and before the blocking call in which it runs. Errors: UsageError if `callback` is
+  /// empty.
   void then(std::function<void()> callback) const;
 
-  /// Of a receive that ended well; else as it was made.
+  /// Returns the result of a receive that ended successfully; otherwise a default-constructed value.
   Received received() const;
 
  private:

@@ -11,40 +11,41 @@
 #include "retinue/collective/call.h"
 #include "retinue/ipc/job_group.h"
 
-/// Groups of some of a communicator's members, to make communicators of.
+/// Makes groups of some of a communicator's members, from which to make communicators.
 ///
-/// Blocking: each is one collective of the parent, all of whose members make the same call; so members of several
-/// groups make these in one order.
-/// Errors: as Communicator's calls. UsageError for what makes no sense on one member is thrown on all, and names it.
-/// After an error: the parent can be used on after a UsageError.
-/// Cost: one small all_gather of the parent's; the Communicator that is made of the group costs more, as any does.
+/// Blocking: each call is one collective of the parent, which all of its members make. Members of several groups
+/// therefore make the calls for these in one order.
+/// Errors: as Communicator's calls. If one member's arguments are invalid, all members throw a UsageError that names
+/// it.
+/// After an error: the parent is still usable after a UsageError.
+/// Cost: one small all_gather of the parent. Making the Communicator from the group costs more, as always.
 namespace retinue {
 
 class Communicator;
 
-/// The colour of a member that is to be in none of the groups.
+/// The colour of a member that joins none of the groups.
 inline constexpr int kNoColor = -1;
 
 struct SplitOptions {
-  int color = 0;          ///< Members of one colour are a group; kNoColor, or at least 0.
-  int key = 0;            ///< Their order in it; those of one key are in the parent's order.
-  std::string name = {};  ///< Heads the group's name in errors, at most 63 bytes; its first member's counts.
+  int color = 0;          ///< Members of one colour form a group; kNoColor, or at least 0.
+  int key = 0;            ///< Their order in the group; members with equal keys keep the parent's order.
+  std::string name = {};  ///< Begins the group's name in errors, at most 63 bytes; the first member's is used.
 };
 
-/// The group of this member's colour; none for kNoColor.
+/// Returns the group of this member's colour; nothing for kNoColor.
 std::optional<JobGroup> split(Communicator& parent, const SplitOptions& options = {}, CallSite site = {});
 
-/// The group of these ranks of the parent's, in their order there; none for a member that isn't listed.
+/// Returns the group of these ranks of the parent, in the given order; nothing for a member that isn't listed.
 std::optional<JobGroup> new_group(Communicator& parent, std::span<const int> ranks, const std::string& name = {},
                                   CallSite site = {});
 
-/// The one of several groups, which have no rank in common, that lists this member; none if no one does.
+/// Returns the group that lists this member, of several groups without common ranks; nothing if none lists it.
 std::optional<JobGroup> new_subgroups(Communicator& parent, std::span<const std::vector<int>> groups,
                                       const std::string& name = {}, CallSite site = {});
 
 namespace detail {
 
-/// Members that split, however they are connected.
+/// The members that split, independent of how they are connected.
 struct SplitParent {
   int rank = 0;
   int size = 1;
@@ -53,14 +54,14 @@ struct SplitParent {
   std::function<void(const void* own, void* all, std::size_t bytes)> all_gather = {};
 };
 
-/// The part of them that this member is in.
+/// The part that this member is in.
 struct SplitPart {
-  std::vector<int> ranks = {};  ///< The parent's, in the part's order.
-  int rank = 0;                 ///< This member's in the part.
-  std::string name = {};        ///< As its first member has it.
+  std::vector<int> ranks = {};  ///< Ranks in the parent, in the part's order.
+  int rank = 0;                 ///< This member's rank in the part.
+  std::string name = {};        ///< The first member's name for the part.
 };
 
-/// As split() and new_subgroups(); `call` is what errors say was called.
+/// Do the same as split() and new_subgroups(). `call` is the name of the call in errors.
 std::optional<SplitPart> split_part(std::string_view call, const SplitParent& parent, const SplitOptions& options);
 std::optional<SplitPart> listed_part(std::string_view call, const SplitParent& parent,
                                      std::span<const std::vector<int>> groups, const std::string& name);

@@ -22,16 +22,16 @@ enum class Dtype : std::uint8_t {
   kFloat16,
   kFloat32,
   kFloat64,
-  kBool,  ///< Bytes: what is not 0 is true, and results are 0 or 1.
+  kBool,  ///< Bytes: any value but 0 is true, and results are 0 or 1.
   kComplex64,
-  kComplex128,  ///< std::complex<double>: the real part, then the imaginary one.
-  kBytes,       ///< Of no type that is told: no reductions; meets elements of any type where data only move.
+  kComplex128,  ///< std::complex<double>: the real part, then the imaginary part.
+  kBytes,       ///< Untyped: no reductions; meets elements of any type in calls that only move data.
 };
 
-/// Reductions. Floating point accumulates in fp32 (fp64 for fp64) in rank order and rounds once; integers wrap.
-/// kAvg is the sum divided by the number of ranks (integers: truncated towards zero). kMin and kMax propagate NaN.
-/// kPremulSum adds what each rank's factor makes of its elements; factors are rounded to what the sum accumulates in.
-/// Of bool, kSum and kMax are kLogicalOr, kProduct and kMin kLogicalAnd, and bitwise reductions are the logical ones.
+/// Reductions. Floating point accumulates in fp32 (fp64 for fp64) in rank order and rounds once; integers wrap. kAvg is
+/// the sum divided by the number of ranks (integers: truncated towards zero). kMin and kMax propagate NaN. kPremulSum
+/// adds the products of each rank's elements and its factor; factors are rounded to the accumulator type. For bool,
+/// kSum and kMax are kLogicalOr, kProduct and kMin are kLogicalAnd, and bitwise reductions are the logical ones.
 enum class ReduceOp : std::uint8_t {
   kSum,
   kAvg,
@@ -42,7 +42,7 @@ enum class ReduceOp : std::uint8_t {
   kBitAnd,
   kBitOr,
   kBitXor,
-  kLogicalAnd,  ///< Logical reductions take what is not 0 as true, and give 0 or 1.
+  kLogicalAnd,  ///< Logical reductions take any value but 0 as true, and give 0 or 1.
   kLogicalOr,
   kLogicalXor,
   kFunction,  ///< A function of the program, for elements of any type: retinue/collective/reduce_function.h.
@@ -52,12 +52,12 @@ std::size_t size_of(Dtype dtype);
 std::string_view name_of(Dtype dtype);
 std::string_view name_of(ReduceOp op);
 
-/// Whether elements of this type have this reduction: all have kSum and kProduct; all but bool kAvg; all but complex
-/// kMin and kMax; floating point and complex kPremulSum; integers and bool the bitwise and logical ones. None has
-/// kFunction.
+/// Returns whether elements of this type have this reduction. All types have kSum and kProduct; all but bool have kAvg;
+/// all but complex have kMin and kMax; floating point and complex have kPremulSum; integers and bool have the bitwise
+/// and logical reductions. None has kFunction.
 bool is_defined(ReduceOp op, Dtype dtype);
 
-/// 16-bit floating point values as bits; the core does no arithmetic on them outside of its kernels.
+/// 16-bit floating point values as bits. The core does arithmetic on them only in its kernels.
 struct BFloat16 {
   std::uint16_t bits;
 };
@@ -137,7 +137,8 @@ struct DtypeOf<std::complex<double>> {
   static constexpr Dtype value = Dtype::kComplex128;
 };
 
-/// The type of elements that only move: those of T, or kBytes for any other trivially copyable type.
+/// Returns the type of elements in calls that only move data: the Dtype of T, or kBytes for any other trivially
+/// copyable type.
 template <typename T>
 constexpr Dtype dtype_or_bytes() {
   if constexpr (requires { DtypeOf<T>::value; })

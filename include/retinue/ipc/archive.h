@@ -17,18 +17,19 @@
 #include <type_traits>
 #include <utility>
 
-#include "retinue/ipc/plain.h"
+#include "retinue/ipc/detail/plain.h"
+#include "retinue/ipc/detail/value_archive.h"
 #include "retinue/ipc/shared_block.h"
-#include "retinue/ipc/value_archive.h"
 
 namespace at {
-class Tensor;  // LibTorch's, which errors know by its name.
+class Tensor;  // LibTorch's tensor, which errors recognise by its name.
 }
 
-/// What travels, and values as archives: the form of arguments, return values and messages. Not called directly.
+/// Which values can be sent, and how they are archived: the form of arguments, return values and messages. Not called
+/// directly.
 namespace retinue::detail {
 
-/// Has only what cereal and the user say of a type.
+/// An archive that has only what cereal and the user define for a type.
 class AnyOutput : public cereal::OutputArchive<AnyOutput, cereal::AllowEmptyClassElision> {};
 
 template <std::same_as<ValueOutput> Output>
@@ -42,7 +43,7 @@ void CEREAL_LOAD_FUNCTION_NAME(Input& input, std::filesystem::path& path) {
   path = std::move(text);
 }
 
-/// Structs of which nobody says how to archive them travel as they lie.
+/// Structs without an archiving function are sent as they are in memory.
 template <class T>
 concept PlainClass = std::is_class_v<T> && !std::is_empty_v<T> && kIsPlain<T> &&
                      !cereal::traits::is_output_serializable<T, AnyOutput>::value;
@@ -60,7 +61,7 @@ template <class T>
 constexpr bool kIsArchived = cereal::traits::is_output_serializable<T, ValueOutput>::value&&
     cereal::traits::is_input_serializable<T, ValueInput>::value;
 
-/// Whether it is a tensor whose archive was not included, or a container of such.
+/// Whether T is a tensor whose archive wasn't included, or a container of such tensors.
 template <class T>
 constexpr bool kLacksTensorArchive = false;
 template <std::same_as<at::Tensor> T>
@@ -68,12 +69,12 @@ constexpr bool kLacksTensorArchive<T> = !kIsArchived<T>;
 template <template <class...> class Container, class... Elements>
 constexpr bool kLacksTensorArchive<Container<Elements...>> = (kLacksTensorArchive<Elements> || ...);
 
-/// Whether a T that left one process can become one in another.
+/// Whether a T can be sent from one process to another.
 template <class T>
 constexpr bool kTravels = (kIsPlain<T> || kIsArchived<T>)&&!kPointsElsewhere<T> && std::is_default_constructible_v<T> &&
                           !kLacksTensorArchive<T>;
 
-/// Says so where the type is first named.
+/// Reports, where the type is first named, that it can't be sent.
 template <class T>
 struct MustTravel {
   static_assert(!kLacksTensorArchive<T>,
@@ -92,7 +93,7 @@ Encoded encode_value(const Value& value, Purpose purpose = Purpose::kValue) {
   return std::move(output).take();
 }
 
-/// A value that is sent by `channel` as soon as it is encoded.
+/// Encodes a value that is sent by `channel` as soon as it is encoded.
 template <class Value, class Channel>
 Encoded encode_message(const Value& value, Channel& channel) {
   MustTravel<Value>();
@@ -101,7 +102,7 @@ Encoded encode_message(const Value& value, Channel& channel) {
   return std::move(output).take();
 }
 
-/// Errors: cereal::Exception where the archive ends too early; UsageError where it refers to a block that is gone.
+/// Errors: cereal::Exception if the archive ends too early; UsageError if it refers to a block that no longer exists.
 template <class Value>
 void decode_value(std::string_view archive, Value& value) {
   MustTravel<Value>();

@@ -6,52 +6,54 @@
 #include <memory>
 
 #include "retinue/base/deadline.h"
-#include "retinue/ipc/sync_handle.h"
+#include "retinue/ipc/detail/sync_handle.h"
 
 namespace retinue {
 
 struct BarrierState;
 
-/// Lets go of those that wait when a number of them, its parties, have come, again and again, as Python's
-/// multiprocessing.Barrier. Copies are the same barrier; as an argument of spawn, or in a message, it arrives as the
-/// same barrier.
+/// A barrier, as Python's multiprocessing.Barrier: it releases its waiters each time that a fixed number of them, its
+/// parties, have come. Copies are the same barrier. As an argument of spawn, or in a message, it arrives as the same
+/// barrier.
 ///
-/// It breaks when a wait times out, when an action throws, on abort(), and when one that waits is killed: the others
-/// learn of it within some 20 ms. Of a killed party that had not come yet a timeout tells.
+/// It breaks when a wait times out, when an action throws, on abort(), and when a waiter is killed; the others learn of
+/// that within some 20 ms. If a party is killed before it comes, only a timeout reveals that.
 ///
 /// Blocking: wait; with a timeout or a Deadline at most that long. It sleeps.
 /// Threads: all functions, from any thread of any process of the job.
-/// Errors: UsageError from all functions of a default-made one. BrokenBarrierError, which says why, from wait.
-/// SystemError from a wait when the job's guardian was killed. After an error: of wait, it is broken, until reset().
+/// Errors: UsageError from all functions of a default-constructed barrier. BrokenBarrierError, which gives the reason,
+/// from wait. SystemError from a wait when the job's guardian was killed. After an error: of wait, the barrier is
+/// broken until reset().
 class Barrier : public detail::SyncHandle {
  public:
   using Time = std::chrono::nanoseconds;
   using Action = std::function<void()>;
   static constexpr int kMostParties = 900;
 
-  /// None, until one is assigned.
+  /// Makes an empty handle; assign a barrier later.
   Barrier() : SyncHandle(SyncKind::kBarrier) {}
-  /// In the job of this process, or in another's.
-  /// Errors: UsageError for parties less than 1 or more than kMostParties; SharedMemoryExhausted.
+  /// Makes a barrier in the job of this process, or in another job.
+  /// Errors: UsageError if `parties` is less than 1 or more than kMostParties; SharedMemoryExhausted.
   explicit Barrier(int parties) : Barrier(JobMemory::current(), parties) {}
   Barrier(const std::shared_ptr<JobMemory>& memory, int parties);
 
-  /// Returns how many had come before: each of 0 to parties - 1 to one of them.
+  /// Returns how many parties had come before: each number from 0 to parties - 1 goes to one of them.
   int wait() { return wait(Time::max()); }
   int wait(Time timeout) { return wait(nullptr, timeout); }
   int wait(Deadline deadline) { return wait(deadline.left()); }
-  /// The last one to come calls its `action` before any is let go. All give the same: nobody knows who is last. What it
-  /// throws, it throws there; the others have BrokenBarrierError. Once all have come, nobody times out.
+  /// The last party to come calls its `action` before any is released. All parties should pass the same action, because
+  /// nobody knows who is last. Its exception is thrown to that party; the others get BrokenBarrierError. Once all have
+  /// come, no wait times out.
   int wait(const Action& action, Time timeout = Time::max());
   int wait(const Action& action, Deadline deadline) { return wait(action, deadline.left()); }
 
-  /// Makes it whole and empty. Those that wait have BrokenBarrierError.
+  /// Repairs and empties the barrier. Waiters get BrokenBarrierError.
   void reset();
-  /// Breaks it, for those that wait and for those that come.
+  /// Breaks the barrier, for present and future waiters.
   void abort();
 
   int parties() const;
-  /// True in the moment of looking; 0 while it is broken.
+  /// Returns the number at the moment of the call, or 0 while the barrier is broken.
   int n_waiting() const;
   bool broken() const;
 

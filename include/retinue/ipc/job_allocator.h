@@ -13,15 +13,16 @@
 namespace retinue {
 
 namespace detail {
-/// Ends one hold of the block at `pointer`. Doesn't throw: what it can't free comes back with the process.
+/// Ends one hold of the block at `pointer`. Doesn't throw: what it can't free is returned when the process ends.
 void release_job_memory(JobMemory& memory, const void* pointer) noexcept;
 }  // namespace detail
 
-/// Takes the elements of a container of the standard library from job memory, where collectives and messages of other
-/// ranks read them without a copy. The container itself stays this process's: others get at the elements by calls only.
+/// An allocator that takes the elements of a standard container from job memory, where collectives and messages of
+/// other ranks read them without a copy. The container itself remains in this process: others can access the elements
+/// by calls only.
 ///
 /// Threads: as std::allocator. Errors: SharedMemoryExhausted from allocate(), which names the largest holders.
-/// Cost: a block for each allocation, at least a page: for a few large arrays.
+/// Cost: one block for each allocation, at least a page: use it for a few large arrays.
 template <class T>
 class JobAllocator {
   static_assert(alignof(T) <= 4096, "blocks are aligned to a page");
@@ -31,7 +32,7 @@ class JobAllocator {
   using propagate_on_container_move_assignment = std::true_type;
   using propagate_on_container_swap = std::true_type;
 
-  /// In the job of this process. Errors: UsageError without a Runtime.
+  /// Allocates in the job of this process. Errors: UsageError without a Runtime.
   JobAllocator() : JobAllocator(JobMemory::current()) {}
   explicit JobAllocator(std::shared_ptr<JobMemory> memory) : memory_(std::move(memory)) {}
   template <class U>

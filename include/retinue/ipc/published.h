@@ -8,12 +8,13 @@
 #include "retinue/ipc/archive.h"
 #include "retinue/ipc/job_memory.h"
 
-/// Names for what processes of a job share, for those to whom nobody passes it: above all guests of the job.
+/// Names for objects that processes of a job share, for processes that they aren't passed to: above all guests of the
+/// job.
 namespace retinue {
 
 namespace detail {
 
-/// Errors: UsageError for a name that is empty, too long, or another living block's.
+/// Errors: UsageError for a name that is empty, too long, or used by another living block.
 void publish_block(const SharedBlock& block, const std::string& name);
 /// Waits until something alive has that name. Errors: TimeoutError; SystemError when the job ends.
 SharedBlock find_published(const std::shared_ptr<JobMemory>& memory, const std::string& name,
@@ -21,9 +22,9 @@ SharedBlock find_published(const std::shared_ptr<JobMemory>& memory, const std::
 
 }  // namespace detail
 
-/// Lets all processes of the job find the object, a Queue, SimpleQueue, Lock or the like, by a name of at most 63
-/// bytes, as long as somebody holds it: a name holds nothing. Errors: UsageError for an object that is none, for
-/// another name than these, and for one that another object has.
+/// Lets all processes of the job find the object (a Queue, SimpleQueue, Lock or the like) by a name of at most 63
+/// bytes, as long as a process holds the object: a name holds nothing. Errors: UsageError for an empty handle,
+/// for an invalid name, and for a name that another object has.
 template <class Object>
 void publish(const std::string& name, const Object& object) {
   const detail::Encoded encoded = detail::encode_value(object);
@@ -32,9 +33,9 @@ void publish(const std::string& name, const Object& object) {
   detail::publish_block(encoded.references.front(), name);
 }
 
-/// What was published by that name, in the job of this process.
+/// Returns what was published by that name in the job of this process.
 /// Blocking: until something has that name, at most `timeout`.
-/// Errors: TimeoutError; UsageError if it is something else than an Object; SystemError when the job ends.
+/// Errors: TimeoutError; UsageError if it isn't an Object; SystemError when the job ends.
 template <class Object>
 Object published(const std::string& name, std::chrono::nanoseconds timeout) {
   const SharedBlock block = detail::find_published(JobMemory::current(), name, timeout);

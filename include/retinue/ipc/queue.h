@@ -14,33 +14,33 @@
 #include <vector>
 
 #include "retinue/base/deadline.h"
+#include "retinue/base/detail/never.h"
 #include "retinue/base/error.h"
-#include "retinue/base/never.h"
-#include "retinue/ipc/message_channel.h"
-#include "retinue/ipc/message_codec.h"
+#include "retinue/ipc/detail/message_channel.h"
+#include "retinue/ipc/detail/message_codec.h"
 
 namespace retinue {
 
 /// A bounded queue between processes of a job: many producers, many consumers, messages of type T.
 ///
-/// T is trivially copyable without pointers, a vector of such values, a string, or what cereal can archive. Copies of a
-/// Queue are the same queue; as an argument of spawn, or in a message, it arrives as the same queue. Its memory goes
-/// with the last one. Messages of one producer keep their order. A producer may end right after put: what it put
-/// arrives. A process may be killed anywhere in here: no other one is blocked by that, and no message arrives damaged
-/// or twice.
+/// T is trivially copyable without pointers, a vector of such values, a string, or of a type that cereal can archive.
+/// Copies of a Queue are the same queue. As an argument of spawn, or in a message, it arrives as the same queue. Its
+/// memory is freed with the last copy. Messages of one producer keep their order. A producer may end right after put:
+/// the message arrives. A process may be killed at any point in these functions: no other one is blocked by that, and
+/// no message arrives damaged or twice.
 ///
 /// Blocking: put while it is full, get while it is empty; with a timeout or a Deadline at most that long. Both sleep.
 /// Threads: all functions, from any thread of any process of the job.
-/// Errors: UsageError from all functions of a default-made one. Closed from put after close(), and from get when also
-/// nothing is left. PeerLost from a put that waits, when no process that ever got from the queue lives any more, and
-/// the last of them failed: see QueueOptions::no_consumer_timeout. SharedMemoryExhausted where a message needs memory.
-/// SystemError from a wait when the job's guardian was killed.
+/// Errors: UsageError from all functions of a default-constructed queue. Closed from put after close(), and from get
+/// after that when the queue is empty. PeerLost from a waiting put when all processes that ever got from the queue have
+/// ended, the last of them by a failure: see QueueOptions::no_consumer_timeout. SharedMemoryExhausted if a message
+/// needs memory. SystemError from a wait when the job's guardian was killed.
 template <class T>
 class Queue : public QueueBase {
  public:
-  /// No queue, until one is assigned.
+  /// Makes an empty handle; assign a queue later.
   Queue() = default;
-  /// In the job of this process, or in another's. Errors: UsageError for options that cannot be.
+  /// Makes a queue in the job of this process, or in another job. Errors: UsageError for invalid options.
   explicit Queue(const QueueOptions& options) : Queue(JobMemory::current(), options) {}
   template <std::integral Count>
   explicit Queue(Count) {
@@ -50,7 +50,7 @@ class Queue : public QueueBase {
       : QueueBase(detail::MessageChannel::create(memory, options, detail::type_hash<T>(), room_of(options))) {}
 
   void put(const T& value) { put(value, Time::max()); }
-  /// False when there was no room in time.
+  /// Returns false if there was no space in time.
   bool put(const T& value, Time timeout) {
     detail::MessageChannel& channel = this->channel();
     if constexpr (detail::kIsWord<T>) {
@@ -64,7 +64,7 @@ class Queue : public QueueBase {
   }
   bool put(const T& value, Deadline deadline) { return put(value, deadline.left()); }
   bool try_put(const T& value) { return put(value, Time(0)); }
-  /// Values where they lie, which arrive as a T: for queues of vectors.
+  /// Puts values from where they are in memory; they arrive as a T. For queues of vectors.
   template <class V, std::size_t extent>
   requires detail::RowOf<T, V>
   bool put(std::span<V, extent> row, Time timeout = Time::max()) {
@@ -72,7 +72,7 @@ class Queue : public QueueBase {
   }
 
   T get() { return *get(Time::max()); }
-  /// Nothing when no message came in time.
+  /// Returns nothing if no message came in time.
   std::optional<T> get(Time timeout) {
     detail::MessageChannel& channel = this->channel();
     if constexpr (detail::kIsWord<T>) {
@@ -90,9 +90,9 @@ class Queue : public QueueBase {
   std::optional<T> get(Deadline deadline) { return get(deadline.left()); }
   std::optional<T> try_get() { return get(Time(0)); }
 
-  /// Puts the values one after the other, others' between them maybe, and returns how many were put: fewer where time
-  /// ran out, or where one could not be put. An error is thrown only where none was put before it: go on with those
-  /// that are left, and the next call meets it again.
+  /// Puts the values one after the other, perhaps with others' values in between, and returns how many it put. It puts
+  /// fewer if time ran out or a value couldn't be put. It throws an error only if it put none before: continue with the
+  /// remaining values, and the next call throws it.
   std::size_t put_many(std::span<const T> values, Time timeout = Time::max()) {
     const Deadline deadline = Deadline::after(timeout);
     std::size_t count = 0;
@@ -109,7 +109,7 @@ class Queue : public QueueBase {
     }
     return count;
   }
-  /// At least one message, unless none came in time, and what else is there, at most `most`.
+  /// Returns at least one message, unless none came in time, and any others that are there, at most `most`.
   std::vector<T> get_many(std::size_t most, Time timeout = Time::max()) {
     std::vector<T> values;
     for (Time left = timeout; values.size() < most; left = Time(0)) {
@@ -134,7 +134,7 @@ class Queue : public QueueBase {
  private:
   static constexpr std::size_t kBatch = 64;
 
-  /// How many of a batch of words, or of one other value, were put in time.
+  /// Returns how many values of a batch of words, or of one other value, were put in time.
   std::size_t put_some(std::span<const T> values, Time timeout) {
     if constexpr (detail::kIsWord<T>) {
       std::array<std::uint64_t, kBatch> words;
@@ -153,7 +153,7 @@ class Queue : public QueueBase {
 
   static T of_word(std::uint64_t word) { return detail::value_of_bytes<T>(std::as_bytes(std::span(&word, 1))); }
 
-  /// Errors end what was in hand too.
+  /// Finishes the message also if it throws.
   static T value_of(detail::MessageChannel& channel, const detail::TakenMessage& taken) {
     try {
       T value = detail::value_of_bytes<T>(taken.bytes);

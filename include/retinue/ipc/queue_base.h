@@ -16,66 +16,68 @@ namespace detail {
 class MessageChannel;
 }  // namespace detail
 
-/// A message that nobody gets any more, since a consumer died with it in hand.
+/// A message that nobody can get any more, because a consumer died while it had the message.
 struct LostMessage {
   enum class Reason {
-    kConsumerDied,       ///< The queue is one of OnConsumerDeath::kReport.
-    kMaxDeliveries,      ///< Its last delivery that QueueOptions::max_deliveries allows failed.
-    kDeadLettersFull,    ///< The same, and the dead-letter queue had no room.
-    kDeadLettersClosed,  ///< The same, and the dead-letter queue was closed.
-    kDeadLettersFailed,  ///< The same, and the dead-letter queue could not take it, as for want of memory.
+    kConsumerDied,       ///< The queue uses OnConsumerDeath::kReport.
+    kMaxDeliveries,      ///< The last delivery that QueueOptions::max_deliveries allows failed.
+    kDeadLettersFull,    ///< As kMaxDeliveries, and the dead-letter queue was full.
+    kDeadLettersClosed,  ///< As kMaxDeliveries, and the dead-letter queue was closed.
+    kDeadLettersFailed,  ///< As kMaxDeliveries, and the dead-letter queue could not take it, as for lack of memory.
   };
 
-  /// Which of the messages that were ever put it is; the first is 1. A put that died halfway counts.
+  /// Its number among all messages ever put; the first is 1. A put that died halfway counts.
   std::uint64_t number = 0;
-  std::uint64_t bytes = 0;  ///< Its size as it travelled.
-  /// Its first bytes as they travelled, at most 64: a value as it lies in memory, or an archive.
+  std::uint64_t bytes = 0;  ///< Its size as it was sent.
+  /// Its first bytes as they were sent, at most 64: a value as it is in memory, or an archive.
   std::string beginning = {};
   std::uint64_t deliveries = 0;  ///< How often a consumer got it.
-  int consumer_pid = 0;          ///< Of who died with it last; 0: not known any more.
-  int consumer_rank = -1;        ///< The same one's rank; -1: it was none, or not known any more.
+  int consumer_pid = 0;          ///< The consumer that died with it last; 0: no longer known.
+  int consumer_rank = -1;        ///< That consumer's rank; -1: it had none, or it is no longer known.
   Reason reason = Reason::kConsumerDied;
 };
 
-/// What every Queue<T> can do, whatever T is.
+/// The functions that every Queue<T> has, regardless of T.
 ///
 /// Threads: all functions, from any thread of any process of the job.
-/// Errors: UsageError from all functions of a default-made one.
+/// Errors: UsageError from all functions of a default-constructed queue.
 class QueueBase {
  public:
   using Time = std::chrono::nanoseconds;
 
-  /// No queue.
+  /// Makes an empty handle.
   QueueBase() = default;
 
-  /// The message that this process got first, of those that it has not said this of, is done. For joinable queues.
+  /// Marks one message as done: the first that this process got and hasn't marked yet. For joinable queues.
   /// Errors: UsageError if there is none.
   void task_done();
-  /// Waits until all messages are done. False when they were not in time. For joinable queues.
+  /// Waits until all messages are done. Returns false if they weren't in time. For joinable queues.
   void join() { join(Time::max()); }
   bool join(Time timeout);
   bool join(Deadline deadline) { return join(deadline.left()); }
 
-  /// No put succeeds after this; what is there can still be got.
+  /// Makes all further puts fail. Messages in the queue can still be got.
   void close();
   bool is_closed() const;
 
-  /// Messages that nobody got yet: true in the moment of looking. Cost: a look at every slot, as of the following.
+  /// Returns the number of messages that nobody got yet, at the moment of the call. Cost: a look at every slot, as for
+  /// empty().
   std::size_t size() const;
   bool empty() const { return size() == 0; }
   bool full() const;
   std::size_t capacity() const;
 
-  /// For poll, select and epoll: readable when get() would return or throw at once, and now and then when it would not,
-  /// so ask try_get() then. It belongs to this queue in this process: don't read from it, don't close it; it is closed
-  /// with the last copy here. The process counts as a consumer.
-  /// Errors: UsageError when 16 processes have one of this queue; SystemError.
-  /// Cost: three descriptors, made by the first call. A put makes a system call only where somebody waits.
+  /// Returns a descriptor for poll, select and epoll. It is readable when get() would return or throw at once, and
+  /// sometimes when it wouldn't, so call try_get() then. It belongs to this queue in this process: don't read from it
+  /// and don't close it. It is closed with the last copy here. The process counts as a consumer.
+  /// Errors: UsageError if 16 processes have a descriptor of this queue; SystemError.
+  /// Cost: three descriptors, made by the first call. A put makes a system call only if a process waits.
   int descriptor();
 
-  /// Messages that died with their consumers. Each is told on standard error, too, the first ten of a queue.
+  /// Returns the number of messages that died with their consumers. Standard error reports each of the first ten of a
+  /// queue.
   std::uint64_t lost() const;
-  /// The newest of them, at most 16, the oldest first.
+  /// Returns the newest of them, at most 16, the oldest first.
   std::vector<LostMessage> lost_messages() const;
 
   explicit operator bool() const noexcept { return channel_ != nullptr; }
@@ -83,7 +85,7 @@ class QueueBase {
  protected:
   explicit QueueBase(std::shared_ptr<detail::MessageChannel> channel) : channel_(std::move(channel)) {}
 
-  /// Errors: UsageError where there is none.
+  /// Errors: UsageError if there is none.
   detail::MessageChannel& channel() const {
     if (channel_ == nullptr) [[unlikely]]
       throw_none();

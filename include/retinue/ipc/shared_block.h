@@ -8,31 +8,32 @@
 
 namespace retinue {
 
-/// Some job memory that any number of processes hold together: as an argument, a return value or a message it arrives
-/// as the same memory, and it is freed when the last process lets go, also where that is killed. Copies are one more
-/// holder, not one more block; a default-made one holds nothing.
+/// A block of job memory that any number of processes hold together. As an argument, a return value or a message it
+/// arrives as the same memory. It is freed when the last process releases it, even if that process is killed. A copy is
+/// one more holder, not one more block; a default-constructed object holds nothing.
 ///
-/// Threads: as std::shared_ptr. What lies in the memory is the users' own affair.
+/// Threads: as std::shared_ptr. The users synchronise access to the contents of the memory themselves.
 class SharedBlock {
  public:
   SharedBlock() = default;
 
-  /// `bytes` bytes with unspecified contents, aligned to a page, in the job of this process or in another.
+  /// Allocates `bytes` bytes with unspecified contents, aligned to a page, in the job of this process or in another
+  /// job.
   /// Errors: SharedMemoryExhausted, which names the largest holders; UsageError without a Runtime.
   static SharedBlock allocate(std::size_t bytes);
   static SharedBlock allocate(const std::shared_ptr<JobMemory>& memory, std::size_t bytes);
 
-  /// A block that is alive because somebody else holds it. Errors: UsageError if it is not.
+  /// Holds a block that is alive because another process or object holds it. Errors: UsageError if it isn't alive.
   static SharedBlock hold(const std::shared_ptr<JobMemory>& memory, const BlockHandle& handle);
 
   explicit operator bool() const noexcept { return held_ != nullptr; }
   std::byte* data() const noexcept { return held_ ? held_->data : nullptr; }
   std::size_t bytes() const noexcept { return held_ ? held_->handle.bytes : 0; }
   BlockHandle handle() const noexcept { return held_ ? held_->handle : BlockHandle(); }
-  /// Null where nothing is held.
+  /// Returns null if nothing is held.
   std::shared_ptr<JobMemory> memory() const noexcept { return held_ ? held_->memory : nullptr; }
 
-  /// Whether both are the same memory.
+  /// Returns whether both are the same memory.
   friend bool operator==(const SharedBlock& a, const SharedBlock& b) noexcept { return a.data() == b.data(); }
 
   template <class Archive>

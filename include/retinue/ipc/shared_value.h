@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "retinue/ipc/detail/message_codec.h"
 #include "retinue/ipc/lock.h"
-#include "retinue/ipc/message_codec.h"
 #include "retinue/ipc/shared_block.h"
 
 /// Values in job memory, each with a lock, as Python's multiprocessing.Value and Array.
@@ -21,15 +21,15 @@ namespace retinue {
 
 namespace detail {
 
-/// A block with a lock at its start and room for values behind it. Not used directly.
+/// A block with a lock at its start and space for values behind it. Not used directly.
 class LockedValues {
  public:
   LockedValues() = default;
-  /// `lock`: another one than its own, or none.
+  /// `lock`: a lock used in place of its own, or none.
   LockedValues(const std::shared_ptr<JobMemory>& memory, std::uint64_t type, std::size_t count, std::size_t value_bytes,
                std::size_t align, const RLock& lock);
 
-  /// Errors: UsageError where there are none.
+  /// Errors: UsageError if there are no values.
   std::byte* data() const;
   std::size_t bytes() const { return block_.bytes() - static_cast<std::size_t>(data() - block_.data()); }
   RLock& lock() const { return lock_; }
@@ -49,27 +49,27 @@ class LockedValues {
 
  private:
   SharedBlock block_;
-  mutable RLock lock_{nullptr};  ///< To take it changes no value.
+  mutable RLock lock_{nullptr};  ///< Locking it doesn't change a value.
 };
 
 [[noreturn]] void throw_bad_index(std::size_t index, std::size_t size);
 
 }  // namespace detail
 
-/// A T in job memory with a lock of its own, or one that it shares. T is trivially copyable. Copies are the same value;
-/// as an argument of spawn, or in a message, it arrives as the same value.
+/// A T in job memory with a lock of its own or a shared one. T is trivially copyable. Copies are the same value. As an
+/// argument of spawn, or in a message, it arrives as the same value.
 ///
 /// Blocking: get, set and update wait for the lock.
 /// Threads: all functions, from any thread of any process of the job; get_obj() under get_lock() only.
-/// Errors: UsageError from all functions of a default-made one; as its lock's.
+/// Errors: UsageError from all functions of a default-constructed value; its lock's errors.
 template <class T>
 class Value {
   static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 4096, "processes share its bytes");
 
  public:
-  /// None, until one is assigned.
+  /// Makes an empty handle; assign a value later.
   Value() = default;
-  /// In the job of this process. Errors: SharedMemoryExhausted; UsageError without a Runtime.
+  /// Makes a value in the job of this process. Errors: SharedMemoryExhausted; UsageError without a Runtime.
   explicit Value(const T& initial, const RLock& lock = RLock(nullptr)) : Value(JobMemory::current(), initial, lock) {}
   Value(const std::shared_ptr<JobMemory>& memory, const T& initial, const RLock& lock = RLock(nullptr))
       : values_(memory, detail::type_hash<Value>(), 1, sizeof(T), alignof(T), lock) {
@@ -84,16 +84,16 @@ class Value {
     const std::lock_guard guard(get_lock());
     get_obj() = value;
   }
-  /// Calls `change(T&)` with the lock held, and returns what it returns.
+  /// Calls `change(T&)` with the lock held, and returns its result.
   template <class Change>
   decltype(auto) update(Change&& change) const {
     const std::lock_guard guard(get_lock());
     return std::forward<Change>(change)(get_obj());
   }
 
-  /// Where it lies, without the lock: the caller has it, or needs none.
+  /// Returns the value in place, without the lock: the caller holds it, or doesn't need it.
   T& get_obj() const { return *std::launder(reinterpret_cast<T*>(values_.data())); }
-  /// It tells, too, whether its last holder died in the middle of a change.
+  /// Returns the lock. It also reports whether its last holder died in the middle of a change.
   RLock& get_lock() const { return values_.lock(); }
 
   explicit operator bool() const noexcept { return static_cast<bool>(values_); }
@@ -113,20 +113,21 @@ class Value {
   detail::LockedValues values_;
 };
 
-/// A row of T in job memory with a lock, otherwise as Value<T>.
+/// An array of T in job memory with a lock, otherwise as Value<T>.
 ///
 /// Blocking: get, set, values and update wait for the lock.
 /// Threads: all functions, from any thread of any process of the job; get_obj() and [] under get_lock() only.
-/// Errors: UsageError from all functions of a default-made one, and for an index beyond the end; as its lock's.
+/// Errors: UsageError from all functions of a default-constructed array, and for an index beyond the end; its lock's
+/// errors.
 template <class T>
 class Array {
   static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 4096, "processes share its bytes");
 
  public:
-  /// None, until one is assigned.
+  /// Makes an empty handle; assign an array later.
   Array() = default;
-  /// `size` zeros, or copies of what is given, in the job of this process. Errors: SharedMemoryExhausted; UsageError
-  /// without a Runtime.
+  /// Makes an array of `size` zeros, or of copies of the given values, in the job of this process. Errors:
+  /// SharedMemoryExhausted; UsageError without a Runtime.
   explicit Array(std::size_t size, const RLock& lock = RLock(nullptr)) : Array(JobMemory::current(), size, lock) {}
   Array(std::initializer_list<T> initial, const RLock& lock = RLock(nullptr))
       : Array(std::span<const T>(initial), lock) {}
@@ -148,23 +149,23 @@ class Array {
     const std::lock_guard guard(get_lock());
     checked(index) = value;
   }
-  /// All of them, as they were at one time.
+  /// Returns all values, as they were at one time.
   std::vector<T> values() const {
     const std::lock_guard guard(get_lock());
     const std::span<T> all = get_obj();
     return std::vector<T>(all.begin(), all.end());
   }
-  /// Calls `change(std::span<T>)` with the lock held, and returns what it returns.
+  /// Calls `change(std::span<T>)` with the lock held, and returns its result.
   template <class Change>
   decltype(auto) update(Change&& change) const {
     const std::lock_guard guard(get_lock());
     return std::forward<Change>(change)(get_obj());
   }
 
-  /// Where they lie, without the lock: the caller has it, or needs none.
+  /// Returns the values in place, without the lock: the caller holds it, or doesn't need it.
   std::span<T> get_obj() const { return {std::launder(reinterpret_cast<T*>(values_.data())), size()}; }
   T& operator[](std::size_t index) const { return get_obj()[index]; }
-  /// It tells, too, whether its last holder died in the middle of a change.
+  /// Returns the lock. It also reports whether its last holder died in the middle of a change.
   RLock& get_lock() const { return values_.lock(); }
 
   explicit operator bool() const noexcept { return static_cast<bool>(values_); }

@@ -11,8 +11,8 @@
 
 namespace retinue {
 
-/// Arguments of a program, each made text as fmt formats it: Arguments{"-n", 3} is -n 3, and Arguments{std::vector{1,
-/// 2}} is the one argument "[1, 2]".
+/// The arguments of a program, each converted to text as fmt formats it: Arguments{"-n", 3} is -n 3, and
+/// Arguments{std::vector{1, 2}} is the one argument "[1, 2]".
 class Arguments {
  public:
   Arguments() = default;

@@ -6,56 +6,58 @@
 #include <vector>
 
 #include "retinue/base/error.h"
-#include "retinue/launch/task_desk.h"
+#include "retinue/launch/detail/task_client.h"
 #include "retinue/process/failure.h"
 
 namespace retinue {
 
-/// What a function that runs in another process will return. Copies mean the same result.
+/// The result of a function that runs in another process and may not have returned yet. Copies refer to the same
+/// result.
 ///
-/// While a thread waits here, it also sees to the processes: it notices dead ones and starts others in their place.
-/// Dropping a Future does not stop what runs. A Future may outlive its Pool or ProcessContext.
-/// Threads: any number, each with a copy or with the same one.
-/// Errors: UsageError from all functions of a default-made one. SystemError if the job's guardian was killed.
+/// A thread that waits here also looks after the processes: it notices dead ones and starts replacements. Destroying a
+/// Future doesn't stop the function. A Future may outlive its Pool or ProcessContext.
+/// Threads: any number, each with its own copy or all with the same one.
+/// Errors: UsageError from all functions of a default-constructed Future; SystemError if the job's guardian was killed.
 template <class T>
 class Future {
  public:
   using Time = std::chrono::nanoseconds;
-  /// Of several tasks that are done, the value. Used by Pool and ProcessContext.
+  /// Returns the value of one or more tasks that are done. Pool and ProcessContext pass such a function.
   using Read = T (*)(std::span<const detail::TaskPtr> tasks);
 
   Future() = default;
-  Future(detail::DeskPtr desk, std::vector<detail::TaskPtr> tasks, Read read)
-      : desk_(std::move(desk)), tasks_(std::move(tasks)), read_(read) {}
+  Future(detail::TaskClientPtr client, std::vector<detail::TaskPtr> tasks, Read read)
+      : client_(std::move(client)), tasks_(std::move(tasks)), read_(read) {}
 
-  /// Whether there is something to wait for.
-  bool valid() const noexcept { return desk_ != nullptr; }
+  /// Returns whether there is a result to wait for.
+  bool valid() const noexcept { return client_ != nullptr; }
 
-  /// Whether get() would not block.
+  /// Returns whether get() would return or throw without blocking.
   bool ready() const { return wait(Time(0)); }
 
   void wait() const { wait(Time::max()); }
-  /// False when it is not done after `timeout`.
-  bool wait(Time timeout) const { return detail::wait_for_all(desk(), tasks_, timeout); }
+  /// Returns false if the result isn't ready after `timeout`.
+  bool wait(Time timeout) const { return detail::wait_for_all(client(), tasks_, timeout); }
 
-  /// Waits, and gives the value; again the same when called again.
-  /// Errors: ProcessRaisedException when the function threw, with its message and stack; the worker goes on.
-  /// ProcessExitedException when the process that ran it ended: killed, crashed, or by exit(). Closed when the Pool or
-  /// the ProcessContext was ended before.
+  /// Waits for the value and returns it. Further calls return the same value.
+  /// Errors: ProcessRaisedException if the function threw, with its message and stack; the worker continues.
+  /// ProcessExitedException if the process that ran the function was killed, crashed or called exit(). Closed if the
+  /// Pool or the ProcessContext was ended first.
   T get() const { return get(Time::max()); }
-  /// Errors: also TimeoutError when it is not done in time; it goes on, and can be waited for again.
+  /// Errors: also TimeoutError if the result isn't ready in time; the function continues, and you can wait for it
+  /// again.
   T get(Time timeout) const {
     if (!wait(timeout)) detail::throw_not_in_time(*tasks_.front(), timeout);
     return read_(tasks_);
   }
 
  private:
-  detail::TaskDesk& desk() const {
-    if (desk_ == nullptr) throw UsageError("this Future is none: assign one to it");
-    return *desk_;
+  detail::TaskClient& client() const {
+    if (client_ == nullptr) throw UsageError("this Future is none: assign one to it");
+    return *client_;
   }
 
-  detail::DeskPtr desk_;
+  detail::TaskClientPtr client_;
   std::vector<detail::TaskPtr> tasks_;
   Read read_ = nullptr;
 };

@@ -3,11 +3,11 @@
 #include <optional>
 #include <utility>
 
-#include "retinue/launch/entry.h"
+#include "retinue/launch/detail/entry.h"
 
 namespace retinue {
 
-/// What each worker of a Pool runs before its first task; made by initializer<fn>(arguments...).
+/// A function that each worker of a Pool runs before its first task. initializer<fn>(arguments...) makes one.
 class Initializer {
  public:
   Initializer() = default;

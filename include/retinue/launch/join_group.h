@@ -8,35 +8,37 @@
 
 namespace retinue {
 
-/// How processes that somebody else started reach each other before they share memory: by MPI, by sockets, by files.
+/// How processes that Retinue didn't start exchange data before they share memory: by MPI, by sockets or by files.
 struct GroupExchange {
   int rank = 0;
   int size = 1;
-  /// Begins the group's name in errors; rank 0's counts.
+  /// Begins the group's name in errors. Rank 0's value counts.
   std::string name = "group";
-  /// What the error about ranks on several hosts says they should do.
+  /// The advice in the error that is thrown if the ranks are on several hosts.
   std::string hosts_advice = "make a group for each host";
-  /// Gives `bytes` bytes at `own` to all ranks, and writes those of all, in rank order, to `all`. What it throws is
-  /// this rank's alone, and join_group() passes it on.
+  /// Sends the `bytes` bytes at `own` to all ranks, and writes the bytes of all ranks, in rank order, to `all`. An
+  /// exception that it throws affects this rank only, and join_group() passes it on.
   std::function<void(const void* own, void* all, std::size_t bytes)> all_gather = {};
 };
 
-/// Makes processes of one host a group, whoever started them: what Communicator is made of.
+/// Makes a group of processes on one host, however they were started. A Communicator is made of such a group.
 ///
-/// Where all are in one job, by a Runtime or join_job(), that job's memory is the group's. Otherwise it is memory that
-/// an earlier call made for all of them, or rank 0 makes some: a sealed memfd that the others map, without any process
-/// to look after it, and gone with the last of them. Each process keeps it to its end. JobMemory::current() is what it
-/// was: who wants blocks, queues or locks there names JobGroup::memory.
+/// If all processes are in one job, by a Runtime or join_job(), the group uses that job's memory. Otherwise it uses the
+/// memory that an earlier call made for all of them, or rank 0 makes new memory: a sealed memfd that the others map. No
+/// process looks after that memory; it is freed with the last process, and each process keeps it until the process
+/// ends. JobMemory::current() doesn't change: to make blocks, queues or locks in the group's memory, pass
+/// JobGroup::memory.
 ///
-/// Blocking: as `all_gather`, which is called at most seven times, as often on all ranks.
-/// Threads: called by the main thread wherever memory is made.
-/// Errors: the same on all ranks. NotOneHost for ranks on several hosts, of several users or PID namespaces; UsageError
-/// for different versions of Retinue, for other threads, more than 1,022 ranks, or a bad RETINUE_JOB_MEMORY; Error with
-/// the text of a rank's other errors. UsageError, on its own rank, for an exchange that makes no sense.
+/// Blocking: as `all_gather`, which is called at most seven times, equally often on all ranks.
+/// Threads: called by the main thread if memory is made.
+/// Errors: the same on all ranks. NotOneHost if ranks are on several hosts or belong to several users or PID
+/// namespaces; UsageError if versions of Retinue differ, if another thread calls it, if there are more than 1,022
+/// ranks, or if RETINUE_JOB_MEMORY is invalid; Error with the text of any other error of a rank. An invalid exchange
+/// throws UsageError on its own rank.
 JobGroup join_group(const GroupExchange& exchange);
 
-/// Names what a process must have in common with others to share memory with them, as far as it can know by itself: the
-/// running kernel and the PID namespace. join_group() alone proves it.
+/// Returns a text that is the same for processes that may be able to share memory, as far as a process can know by
+/// itself: it names the running kernel and the PID namespace. Only join_group() proves that they can.
 std::string host_of_this_process();
 
 }  // namespace retinue

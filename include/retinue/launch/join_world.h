@@ -12,45 +12,47 @@
 namespace retinue {
 
 struct WorldOptions {
-  /// Where the ranks meet, if not in `store`.
-  /// "env://": the ranks that Retinue started together; other ranks at MASTER_ADDR and MASTER_PORT, which rank 0
-  /// serves; those of torchrun, whose agent has a store of its own there, and those of mpirun and srun where nothing is
-  /// there, by a file in TMPDIR.
-  /// "tcp://host:port": there; rank 0 serves it. "?rank=0&world_size=4" may follow.
-  /// "file:///path": by a file that is made here and removed when all have come. One that is there from an earlier job
-  /// is refused.
+  /// Where the ranks meet if `store` isn't set.
+  /// "env://": ranks that Retinue started together use their job. Other ranks meet at MASTER_ADDR and MASTER_PORT,
+  /// which rank 0 serves. Ranks of torchrun, whose agent has its own store at that address, and ranks of mpirun and
+  /// srun, if nothing is set there, meet by a file in TMPDIR.
+  /// "tcp://host:port": the ranks meet at that address, which rank 0 serves. "?rank=0&world_size=4" may follow.
+  /// "file:///path": the ranks meet by a file that is made here and removed when all have joined. A file left by an
+  /// earlier job is refused.
   std::string init_method = "env://";
-  /// One that all ranks have, in place of `init_method`. What ranks write there begins with "retinue/".
+  /// A store that all ranks have, used in place of `init_method`. Keys that ranks write there begin with "retinue/".
   std::shared_ptr<Store> store = nullptr;
-  int world_size = -1;  ///< -1: as world_place_of_environment() says.
-  int rank = -1;        ///< -1: likewise.
+  int world_size = -1;  ///< -1: as world_place_of_environment() returns it.
+  int rank = -1;        ///< -1: the same.
   std::chrono::nanoseconds timeout =
-      std::chrono::minutes(30);  ///< For all ranks to come; who is missing is known up to 4 s later.
+      std::chrono::minutes(30);  ///< For all ranks to join; missing ranks are reported up to 4 s later.
   std::string name = "world";    ///< The same on all ranks.
-  /// Ranks that have not come after so long are reported; see StoreMeeting.
+  /// Ranks that haven't joined after this time are reported; see StoreMeeting.
   std::optional<std::chrono::nanoseconds> late_after = std::nullopt;
-  std::string call = "join_world";  ///< What waits, in that report: as "join_world at train.cpp:12".
+  std::string call = "join_world";  ///< Names the waiting call in that report, as "join_world at train.cpp:12".
 };
 
-/// What join_world() takes as this process's place: what the options say, or else the job or the environment.
-/// Errors: UsageError for options and variables that make no sense.
+/// Returns the place that join_world() uses for this process: from the options, or else from the job or the
+/// environment.
+/// Errors: UsageError if options or variables are invalid.
 WorldPlace place_in_world(const WorldOptions& options);
 
-/// The store where the ranks of a world meet: the options' own, else the one that their init method names.
-/// Blocking: until rank 0's is there. Threads, errors: as join_world()'s.
+/// Returns the store where the ranks of a world meet: the one in the options, or else the one that their init method
+/// names.
+/// Blocking: until rank 0's store is there. Threads, errors: as join_world().
 std::shared_ptr<Store> open_world_store(const WorldOptions& options);
 
-/// The group of ranks that anybody started, by mpirun, srun, torchrun, or by hand: what Communicator is made of. They
-/// are on one host, and get memory as join_group() has it. A rank that Retinue started, and that asks for no
-/// other world than that, gets the group of those that were started with it. May be called again, by all ranks, for
+/// Makes the group of ranks that were started by mpirun, srun, torchrun or by hand. A Communicator is made of such a
+/// group. The ranks are on one host and get memory as join_group() describes. A rank that Retinue started and that
+/// doesn't ask for another world gets the group of the ranks that were started with it. All ranks may call it again for
 /// another group.
 ///
-/// Blocking: until all ranks have come.
-/// Threads: called by the main thread. Rank 0 serves "tcp://" and MASTER_ADDR by a thread to the end of its process.
-/// Errors: UsageError for options and variables that make no sense, and, on all ranks, for what join_group() refuses;
-/// NotOneHost as that has it; TimeoutError, which names the ranks that didn't come; PeerLost where one died that had;
-/// Closed when rank 0, which served the others, ended meanwhile.
-/// Cost: nine steps of some messages each: 64 ranks take some hundredths of a second after the last has come.
+/// Blocking: until all ranks have joined.
+/// Threads: called by the main thread. Rank 0 serves "tcp://" and MASTER_ADDR by a thread until its process ends.
+/// Errors: UsageError if options or variables are invalid, and, on all ranks, if join_group() refuses the group;
+/// NotOneHost as from join_group(); TimeoutError, which names the ranks that didn't join; PeerLost if a rank died after
+/// it joined; Closed if rank 0, which served the others, ended meanwhile.
+/// Cost: nine steps of some messages each. 64 ranks take some hundredths of a second after the last one has joined.
 JobGroup join_world(const WorldOptions& options = {});
 
 }  // namespace retinue

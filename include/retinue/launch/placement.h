@@ -5,39 +5,40 @@
 
 namespace retinue {
 
-/// Which CPUs each rank may run on, from its first instruction.
+/// The CPUs that each rank may run on, from its first instruction.
 class CpuAffinity {
  public:
   enum class Kind { kNone, kSpread, kCompact, kLists, kNode, kSocket, kExclusive, kCoreComplex };
 
-  /// Every rank on all CPUs of the caller.
+  /// Places every rank on all CPUs of the caller.
   CpuAffinity() = default;
   static CpuAffinity none() { return {}; }
 
-  /// Each rank on CPUs of its own, far from the others: the caller's cores are divided evenly among the ranks. A rank
-  /// gets its share of them, or `threads_per_rank` CPUs of its share, one on each core first. More ranks than CPUs
-  /// share them.
+  /// Places each rank on CPUs of its own, far from the other ranks. The caller's cores are divided evenly among the
+  /// ranks. A rank gets its share of them, or `threads_per_rank` CPUs of its share, one on each core first. If there
+  /// are more ranks than CPUs, ranks share CPUs.
   static CpuAffinity spread() { return CpuAffinity(Kind::kSpread); }
 
-  /// Each rank on CPUs of its own, next to its neighbours': the caller's CPUs in the order of sockets and cores,
-  /// hardware threads of a core one after the other, are dealt out from the first on; a rank gets `threads_per_rank` of
-  /// them, or its share. More ranks than CPUs share them.
+  /// Places each rank on CPUs of its own, next to its neighbours' CPUs. The caller's CPUs are dealt out from the first
+  /// on, in the order of sockets and cores, with the hardware threads of a core one after the other. A rank gets
+  /// `threads_per_rank` CPUs, or its share. If there are more ranks than CPUs, ranks share CPUs.
   static CpuAffinity compact() { return CpuAffinity(Kind::kCompact); }
 
-  /// The next four know the machine's memory nodes (NUMA), which they deal out to ranks by their numbers: of four ranks
-  /// on two nodes, 0 and 1 get the first. They are what torchrun's --numa-binding says, but need no GPU.
+  /// The next four use the machine's memory nodes (NUMA) and deal them out to ranks by rank number: of four ranks on
+  /// two nodes, 0 and 1 get the first. They correspond to torchrun's --numa-binding, but need no GPU.
   ///
-  /// Each rank on all of the caller's CPUs of its node.
+  /// Places each rank on all of the caller's CPUs of its node.
   static CpuAffinity node() { return CpuAffinity(Kind::kNode); }
-  /// Each rank on all of the caller's CPUs of its node's socket.
+  /// Places each rank on all of the caller's CPUs of its node's socket.
   static CpuAffinity socket() { return CpuAffinity(Kind::kSocket); }
-  /// Each rank on cores of its own: those of a node are divided evenly among its ranks. Refused where a node has fewer.
+  /// Places each rank on cores of its own: a node's cores are divided evenly among its ranks. Refused if a node has
+  /// fewer cores than ranks.
   static CpuAffinity exclusive() { return CpuAffinity(Kind::kExclusive); }
-  /// Each rank on cores of its node that share their last cache, another group for each rank as long as there are some,
-  /// large ones first. Refused where the kernel does not say which cores share one.
+  /// Places each rank on cores of its node that share their last-level cache. Each rank gets another group of cores as
+  /// long as there are some, large groups first. Refused if the kernel doesn't report which cores share a cache.
   static CpuAffinity core_complex() { return CpuAffinity(Kind::kCoreComplex); }
 
-  /// The CPUs of each rank: as many lists as there are ranks.
+  /// Places each rank on the CPUs listed for it. There must be as many lists as ranks.
   static CpuAffinity lists(std::vector<std::vector<int>> cpus_by_rank) {
     CpuAffinity affinity(Kind::kLists);
     affinity.lists_ = std::move(cpus_by_rank);
@@ -54,13 +55,13 @@ class CpuAffinity {
   std::vector<std::vector<int>> lists_;
 };
 
-/// Where a rank is put.
+/// The CPUs and threads of a rank.
 struct RankPlace {
   std::vector<int> cpus;  ///< In increasing order.
-  int threads = 1;        ///< That its libraries should use, if nothing else is said.
+  int threads = 1;        ///< The number of threads that its libraries should use by default.
 };
 
-/// Where `nprocs` ranks are put that this process starts now, by rank. Errors: UsageError, as spawn().
+/// Returns the places, by rank, of `nprocs` ranks that this process would start now. Errors: UsageError, as spawn().
 std::vector<RankPlace> rank_places(const CpuAffinity& affinity, int nprocs, int threads_per_rank = 0);
 
 }  // namespace retinue

@@ -12,15 +12,15 @@
 #include <utility>
 #include <vector>
 
-#include "retinue/base/never.h"
+#include "retinue/base/detail/never.h"
+#include "retinue/launch/detail/result_stream.h"
 #include "retinue/launch/future.h"
 #include "retinue/launch/pool_options.h"
-#include "retinue/launch/result_stream.h"
 
 namespace retinue {
 namespace detail {
 
-/// Result of a pool's calls that take a function among their arguments, which none does.
+/// The result type of a pool's calls whose function is among their arguments instead of their template arguments.
 template <class... Given>
 struct NeedsFunction {
   static_assert(kNever<Given...>,
@@ -31,23 +31,23 @@ struct NeedsFunction {
 
 /// Processes that run functions of this program, named after Python's multiprocessing.Pool.
 ///
-/// Functions are template arguments, functions or captureless lambdas, as spawn() takes them; arguments, items and
-/// results are as spawn() takes them, so tensors, queues, locks and shared values, too. A
-/// worker that dies is replaced, and what it had in hand is reported as lost, or run again where `retries` say so;
-/// nothing runs twice otherwise. There are no helper threads: whoever gives a task, or waits in the Pool, a Future or a
-/// ResultStream, sees to that, so a worker that dies while nobody does is replaced only when somebody does again.
+/// Functions are template arguments: functions or captureless lambdas, as in spawn(). Arguments, items and results are
+/// as in spawn(), so they include tensors, queues, locks and shared values. A worker that dies is replaced, and its
+/// current task is reported as lost, or run again if `retries` allows it. Nothing runs twice otherwise. There are no
+/// helper threads: a thread that gives a task, or waits in the Pool, a Future or a ResultStream, replaces dead workers,
+/// so a worker that dies at another time is replaced at the next such call.
 ///
-/// Destroying it is terminate() and waits for the workers' end, as long as the stop policy says.
-/// Blocking: giving a task, while 1024 are under way.
-/// Threads: all functions, from any thread of the process that made it.
-/// Errors: UsageError in another process than that, or without a Runtime; Closed from all that give tasks after close()
-/// or terminate(). When an initializer fails, all functions throw what it threw, or how the worker ended.
+/// The destructor calls terminate() and waits for the workers' end, as long as the stop policy allows.
+/// Blocking: giving a task, while 1024 are in progress.
+/// Threads: all functions, from any thread of the process that made the Pool.
+/// Errors: UsageError in another process, or without a Runtime; Closed if a task is given after close() or terminate().
+/// If an initializer fails, all functions throw what it threw, or how the worker ended.
 class Pool {
  public:
   using Time = std::chrono::nanoseconds;
 
-  /// Starts the workers and returns at once. Errors: UsageError for wrong options and in a daemonic process, so in a
-  /// Pool's worker, too; SystemError when no processes can be started.
+  /// Starts the workers and returns at once. Errors: UsageError for invalid options and in a daemonic process, such as
+  /// a Pool's worker; SystemError if no process can be started.
   explicit Pool(const PoolOptions& options = {});
   template <std::integral Workers>
   explicit Pool(Workers) {
@@ -61,10 +61,10 @@ class Pool {
   template <auto fn, class... Arguments>
   Future<detail::TaskResult<fn>> apply_async(Arguments&&... arguments) {
     using Result = detail::TaskResult<fn>;
-    const detail::DeskPtr to = desk();
+    const detail::TaskClientPtr to = client();
     detail::Encoded encoded = detail::encode<fn, detail::EntryStyle::kProcess>(std::forward<Arguments>(arguments)...);
     return {to,
-            {detail::give_task(*to, detail::task_function<fn>(), std::move(encoded), {"Pool::apply"})},
+            {detail::submit_task(*to, detail::task_function<fn>(), std::move(encoded), {"Pool::apply"})},
             &detail::task_value<Result>};
   }
   template <auto fn, class... Arguments>
@@ -72,9 +72,9 @@ class Pool {
     return apply_async<fn>(std::forward<Arguments>(arguments)...).get();
   }
 
-  /// `fn(item)` for each of `items`, a range; of several parameters, each item is a tuple of them. The results have
-  /// the items' order. When some fail, all chunks are finished but the rest of theirs, and the error of the first
-  /// failed item is thrown.
+  /// Runs `fn(item)` for each item of the range `items`. If `fn` has several parameters, each item is a tuple of them.
+  /// Results are in the order of the items. If items fail, the rest of their chunks is dropped, all other chunks are
+  /// finished, and the error of the first failed item is thrown.
   template <auto fn, class Items = std::vector<detail::TaskItem<fn>>>
   Future<detail::MapResult<detail::TaskResult<fn>>> map_async(const Items& items, const MapOptions& options = {}) {
     const auto count = static_cast<std::size_t>(std::ranges::distance(items));
@@ -91,30 +91,30 @@ class Pool {
         part.reserve(size);
         for (std::size_t i = 0; i < size; ++i, ++at) part.add(*at);
       }
-      tasks.push_back(
-          detail::give_task(*desk(), detail::chunk_function<fn>(), std::move(part).take(), {"Pool::map", first, size}));
+      tasks.push_back(detail::submit_task(*client(), detail::chunk_function<fn>(), std::move(part).take(),
+                                          {"Pool::map", first, size}));
     }
-    return {desk(), std::move(tasks), &detail::map_values<detail::TaskResult<fn>>};
+    return {client(), std::move(tasks), &detail::map_values<detail::TaskResult<fn>>};
   }
   template <auto fn, class Items = std::vector<detail::TaskItem<fn>>>
   detail::MapResult<detail::TaskResult<fn>> map(const Items& items, const MapOptions& options = {}) {
     return map_async<fn>(items, options).get();
   }
 
-  /// As map, but gives results one after the other and takes items when it needs them: `items` may be endless, and, if
-  /// it is no temporary, must stay. Default of `chunk_size`: as map has it for ranges that know their size, else 1.
+  /// As map, but returns results one by one and takes items as needed: `items` may be endless, and must outlive the
+  /// stream unless it is a temporary. Default of `chunk_size`: as for map if the range knows its size, else 1.
   template <auto fn, class Items = std::vector<detail::TaskItem<fn>>>
   ResultStream<detail::TaskResult<fn>> imap(Items&& items, const MapOptions& options = {}) {
     return stream<fn>(std::forward<Items>(items), options, detail::TaskStream::Order::kOfItems, "Pool::imap");
   }
-  /// The same in the order in which results come.
+  /// As imap, but in the order in which results arrive.
   template <auto fn, class Items = std::vector<detail::TaskItem<fn>>>
   ResultStream<detail::TaskResult<fn>> imap_unordered(Items&& items, const MapOptions& options = {}) {
     return stream<fn>(std::forward<Items>(items), options, detail::TaskStream::Order::kOfResults,
                       "Pool::imap_unordered");
   }
 
-  // Without a function as template argument.
+  // Calls without a function as template argument.
   template <class... Given>
   detail::NeedsFunction<Given...> apply(Given&&...) {
     return {};
@@ -140,35 +140,35 @@ class Pool {
     return {};
   }
 
-  /// Workers from now on: more are started at once; of more than that, those that are free first end when they have
-  /// finished what they have in hand. Errors: UsageError for less than 1.
+  /// Sets the number of workers. New ones start at once. Surplus ones end once their current task is finished, free
+  /// workers first. Errors: UsageError for less than 1.
   void resize(int processes);
   int size() const;
-  /// Process ids of the workers that run now.
+  /// Returns the process ids of the workers that run now.
   std::vector<int> pids() const;
 
-  /// No more tasks; the workers end when all are done.
+  /// Accepts no more tasks. The workers end when all tasks are done.
   void close();
-  /// Ends the workers by the stop policy at once; tasks that are not done fail with Closed.
+  /// Ends the workers by the stop policy at once. Tasks that aren't done fail with Closed.
   void terminate();
   /// Waits until all workers have ended. Errors: UsageError before close() or terminate().
   void join();
-  /// False when they have not in time.
+  /// Returns false if they haven't ended in time.
   bool join(Time timeout);
 
   class Impl;
 
  private:
-  const detail::DeskPtr& desk() const;
+  const detail::TaskClientPtr& client() const;
   Impl& impl() const;
   std::size_t chunk_of(const MapOptions& options, std::size_t items) const {
-    return options.chunk_size != 0 ? options.chunk_size : detail::chunk_size_for(*desk(), items);
+    return options.chunk_size != 0 ? options.chunk_size : detail::chunk_size_for(*client(), items);
   }
 
   template <auto fn, class Items>
   auto stream(Items&& items, const MapOptions& options, detail::TaskStream::Order order, const char* call);
 
-  detail::DeskPtr desk_;
+  detail::TaskClientPtr client_;
 };
 
 template <auto fn, class Items>
@@ -177,7 +177,7 @@ auto Pool::stream(Items&& items, const MapOptions& options, detail::TaskStream::
   std::size_t chunk = options.chunk_size != 0 ? options.chunk_size : 1;
   if constexpr (std::ranges::sized_range<Items>) chunk = chunk_of(options, std::ranges::size(items));
   using Source = std::views::all_t<Items>;
-  // Shared, since a std::function is copied; iterators stay where their range is.
+  // Shared, because a std::function is copied; the iterators stay with their range.
   struct State {
     Source source;
     std::optional<std::ranges::iterator_t<Source>> at;
@@ -192,7 +192,7 @@ auto Pool::stream(Items&& items, const MapOptions& options, detail::TaskStream::
     return std::move(part).take();
   };
   return ResultStream<detail::TaskResult<fn>>(
-      detail::TaskStream(desk(), detail::chunk_function<fn>(), order, call, feed));
+      detail::TaskStream(client(), detail::chunk_function<fn>(), order, call, feed));
 }
 
 }  // namespace retinue

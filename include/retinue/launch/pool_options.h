@@ -13,30 +13,30 @@
 namespace retinue {
 
 struct PoolOptions {
-  /// Workers; 0: one for each CPU that counts for this process.
+  /// The number of workers. 0: one for each CPU that counts for this process.
   int processes = 0;
-  /// Run by each worker before its first task: the pool fails when it fails.
+  /// Each worker runs it before its first task. If it fails, the pool fails.
   Initializer initializer = {};
-  /// Calls after which a worker is replaced by a new one, looked at between tasks; 0: never.
+  /// The number of calls after which a new worker replaces a worker, checked between tasks. 0: no limit.
   std::size_t max_tasks_per_child = 0;
-  /// How often a task is started again whose worker died with it in hand: items of its chunk that were done run again,
-  /// too. 0: it is reported as lost.
+  /// How often a task is started again after its worker died while running it. Items of its chunk that were done run
+  /// again, too. 0: the task is reported as lost.
   int retries = 0;
   std::optional<StartMethod> start_method = std::nullopt;
-  /// true: workers may start no processes of their own, and end at once with the program.
+  /// true: workers may not start processes of their own, and end at once with the program.
   bool daemon = true;
   StopPolicy stop = {};
   std::chrono::milliseconds exit_grace = std::chrono::seconds(30);
-  /// Added to the caller's environment.
+  /// Variables added to the caller's environment.
   std::map<std::string, std::string> environment = {};
-  /// Where workers start; empty: in the caller's directory.
+  /// The directory where workers start. Empty: the caller's directory.
   std::string directory = {};
-  /// Threads that each worker's libraries use; 0: its share of the CPUs.
+  /// The number of threads that each worker's libraries use. 0: its share of the CPUs.
   int threads_per_worker = 0;
 };
 
 struct MapOptions {
-  /// Items that travel together and are run by one worker; 0: as many as give each worker four chunks.
+  /// The number of items that are sent together and run by one worker. 0: so many that each worker gets four chunks.
   std::size_t chunk_size = 0;
 };
 

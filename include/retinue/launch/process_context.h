@@ -15,77 +15,80 @@ namespace retinue {
 
 /// The ranks that one call of spawn or start_processes started.
 ///
-/// Destroying it lets running ranks go on. What the program started ends with it: at once if daemonic, else after an
-/// exit_grace. What a rank's function started is stopped when that rank ends; what a program that is a
-/// rank started ends with that program, after an exit_grace, too.
+/// Destroying it doesn't stop running ranks. Ranks that the program started end with it: at once if daemonic, else
+/// after an exit_grace. Ranks that a rank's function started are stopped when that rank ends. Ranks that a program,
+/// itself a rank, started end with that program, also after an exit_grace.
 /// Threads: one at a time.
-/// Errors: UsageError from every function of one that was moved from.
+/// Errors: UsageError from every function of a moved-from object.
 class ProcessContext {
  public:
   ~ProcessContext();
   ProcessContext(ProcessContext&&) noexcept;
   ProcessContext& operator=(ProcessContext&&) noexcept;
 
-  /// Waits until all ranks have ended. When one fails, the others are ended by the stop policy first.
-  /// Errors: ProcessRaisedException or ProcessExitedException for the root cause, with all other ranks attached; again
-  /// the same when called again. SystemError if the guardian was killed.
+  /// Waits until all ranks have ended. If one fails, the others are first ended by the stop policy.
+  /// Errors: ProcessRaisedException or ProcessExitedException for the root cause, with all other ranks attached;
+  /// further calls throw the same. SystemError if the guardian was killed.
   void join();
 
-  /// The same, but returns false when ranks still run after `timeout`.
+  /// As join(), but returns false if ranks still run after `timeout`.
   bool join(std::chrono::nanoseconds timeout);
 
-  /// Waits like join(), and gives how the ranks ended and what they returned instead of throwing for a rank's failure;
-  /// the same again when called again. Errors: SystemError if the guardian was killed.
+  /// Waits like join(), and returns how the ranks ended and what they returned instead of throwing if a rank failed.
+  /// Further calls return the same. Errors: SystemError if the guardian was killed.
   RunResult wait();
 
-  /// The same, but nothing when ranks still run after `timeout`.
+  /// As wait(), but returns nothing if ranks still run after `timeout`.
   std::optional<RunResult> wait(std::chrono::nanoseconds timeout);
 
-  /// Process ids by rank.
+  /// Returns the process ids by rank.
   std::vector<int> pids() const;
 
-  /// Each rank's state now, by rank.
+  /// Returns each rank's state now, by rank.
   std::vector<RankOutcome> status() const;
 
-  /// Begins to end all ranks by the stop policy, whose first signal is `first_signal`; join() waits for it. Ranks ended
-  /// this way are no failure. SIGKILL: without grace, also for ranks that are being ended already.
-  /// Errors: UsageError for a wrong number.
+  /// Begins to end all ranks by the stop policy, with `first_signal` as its first signal; join() waits for their end.
+  /// Ranks ended by this call don't count as failures. SIGKILL: without grace, also for ranks that are already being
+  /// ended.
+  /// Errors: UsageError for an invalid signal number.
   void terminate(int first_signal = SIGTERM);
 
-  /// The same by SIGKILL at once.
+  /// As terminate(), but sends SIGKILL at once.
   void kill();
 
-  /// Sends `signal` to all ranks that still run, each with its process group. Errors: UsageError for a wrong number.
+  /// Sends `signal` to all ranks that still run, each with its process group. Errors: UsageError for an invalid signal
+  /// number.
   void signal(int signal);
 
-  /// Sends it to one rank, if that still runs. Errors: UsageError for a wrong number or rank.
+  /// Sends `signal` to one rank, if it still runs. Errors: UsageError for an invalid signal number or rank.
   void signal(int signal, int rank);
 
-  /// Runs `fn(arguments...)`, or `fn(RankContext&, arguments...)`, in `rank`, which serves calls while it is in
-  /// RankContext::serve_calls(), in the order in which they are made. A rank that ends before fails the call, which is
-  /// not made again. Blocking: while 128 calls to the rank are under way. Threads: of the Future, any.
-  /// Errors: UsageError for a wrong rank. Closed after end_calls(). Those of the Future: as Future has them, and Closed
-  /// when this object is gone before.
+  /// Runs `fn(arguments...)` or `fn(RankContext&, arguments...)` in `rank`, which serves calls in the order in which
+  /// they are made while it is in RankContext::serve_calls(). If the rank ends first, the call fails and isn't made
+  /// again.
+  /// Blocking: while 128 calls to the rank are in progress. Threads: of the Future, any.
+  /// Errors: UsageError for an invalid rank. Closed after end_calls(). The Future's errors: as Future describes them,
+  /// and Closed if this object was destroyed first.
   template <auto fn, class... Arguments>
   Future<detail::TaskResult<fn>> call(int rank, Arguments&&... arguments) {
     using Result = detail::TaskResult<fn>;
-    const detail::DeskPtr desk = calls_to(rank);
+    const detail::TaskClientPtr client = calls_to(rank);
     detail::Encoded encoded = detail::encode<fn, detail::EntryStyle::kProcess>(std::forward<Arguments>(arguments)...);
-    return {desk,
-            {detail::give_task(*desk, detail::task_function<fn>(), std::move(encoded), {"ProcessContext::call"})},
+    return {client,
+            {detail::submit_task(*client, detail::task_function<fn>(), std::move(encoded), {"ProcessContext::call"})},
             &detail::task_value<Result>};
   }
 
-  /// No more calls: serve_calls() returns in each rank when those that were made are served.
+  /// Allows no more calls: serve_calls() returns in each rank once the calls already made have been served.
   void end_calls();
 
   class Impl;
   explicit ProcessContext(std::unique_ptr<Impl> impl);
-  /// For the launch room only.
+  /// For the launch module only.
   Impl& impl() const noexcept { return *impl_; }
 
  private:
-  detail::DeskPtr calls_to(int rank) const;
+  detail::TaskClientPtr calls_to(int rank) const;
   Impl& impl(const char* function) const;
 
   std::unique_ptr<Impl> impl_;

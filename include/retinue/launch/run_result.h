@@ -8,26 +8,26 @@
 #include <typeinfo>
 #include <vector>
 
-#include "retinue/launch/entry.h"
+#include "retinue/launch/detail/entry.h"
 #include "retinue/process/failure.h"
 
 namespace retinue {
 
-/// What became of ranks that have all ended: how, and what their functions returned. Copies share the values, and rows
-/// of 256 KiB and more in them stay in job memory until the last copy and the ProcessContext are gone.
+/// How ranks that have all ended did so, and what their functions returned. Copies share the values. Rows of 256 KiB or
+/// more in the values stay in job memory until the last copy and the ProcessContext are destroyed.
 class RunResult {
  public:
-  /// One `returned` per outcome; where a rank returned nothing its type is empty.
+  /// `returned` has one element per outcome. Its type is empty if the rank returned nothing.
   RunResult(std::vector<RankOutcome> outcomes, std::vector<detail::ReturnedValue> returned);
 
-  /// Of every rank, by rank.
+  /// Returns the outcomes of all ranks, by rank.
   const std::vector<RankOutcome>& outcomes() const noexcept { return outcomes_; }
-  /// Of the ranks that failed: the root cause first, ranks that only noticed another's failure last. Ranks that were
-  /// stopped are none.
+  /// Returns the outcomes of the ranks that failed: the root cause first, ranks that only noticed another's failure
+  /// last. Ranks that were stopped aren't failures.
   const std::vector<RankOutcome>& failures() const noexcept { return failures_; }
   bool ok() const noexcept { return failures_.empty(); }
 
-  /// What the function returned, by rank; without the ranks that failed or were stopped.
+  /// Returns what the function returned, by rank, without the ranks that failed or were stopped.
   /// Errors: UsageError if it returned another type than T, or if no rank returned anything although none failed.
   template <class T>
   std::map<int, T> values() const {
@@ -36,8 +36,8 @@ class RunResult {
     return values;
   }
 
-  /// What `rank` returned. Errors: UsageError if there is no such rank, if it returned nothing (it says how the rank
-  /// ended), or another type than T.
+  /// Returns what `rank` returned. Errors: UsageError if there is no such rank, if it returned nothing (the error
+  /// reports how the rank ended), or if it returned another type than T.
   template <class T>
   T value(int rank) const {
     static_assert(std::is_same_v<T, std::decay_t<T>>, "name the type itself: no reference, no const");

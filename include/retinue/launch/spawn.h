@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "retinue/base/never.h"
+#include "retinue/base/detail/never.h"
 #include "retinue/launch/arguments.h"
-#include "retinue/launch/entry.h"
+#include "retinue/launch/detail/entry.h"
 #include "retinue/launch/options.h"
 #include "retinue/launch/process_context.h"
 #include "retinue/launch/runtime.h"
@@ -21,13 +21,13 @@ namespace retinue {
 
 namespace detail {
 
-/// One archive for all ranks, or one for each.
+/// The arguments as one archive for all ranks, or one for each.
 struct EncodedArguments {
   int nprocs;
   std::vector<Encoded> archives;
 
   const Encoded& of(int rank) const;
-  /// They could not be sent.
+  /// Undoes the encoding of arguments that couldn't be sent.
   void take_back() noexcept;
 };
 
@@ -36,7 +36,7 @@ ProcessContext start_function(const StartOptions& options, const EntryKey& entry
 ProcessContext start_closure(const StartOptions& options, int nprocs, const RankBody& body);
 StartOptions start_options_of(const SpawnOptions& options);
 
-/// Errors: UsageError if `keys`, which are `what`'s, are not exactly 0..nprocs-1, or if these are none.
+/// Errors: UsageError if `keys`, the keys of `what`, aren't exactly 0..nprocs-1, or if there are none.
 void check_local_ranks(const char* what, const std::set<int>& keys, std::size_t nprocs);
 /// Errors: UsageError as above.
 StartOptions with_environments(StartOptions options, const EnvironmentByRank& envs, std::size_t nprocs);
@@ -53,7 +53,7 @@ Given context_or_rank(RankContext& context) {
     return context;
 }
 
-/// As invoke_entry and entry_thunk, for what only forks of the caller can call.
+/// As invoke_entry and entry_thunk, for closures that only forks of the caller can call.
 template <class Closure>
 ReturnedValue invoke_closure(Closure& closure, RankContext& context) {
   using Given = std::conditional_t<std::invocable<Closure&, RankContext&>, RankContext&, int>;
@@ -75,18 +75,18 @@ std::set<int> keys_of(const std::map<int, Value>& map) {
 
 }  // namespace detail
 
-/// Runs `fn(RankContext&, arguments...)`, or `fn(int rank, arguments...)`, in `options.nprocs` new processes.
+/// Runs `fn(RankContext&, arguments...)` or `fn(int rank, arguments...)` in `options.nprocs` new processes.
 ///
-/// `fn` is a function or a captureless lambda, given as template argument; the arguments are
-/// default-constructible, and trivially copyable without pointers or what cereal can archive. Rows of plain values for
-/// parameters of type std::span<const T> or std::string_view are read where they lie in job memory until `fn` returns.
-/// A forked rank ends by std::quick_exit when `fn` has returned: output is flushed, but exit handlers and static
-/// destructors of the program run in the program alone. Ranks of kSpawn end by std::exit.
-/// `fn` may return a value of such a type: ProcessContext::wait() gives it back.
+/// `fn` is a function or a captureless lambda, given as template argument. The arguments are default-constructible, and
+/// either trivially copyable without pointers or of a type that cereal can archive. Rows of plain values for parameters
+/// of type std::span<const T> or std::string_view are read in place in job memory until `fn` returns. A forked rank
+/// ends by std::quick_exit when `fn` has returned: output is flushed, but exit handlers and static destructors of the
+/// program run in the program only. Ranks of kSpawn end by std::exit. `fn` may return a value of such a type;
+/// ProcessContext::wait() returns it.
 /// Blocking: until all ranks have ended, unless `options.join` is false.
-/// Errors: ProcessRaisedException, ProcessExitedException: the first failure, after all others were ended. UsageError
-/// without a Runtime. SystemError when processes cannot be started.
-/// Cost: two forks of a libtorch program take a few milliseconds; a row of 256 KiB or more is copied once, and once
+/// Errors: ProcessRaisedException, ProcessExitedException: the first failure, after all other ranks were ended.
+/// UsageError without a Runtime. SystemError if processes can't be started.
+/// Cost: two forks of a libtorch program take a few milliseconds. A row of 256 KiB or more is copied once, and once
 /// more by each rank whose parameter is a vector.
 template <auto fn, class... Arguments>
 ProcessContext spawn(const SpawnOptions& options, Arguments&&... arguments) {
@@ -99,9 +99,9 @@ ProcessContext spawn(const SpawnOptions& options, Arguments&&... arguments) {
   return context;
 }
 
-/// Runs `closure(RankContext&)`, or `closure(int rank)`, in forks of the caller: `options.start_method` must be kFork
-/// or unset. What it returns is given back as a function's is. Errors: as above; UsageError while the caller has other
-/// threads, since their locks would never be released.
+/// Runs `closure(RankContext&)` or `closure(int rank)` in forks of the caller: `options.start_method` must be kFork or
+/// unset. The closure's return value is handled like a function's. Errors: as above; UsageError while the caller has
+/// other threads, because their locks would never be released.
 template <detail::RankClosure Closure>
 ProcessContext spawn(const SpawnOptions& options, Closure&& closure) {
   if (options.nprocs < 1) throw UsageError("spawn: nprocs must be at least 1");
@@ -115,7 +115,7 @@ ProcessContext spawn(const SpawnOptions& options, Closure&& closure) {
   return context;
 }
 
-// What is written otherwise.
+// Overloads for wrong calls.
 template <auto fn, std::integral Nprocs, class... Arguments>
 ProcessContext spawn(Nprocs, Arguments&&...) {
   static_assert(detail::kNever<Nprocs>, "spawn takes options first: write spawn<fn>({.nprocs = 2}, arguments...)");
@@ -135,9 +135,9 @@ requires(sizeof...(Arguments) > 0 || !detail::RankClosure<Closure>) ProcessConte
   std::abort();
 }
 
-/// Starts `fn` once per entry of `args`, with arguments of its own for each local rank, and returns at once. `envs` is
-/// added to the caller's environment, and goes before `options.environment`.
-/// Errors: as spawn; UsageError, which shows both sets, if the keys of `args`, or of `envs`, are not exactly 0..n-1.
+/// Starts `fn` once per entry of `args`, with its own arguments for each local rank, and returns at once. `envs` is
+/// added to the caller's environment and takes precedence over `options.environment`.
+/// Errors: as spawn; UsageError, which shows both sets, if the keys of `args` or of `envs` aren't exactly 0..n-1.
 template <auto fn>
 ProcessContext start_processes(const StartOptions& options, const std::map<int, detail::ArgumentsOf<fn>>& args) {
   detail::check_local_ranks("args", detail::keys_of(args), args.size());
@@ -164,15 +164,15 @@ ProcessContext start_processes(const StartOptions& options, const std::map<int, 
 struct Program {
   std::string file = {};
   std::vector<std::string> arguments = {};
-  /// Added to the caller's environment.
+  /// Variables added to the caller's environment.
   std::map<std::string, std::string> environment = {};
-  /// What it reads: the caller's standard input (end of file where that is a terminal), or an end of file at once.
+  /// Standard input: the caller's (end of file if that is a terminal), or end of file at once.
   enum class Input { kCallers, kNone } input = Input::kCallers;
 };
 
-/// Starts one process per element, as ranks 0..n-1 of a world, and returns at once. They get RANK, LOCAL_RANK,
-/// WORLD_SIZE and LOCAL_WORLD_SIZE; a program that makes a Runtime becomes a rank of this job.
-/// Errors: as spawn; a program that cannot be executed is that rank's failure.
+/// Starts one process per element, as ranks 0..n-1 of a world, and returns at once. The processes get RANK, LOCAL_RANK,
+/// WORLD_SIZE and LOCAL_WORLD_SIZE. A program that makes a Runtime becomes a rank of this job.
+/// Errors: as spawn; a program that can't be executed counts as its rank's failure.
 ProcessContext start_processes(const StartOptions& options, const std::vector<Program>& programs);
 template <std::same_as<Program> One>
 ProcessContext start_processes(const StartOptions&, const One&) {
@@ -181,7 +181,7 @@ ProcessContext start_processes(const StartOptions&, const One&) {
 }
 
 /// Starts the program `file` once per entry of `args`, as above.
-/// Errors: also UsageError, which shows both sets, if the keys of `args`, or of `envs`, are not exactly 0..n-1.
+/// Errors: also UsageError, which shows both sets, if the keys of `args` or of `envs` aren't exactly 0..n-1.
 ProcessContext start_processes(const StartOptions& options, const std::string& file,
                                const std::map<int, Arguments>& args);
 ProcessContext start_processes(const StartOptions& options, const std::string& file,

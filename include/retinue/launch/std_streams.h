@@ -15,23 +15,23 @@ constexpr bool has(Std streams, Std one) noexcept {
 /// Streams by local rank.
 class StdByRank {
  public:
-  /// The same for all ranks.
+  /// Selects the same streams for all ranks.
   StdByRank(Std all = Std::kNone) : others_(all) {}  // NOLINT(google-explicit-constructor): reads as an option.
-  /// Ranks that are left out: none.
+  /// Selects streams for single ranks, and none for ranks that are left out.
   StdByRank(std::map<int, Std> by_rank) : by_rank_(std::move(by_rank)) {}  // NOLINT(google-explicit-constructor)
 
-  /// "3": both streams of all ranks; "0:1,12:3": of these ranks. Errors: UsageError.
+  /// Parses "3" as both streams of all ranks, and "0:1,12:3" as streams of these ranks. Errors: UsageError.
   static StdByRank parse(const std::string& text);
 
   Std of(int local_rank) const {
     const auto found = by_rank_.find(local_rank);
     return found == by_rank_.end() ? others_ : found->second;
   }
-  /// Whether any of the local ranks below `ranks` has a stream.
+  /// Returns whether any of the local ranks below `ranks` has a stream.
   bool any(int ranks) const;
-  /// Whether it was made for single ranks.
+  /// Returns whether it was made for single ranks.
   bool names_ranks() const { return !by_rank_.empty(); }
-  /// The largest and the smallest rank that is named; -1 if none is.
+  /// Return the largest and the smallest rank that is named, or -1 if none is.
   int largest_rank() const { return by_rank_.empty() ? -1 : by_rank_.rbegin()->first; }
   int smallest_rank() const { return by_rank_.empty() ? -1 : by_rank_.begin()->first; }
 

@@ -5,20 +5,21 @@
 
 namespace retinue {
 
-/// A world has at most this many.
+/// The largest number of ranks in a world.
 inline constexpr int kMostRanks = 65'536;
 
-/// A process's place in a world, as whoever started it says.
+/// A process's place in a world, as its starter gives it.
 struct WorldPlace {
   int rank = 0;
   int world_size = 1;
-  std::optional<int> local_rank = std::nullopt;  ///< On its host, where that is said.
-  std::string told_by = {};                      ///< As "RANK and WORLD_SIZE"; empty where nobody says anything.
+  std::optional<int> local_rank = std::nullopt;  ///< On its host, if given.
+  std::string told_by = {};                      ///< As "RANK and WORLD_SIZE"; empty if nothing gives a place.
 };
 
-/// What the environment says. The first that is there counts: RANK, WORLD_SIZE and LOCAL_RANK of torchrun, `retinue
-/// run` and people; those of Open MPI's mpirun, of MPICH's and Intel's, and of srun. Rank 0 of one where there are
-/// none. Errors: UsageError, which names the variable, for what makes no sense.
+/// Returns the place that the environment gives. The first variables that are set count: RANK, WORLD_SIZE and
+/// LOCAL_RANK, which torchrun, `retinue run` and people set; then the variables of Open MPI's mpirun, of MPICH's and
+/// Intel's, and of srun. Without any, it is rank 0 of one. Errors: UsageError, which names the variable, if a value is
+/// invalid.
 WorldPlace world_place_of_environment();
 
 }  // namespace retinue

@@ -8,14 +8,13 @@
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/join_group.h"
 
-/// For programs whose ranks mpirun, srun or their like started: Retinue's groups from MPI's communicators.
+/// Makes Retinue's groups from MPI's communicators, for programs whose ranks mpirun, srun or the like started.
 ///
-/// Only headers, compiled against whichever MPI the program has: each has an ABI of its own, and the library knows
-/// none.
+/// Header-only, compiled against the program's MPI: each MPI has its own ABI, and the library depends on none.
 namespace retinue {
 namespace detail {
 
-/// Lets calls on `comm` return their errors, for a scope; by default they end the program.
+/// A guard for a scope in which calls on `comm` return their errors; by default errors end the program.
 class ReturnedMpiErrors {
  public:
   explicit ReturnedMpiErrors(MPI_Comm comm) : comm_(comm) {
@@ -55,14 +54,14 @@ inline void check_mpi_is_usable() {
 
 }  // namespace detail
 
-/// The processes of `comm`, all of one host, as a group, with the same ranks; see join_group() for the memory that it
-/// takes. For ranks of several hosts, split first: MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, ...).
+/// Returns the processes of `comm`, all of one host, as a group with the same ranks; see join_group() for the memory
+/// that it uses. For ranks of several hosts, split first: MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, ...).
 ///
-/// Blocking: as a collective of MPI's on `comm`, which it is; after it, nothing of the group is MPI's business: the
-/// communicator may be freed and MPI be finalised before the group ends, or after it.
-/// Threads: called by the main thread wherever memory is made.
-/// Errors: the same on all ranks, as join_group()'s; UsageError for MPI_COMM_NULL, an inter-communicator, and outside
-/// of MPI_Init and MPI_Finalize. Error, on its own rank, with MPI's text if MPI fails.
+/// Blocking: as a collective of MPI on `comm`, which it is. Afterwards the group is independent of MPI: the
+/// communicator may be freed and MPI finalised before the group ends, or after it.
+/// Threads: the main thread must call it if memory is made.
+/// Errors: the same on all ranks, as join_group(); UsageError for MPI_COMM_NULL, an inter-communicator, and outside of
+/// MPI_Init and MPI_Finalize. Error, on its own rank, with MPI's text if MPI fails.
 inline JobGroup job_group_of(MPI_Comm comm) {
   detail::check_mpi_is_usable();
   if (comm == MPI_COMM_NULL)
@@ -91,7 +90,7 @@ inline JobGroup job_group_of(MPI_Comm comm) {
   return join_group(exchange);
 }
 
-/// A communicator of the processes of `comm`: Communicator(job_group_of(comm), options, site).
+/// Returns a communicator of the processes of `comm`: Communicator(job_group_of(comm), options, site).
 inline Communicator communicator_of(MPI_Comm comm, const CommunicatorOptions& options = {}, CallSite site = {}) {
   return Communicator(job_group_of(comm), options, site);
 }

@@ -8,35 +8,35 @@
 namespace retinue {
 
 struct FileStoreOptions {
-  /// On a file system that all members see, and that has locks. Its folder exists.
+  /// A path on a file system that all members see and that has locks. Its folder exists.
   std::string path = {};
-  /// How many stores of this path the job makes in all; the last of them that is destroyed removes the file, and a file
-  /// that an earlier job left is refused. Who gives another number than those that wait for the rest is refused, too,
-  /// and their waits end with UsageError. 0 or less: unknown, the file stays, and what is in it counts.
+  /// How many stores of this path the job makes in all. The last of them to be destroyed removes the file; a file that
+  /// an earlier job left is refused. If a store gives another number than those that wait for the rest, it is refused,
+  /// too, and their waits end with UsageError. 0 or less: unknown; the file stays, and its contents count.
   int world_size = 0;
-  /// The members stay until all have come, as who meets does. Then a member that leaves as the last one that lives
-  /// removes the file, whether or not all had come, and who comes while a whole job's members leave waits for their
-  /// end.
+  /// If true, the members stay until all have come. After that, a leaving member that is the last living one removes
+  /// the file, whether or not all had come; a member that comes while all members of a job leave waits for their end.
   bool is_meeting = false;
-  /// Of a meeting at a path that nobody chose: a file that an earlier job left goes when all of that have ended, and
-  /// who comes waits for that; else it is refused.
+  /// For a meeting at a path that nobody chose. If true, a file that an earlier job left is removed when all of that
+  /// job have ended, and a new member waits for that. If false, such a file is refused.
   bool takes_over = false;
-  /// If it is not empty, the file of a job of another name is refused.
+  /// If not empty, the file of a job of another name is refused.
   std::string job = {};
   /// For opening, and for calls without a deadline.
   Store::Time timeout = Store::kDefaultTimeout;
 };
 
-/// A store in a file: for hosts that share no more than a file system, and for those without a network.
+/// A store in a file: for hosts that share only a file system, and for those without a network.
 ///
-/// The file is a log to which each change is appended under a lock. A member that is killed anywhere in here stops
-/// nobody; a half written change counts as none. Members of other hosts are noticed by looking every 100 ms, those of
-/// this host at once.
+/// The file is a log to which each change is appended under a lock. A member that is killed at any point blocks no
+/// other; a half-written change is ignored. Members of other hosts are noticed by a check every 100 ms, members of this
+/// host at once.
 ///
 /// Threads: all functions, from any thread.
-/// Errors: of the constructor UsageError if the file is of an earlier or another job, or no store's; it names the path.
-/// Of calls Closed when the file was removed; TimeoutError also when another process stands still with the lock;
-/// UsageError in a fork of the process that made this; SystemError, as when the disk is full.
+/// Errors: the constructor throws UsageError if the file belongs to an earlier or another job, or isn't a store's; it
+/// names the path. Calls throw Closed if the file was removed; TimeoutError also if another process is stopped while it
+/// holds the lock; UsageError in a fork of the process that made this store; SystemError, such as when the disk is
+/// full.
 /// Cost: the file grows with each change. A call takes some microseconds on a local disk.
 class FileStore : public Store {
  public:

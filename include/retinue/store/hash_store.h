@@ -7,7 +7,7 @@
 
 namespace retinue {
 
-/// A store in this process's memory, where its threads meet. A fork has a copy of its own.
+/// A store in this process's memory, through which its threads meet. A fork has its own copy.
 class HashStore : public Store {
  public:
   explicit HashStore(Time timeout = kDefaultTimeout);

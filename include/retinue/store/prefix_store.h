@@ -7,9 +7,11 @@
 
 namespace retinue {
 
-/// A view of another store in which each key begins with `prefix` and a slash, so that users of one store don't meet.
+/// A view of another store in which each key begins with `prefix` and a slash, so that users of one store don't
+/// collide.
 ///
-/// Its timeout() is the other's at the beginning, and its own from then on. num_keys() is the other's: all keys.
+/// Its timeout() is at first the other store's, and its own from then on. num_keys() counts all keys of the other
+/// store.
 class PrefixStore : public Store {
  public:
   /// Errors: UsageError without a store.

@@ -11,21 +11,22 @@
 
 namespace retinue {
 
-/// A table of keys and values where processes meet: one sets, others wait. Keys and values are any bytes.
+/// A table of keys and values through which processes meet: one sets a key, others wait for it. Keys and values are any
+/// bytes.
 ///
-/// Each call is one step that others see whole. A call without a deadline ends after timeout().
+/// Each call is atomic. A call without a deadline ends after timeout().
 ///
-/// Blocking: get, multi_get and wait until all of their keys exist; the others as long as their store needs to answer.
-/// Threads: all functions, from any thread; a call that waits holds up no other.
-/// Errors: TimeoutError, which names the keys that nobody has set; Closed when the store is gone, as when the process
+/// Blocking: get, multi_get and wait until all of their keys exist; the others until their store answers.
+/// Threads: all functions, from any thread; a waiting call holds up no other.
+/// Errors: TimeoutError, which names the keys that are not set; Closed if the store is gone, such as when the process
 /// that serves it ended; SystemError.
-/// After an error: of a timeout the table is as it was; a call that changes it may have been carried out after Closed
-/// or SystemError, or after a TimeoutError that says so.
+/// After an error: after a timeout the table is unchanged. A call that changes the table may have been carried out
+/// after Closed or SystemError, or after a TimeoutError that says so.
 class Store {
  public:
   using Time = std::chrono::nanoseconds;
 
-  /// That of PyTorch's stores.
+  /// The default timeout of PyTorch's stores.
   static constexpr std::chrono::seconds kDefaultTimeout{300};
 
   virtual ~Store();
@@ -38,18 +39,18 @@ class Store {
   std::string get(std::string_view key) { return get(key, deadline()); }
   std::string get(std::string_view key, Deadline deadline);
 
-  /// Values in the order of `keys`, all of one moment.
+  /// Returns the values in the order of `keys`, all of one moment.
   std::vector<std::string> multi_get(const std::vector<std::string>& keys) { return multi_get(keys, deadline()); }
   std::vector<std::string> multi_get(const std::vector<std::string>& keys, Deadline deadline);
 
   /// Adds to the number that the key's value spells in decimal, 0 if there is no such key, and returns the sum.
-  /// Errors: UsageError if the value is no number, or the sum is beyond 64 bits; nothing has changed then.
+  /// Errors: UsageError if the value is not a number, or the sum exceeds 64 bits; nothing has changed then.
   std::int64_t add(std::string_view key, std::int64_t delta) { return add(key, delta, deadline()); }
   std::int64_t add(std::string_view key, std::int64_t delta, Deadline deadline);
 
   /// Sets `desired` if the key's value is `expected`, or if there is no such key and `expected` is empty. Returns the
-  /// value that is there now, so `desired` where it was set; `expected`, as PyTorch does, if there still is no such
-  /// key.
+  /// value that is there now, so `desired` if it was set. If there still is no such key, returns `expected`, as PyTorch
+  /// does.
   std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired) {
     return compare_set(key, expected, desired, deadline());
   }
@@ -59,23 +60,23 @@ class Store {
   void wait(const std::vector<std::string>& keys, Time timeout) { wait(keys, Deadline::after(timeout)); }
   void wait(const std::vector<std::string>& keys, Deadline deadline);
 
-  /// Whether all of the keys exist.
+  /// Returns whether all of the keys exist.
   bool check(const std::vector<std::string>& keys) { return check(keys, deadline()); }
   bool check(const std::vector<std::string>& keys, Deadline deadline);
 
-  /// Whether there was such a key.
+  /// Deletes a key. Returns whether it existed.
   bool delete_key(std::string_view key) { return delete_key(key, deadline()); }
   bool delete_key(std::string_view key, Deadline deadline);
 
   std::int64_t num_keys() { return num_keys(deadline()); }
   std::int64_t num_keys(Deadline deadline);
 
-  /// How long calls without a deadline take at most.
+  /// Returns the longest duration of calls without a deadline.
   Time timeout() const { return timeout_.load(std::memory_order_relaxed); }
-  /// Errors: UsageError unless it is positive.
+  /// Sets the timeout. Errors: UsageError unless it is positive.
   void set_timeout(Time timeout);
 
-  /// What messages call it.
+  /// Returns the name of the store in messages.
   virtual std::string name() const = 0;
 
  protected:
@@ -95,7 +96,7 @@ class Store {
   virtual bool do_delete_key(std::string_view key, Deadline deadline) = 0;
   virtual std::int64_t do_num_keys(Deadline deadline) = 0;
 
-  std::atomic<Time> timeout_;  // Pairs with nothing: each call takes what it finds.
+  std::atomic<Time> timeout_;  // Pairs with nothing: each call uses the value it reads.
 };
 
 }  // namespace retinue

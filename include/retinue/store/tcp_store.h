@@ -10,9 +10,9 @@
 namespace retinue {
 
 struct TcpStoreOptions {
-  /// Name or number, of IPv4 or IPv6. The server listens on this address only.
+  /// A host name or an address, IPv4 or IPv6. The server listens on this address only.
   std::string host = "127.0.0.1";
-  /// Of the server 0: any free one, see TcpStore::port().
+  /// For the server, 0 selects any free port; see TcpStore::port().
   int port = 0;
   /// One process of all serves the table, and uses it as the others do.
   bool is_server = false;
@@ -21,31 +21,31 @@ struct TcpStoreOptions {
   std::string token = {};
   /// For connecting, and for calls without a deadline.
   Store::Time timeout = Store::kDefaultTimeout;
-  /// The server's: keys and values of one call, with some bytes for each.
+  /// The server's limit: the keys and values of one call, with some bytes for each.
   std::size_t max_message_bytes = std::size_t{64} << 20;
-  /// The server's: how long somebody who connected may take to prove that they know the token.
+  /// The server's limit: the time that a new connection may take to prove that it knows the token.
   std::chrono::milliseconds handshake_timeout = std::chrono::seconds(10);
 };
 
-/// A store that one process serves to others over TCP. It takes only those who prove that they know the job's token,
-/// and proves it to them; what is said afterwards is neither encrypted nor signed.
+/// A store that one process serves to others over TCP. The server accepts only clients that prove that they know the
+/// job's token, and proves to them that it knows it. Later traffic is neither encrypted nor signed.
 ///
 /// The server is a thread. It ends, and the table with it, when its store is destroyed or its process ends; it waits
-/// for no client. A client that is slow, stopped or killed disturbs no other.
+/// for no client. A slow, stopped or killed client disturbs no other.
 ///
-/// Blocking: the constructor until the server, which may start later, has taken this process. Calls of a server that
-/// does not answer end a second after their deadline.
-/// Threads: all functions, from any thread; each call has a connection of its own while it lasts.
-/// Errors: of the constructor TimeoutError, which says what was tried, when no server took this process in time;
-/// UsageError for a wrong token, for another program at that address, for an unknown host; SystemError when the server
-/// can't listen. Of calls also Closed, of this and all later ones, when the server is gone; UsageError for what is
-/// longer than max_message_bytes, and in a fork of the process that made this.
+/// Blocking: the constructor, until the server, which may start later, has accepted this process. Calls to a server
+/// that does not answer end a second after their deadline.
+/// Threads: all functions, from any thread; each call has its own connection while it lasts.
+/// Errors: the constructor throws TimeoutError, which lists what was tried, if no server accepted this process in time;
+/// UsageError for a wrong token, another program at that address, or an unknown host; SystemError if the server can't
+/// listen. Calls also throw Closed, then and in all later calls, if the server is gone; UsageError for data longer than
+/// max_message_bytes, and in a fork of the process that made this store.
 class TcpStore : public Store {
  public:
   explicit TcpStore(const TcpStoreOptions& options);
   ~TcpStore() override;
 
-  /// Where the server listens.
+  /// Return the address at which the server listens.
   int port() const noexcept;
   const std::string& host() const noexcept;
   std::string name() const override;
@@ -66,9 +66,10 @@ class TcpStore : public Store {
   std::unique_ptr<Impl> impl_;
 };
 
-/// This host's address, numeric, as hosts that reach `host` reach this one: that from which packets there would go.
-/// Nothing is sent.
-/// Blocking: while the resolver asks name servers. Errors: UsageError for an unknown host; SystemError without a way.
+/// Returns this host's numeric address, as hosts that reach `host` reach it: the address from which packets to `host`
+/// would leave. Sends nothing.
+/// Blocking: while the resolver queries name servers. Errors: UsageError for an unknown host; SystemError without a
+/// route.
 std::string local_host_towards(const std::string& host, int port);
 
 }  // namespace retinue

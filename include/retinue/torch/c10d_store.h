@@ -9,11 +9,11 @@
 
 namespace retinue {
 
-/// A store of c10d's, such as c10d::TCPStore, for whatever takes one of ours: ProcessGroupOptions::store.
+/// A c10d store, such as c10d::TCPStore, for use as a Retinue store: ProcessGroupOptions::store.
 ///
-/// Threads: those that the store allows; of a c10d::TCPStore a call that waits holds up all others.
-/// Errors: TimeoutError and Closed where c10d says a timeout or a lost connection;
-/// Error with c10d's text otherwise. Deadlines of calls that don't wait for keys are c10d's own timeout.
+/// Threads: as the c10d store allows; in a c10d::TCPStore a waiting call holds up all others.
+/// Errors: TimeoutError and Closed if c10d reports a timeout or a lost connection; otherwise Error with c10d's text.
+/// The deadline of calls that don't wait for keys is c10d's own timeout.
 class C10dStore : public Store {
  public:
   /// Errors: UsageError without a store.
@@ -36,8 +36,9 @@ class C10dStore : public Store {
   c10::intrusive_ptr<c10d::Store> store_;
 };
 
-/// The other way: a store of ours for whatever takes one of c10d's, as its ProcessGroupGloo. Keys that are waited for
-/// too long are a TimeoutError, and other errors the store's, too; c10d's queues and listKeys() are not there.
+/// Returns a Retinue store as a c10d store, for code that takes one, such as c10d's ProcessGroupGloo. A wait for keys
+/// that takes too long throws TimeoutError, and other errors are the store's, too. c10d's queues and listKeys() are not
+/// available.
 ///
 /// Threads: any. Errors: UsageError without a store.
 c10::intrusive_ptr<c10d::Store> to_c10d_store(std::shared_ptr<Store> store);

@@ -15,27 +15,27 @@
 namespace retinue {
 
 struct DistributedDataParallelOptions {
-  /// Over gloo and NCCL gradients are averaged in buckets of this many MiB, each as soon as backward has filled it.
-  /// Ranks that share memory average all where they lie, when the last one is there.
+  /// With gloo and NCCL, gradients are averaged in buckets of this many MiB, each as soon as backward has filled it.
+  /// Ranks that share memory average all gradients in place, when the last one is there.
   std::size_t bucket_cap_mb = 25;
-  /// Set it when some parameters take no part in some backwards: otherwise that is an error. Gradients are averaged
-  /// when backward has computed all of them then, those that got none on any rank are left alone.
+  /// Must be set if some parameters are unused in some backward passes; otherwise that is an error. Gradients are then
+  /// averaged after backward has computed all of them, and those that no rank computed are left unchanged.
   bool find_unused_parameters = false;
-  /// Buffers, such as batch norm's statistics, become those of rank 0 at the end of each backward that averages.
+  /// Sets buffers, such as batch norm's statistics, to rank 0's at the end of each backward that averages.
   bool broadcast_buffers = true;
-  /// Before the first and each n-th averaging after it the ranks' parameters are compared, and DataDivergence names the
-  /// first that differs, and the ranks (divergence.h); 0: never. For groups of Retinue's backends. Costs a reading of
+  /// Before the first and each n-th averaging after it, the ranks' parameters are compared; DataDivergence names the
+  /// first one that differs, and the ranks (divergence.h). 0: never. For groups of Retinue's backends. Costs a read of
   /// all parameters each time.
   std::uint64_t check_divergence_every_n_steps = 0;
-  /// Each backward that averages counts as a step of this rank, for `retinue top` (step_count.h). Of several models
-  /// that are trained in one loop one should count, or none where the loop calls count_step() itself.
+  /// Counts each backward that averages as a step of this rank, for `retinue top` (step_count.h). If one loop trains
+  /// several models, one should count, or none if the loop calls count_step() itself.
   bool count_steps = true;
 };
 
-/// What DistributedDataParallel does with a module, whatever its type.
+/// The part of DistributedDataParallel that is independent of the module's type.
 class DataParallelCore {
  public:
-  /// `where` is the call site of its collectives.
+  /// Makes the core; `where` is the call site of its collectives.
   DataParallelCore(torch::nn::Module& module, ProcessGroup group, DistributedDataParallelOptions options,
                    std::source_location where);
   ~DataParallelCore();
@@ -51,24 +51,25 @@ class DataParallelCore {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Trains a module on all ranks of a group as one: each rank has its own batch, gradients are averaged in backward.
+/// A wrapper that trains a module on all ranks of a group as one: each rank has its own batch, and backward averages
+/// the gradients.
 ///
 /// `Net` is a module, a module holder (TORCH_MODULE, torch::nn::Sequential) or a shared pointer to a module. The
 /// constructor gives all ranks the parameters and buffers of rank 0. Make the optimizer from `ddp->parameters()`. Each
-/// backward that reaches a parameter is averaged, whichever of the module's functions its graph is from, `model(x)`,
-/// `model->forward(x)` or another, also the second one of a graph that was retained; those of one rank alone belong
-/// into no_sync(). So all ranks make the same forwards and backwards in the same order outside of it. A gradient that
-/// is kept stays what it is when the parameter gets a new one, as without DistributedDataParallel.
+/// backward that reaches a parameter is averaged, whether its graph is from `model(x)`, `model->forward(x)` or another
+/// function of the module, also the second backward of a retained graph. A backward of one rank alone must be in
+/// no_sync(). All ranks therefore make the same forwards and backwards in the same order outside of no_sync(). A saved
+/// gradient keeps its value when the parameter gets a new one, as without DistributedDataParallel.
 ///
-/// Blocking: the constructor and backward() wait for the other ranks, at most the group's timeout. Threads: those that
-/// the module allows; one backward at a time. Errors: the constructor's are UsageError for modules without trainable
-/// parameters, with sparse gradients, or on another device than the group's; c10::Error when the ranks' modules differ.
-/// backward() throws, in a world of one, too: UsageError, on all ranks, where on one a parameter got no gradient (see
+/// Blocking: the constructor and backward() wait for the other ranks, at most the group's timeout. Threads: as the
+/// module allows; one backward at a time. Errors: the constructor throws UsageError for modules without trainable
+/// parameters, with sparse gradients, or on another device than the group's; c10::Error if the ranks' modules differ.
+/// backward() throws UsageError on all ranks, also in a world of one, if on one rank a parameter got no gradient (see
 /// find_unused_parameters), was converted, made to require gradients, added to the module or removed from it after the
-/// constructor, or got a sparse gradient, or where only some ranks called forward() since the last one; PeerLost and
-/// others of the collectives. torch::autograd::grad() of parameters throws UsageError outside of no_sync(). After an
-/// error: gradients are unspecified; after UsageError the group is usable. Cost: memory for each gradient, in job
-/// memory where ranks share that; a copy of each, and one small collective.
+/// constructor, or got a sparse gradient, or if only some ranks called forward() since the last backward; PeerLost and
+/// other errors of the collectives. torch::autograd::grad() of parameters throws UsageError outside of no_sync(). After
+/// an error: gradients are unspecified; after UsageError the group is usable. Cost: memory for each gradient, in job
+/// memory if ranks share it; a copy of each gradient, and one small collective.
 template <typename Net>
 class DistributedDataParallel {
   template <typename T>
@@ -105,14 +106,15 @@ class DistributedDataParallel {
     return forward(std::forward<Inputs>(inputs)...);
   }
 
-  /// The wrapped module: parameters, modes, checkpoints, and its other functions.
+  /// Returns the wrapped module, for its parameters, modes, checkpoints and other functions.
   Module& module() const { return *module_; }
   const std::shared_ptr<Module>& ptr() const { return module_; }
   Module* operator->() const { return module_.get(); }
 
   const ProcessGroup& group() const { return core_.group(); }
 
-  /// While it lives, backward passes gather gradients on this rank only; the first one after it averages them.
+  /// A guard: during its lifetime, backward passes accumulate gradients on this rank only. The first one after it
+  /// averages them.
   class NoSync {
    public:
     explicit NoSync(DataParallelCore& core) : core_(core), before_(core.set_gradient_sync(false)) {}

@@ -16,22 +16,23 @@ struct DistributedSamplerOptions {
   int num_replicas = 1;  ///< Number of ranks that share the data set.
   int rank = 0;
   bool shuffle = true;
-  std::int64_t seed = 0;   ///< The same on all ranks.
-  bool drop_last = false;  ///< Drops the tail that does not divide evenly, instead of repeating the head.
+  std::int64_t seed = 0;   ///< Equal on all ranks.
+  bool drop_last = false;  ///< Drops the tail that doesn't divide evenly, instead of repeating the head.
 };
 
-/// As DistributedSamplerOptions, where a group says how many ranks there are and which one this is.
+/// As DistributedSamplerOptions, but a group gives the number of ranks and this one's rank.
 struct GroupSamplerOptions {
   bool shuffle = true;
   std::int64_t seed = 0;
   bool drop_last = false;
 };
 
-/// Gives each rank its part of a data set: the indices, and their order, that PyTorch's Python class of this name
-/// gives.
+/// A sampler that gives each rank its part of a data set: the same indices, in the same order, as PyTorch's Python
+/// class of this name.
 ///
-/// Copies share the epoch, because a DataLoader keeps a copy: call set_epoch() on yours before each pass over the
-/// loader, or every pass has the same order. The new epoch takes effect at the next reset(), as at begin() of a loader.
+/// Copies share the epoch, because a DataLoader keeps a copy. Call set_epoch() on your own copy before each pass over
+/// the loader; otherwise every pass has the same order. The new epoch takes effect at the next reset(), such as at
+/// begin() of a loader.
 ///
 /// Threads: set_epoch() and epoch() from any; the rest one call at a time.
 /// Errors: UsageError for a rank outside of [0, num_replicas).
@@ -43,16 +44,16 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   void set_epoch(std::int64_t epoch);
   std::int64_t epoch() const;
 
-  /// Number of indices that each rank gets in an epoch.
+  /// Returns the number of indices that each rank gets in an epoch.
   std::size_t size() const;
 
   /// Starts a pass over the current epoch's indices, of a data set of `new_size` items if that is given.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
 
-  /// The next `batch_size` indices, fewer at the end, and then none.
+  /// Returns the next `batch_size` indices, fewer at the end, and then none.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
-  /// Saves epoch and position, so that a loaded sampler goes on where this one stopped.
+  /// Saves epoch and position, so that a loaded sampler continues where this one stopped.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

@@ -12,28 +12,28 @@
 #include "retinue/torch/process_group.h"
 #include "retinue/torch/tensor_archive.h"
 
-/// torch.distributed's collectives of objects: of what cereal serialises, and of tensors and modules in it, which
-/// arrive as the same memory (tensor_archive.h).
+/// The object collectives of torch.distributed, for what cereal serialises, including tensors and modules, which arrive
+/// as the same memory (tensor_archive.h).
 ///
 /// Blocking: until this rank has its part; calls of the group that were begun before are done first.
-/// Threads: any, as long as all ranks make the same calls in the same order.
-/// Errors: UsageError for a group of a backend that isn't Retinue's, and for what lies in job memory where ranks share
-/// none; otherwise as of retinue/collective/objects.h: what archiving a value throws on its own rank, and UsageError on
-/// the others, after which the group can be used on. Cost: an archive, and two or three collectives of few bytes.
+/// Threads: any, if all ranks make the same calls in the same order.
+/// Errors: UsageError for a group of a backend that isn't Retinue's, and for data in job memory if ranks share none.
+/// Otherwise as retinue/collective/objects.h: if archiving a value throws, its own rank gets that exception and the
+/// others get UsageError; the group is still usable. Cost: an archive, and two or three collectives of few bytes.
 namespace retinue {
 namespace detail {
 
-/// Runs `body` on the group's communicator, after the calls that the group has been given before. A world of one has
-/// none, and its only rank all values already: false.
+/// Runs `body` on the group's communicator, after the calls that were made on the group before. Returns false in a
+/// world of one, which has no communicator and whose only rank already has all values.
 bool use_communicator(std::string_view call, const ProcessGroup& group, const std::function<void(Communicator&)>& body);
-/// Errors: UsageError for a rank that the group doesn't have.
+/// Checks a rank. Errors: UsageError for a rank that the group doesn't have.
 void check_rank(std::string_view call, const ProcessGroup& group, int rank);
-/// The same, and for this rank itself. kAnySource is one.
+/// Does the same; also refuses this rank itself. kAnySource is valid.
 void check_peer(std::string_view call, const ProcessGroup& group, int rank);
 
 }  // namespace detail
 
-/// Makes `value` on all ranks what it is on `src`.
+/// Sets `value` on all ranks to the value on `src`.
 template <class T>
 void broadcast_object(T& value, const ProcessGroup& group, int src = 0,
                       std::source_location where = std::source_location::current()) {
@@ -42,7 +42,7 @@ void broadcast_object(T& value, const ProcessGroup& group, int src = 0,
                            [&](Communicator& ranks) { broadcast_object(ranks, value, src, where); });
 }
 
-/// The values of all ranks, in rank order.
+/// Returns the values of all ranks, in rank order.
 template <class T>
 std::vector<T> all_gather_object(const T& value, const ProcessGroup& group,
                                  std::source_location where = std::source_location::current()) {
@@ -53,7 +53,7 @@ std::vector<T> all_gather_object(const T& value, const ProcessGroup& group,
   return values;
 }
 
-/// The same at `dst`; empty on the other ranks.
+/// Returns the same on `dst`, and an empty vector on the other ranks.
 template <class T>
 std::vector<T> gather_object(const T& value, const ProcessGroup& group, int dst = 0,
                              std::source_location where = std::source_location::current()) {
@@ -65,7 +65,7 @@ std::vector<T> gather_object(const T& value, const ProcessGroup& group, int dst 
   return values;
 }
 
-/// The r-th of the values of `src`, which has one for each rank; those of other ranks don't count.
+/// Returns, on rank r, the r-th value of `src`, which has one per rank; the other ranks' `values` are ignored.
 template <class T>
 T scatter_object(const std::vector<T>& values, const ProcessGroup& group, int src = 0,
                  std::source_location where = std::source_location::current()) {
@@ -78,10 +78,11 @@ T scatter_object(const std::vector<T>& values, const ProcessGroup& group, int sr
   return values.front();
 }
 
-/// Sends a value to one rank, which takes it by recv_object(): torch.distributed's send_object_list.
+/// Sends a value to one rank, which receives it with recv_object(): torch.distributed's send_object_list.
 ///
-/// Blocking: until the receiver has it where it holds job memory or is large; the group's later calls wait meanwhile.
-/// Tags are no tensors': send() and recv() don't meet these. Errors: also UsageError in a world of one.
+/// Blocking: until the receiver has it, if it refers to job memory or is large; the group's later calls wait meanwhile.
+/// Tags are separate from tensors' tags: send() and recv() don't meet these messages. Errors: also UsageError in a
+/// world of one.
 template <class T>
 void send_object(const T& value, const ProcessGroup& group, int dst, int tag = 0,
                  std::source_location where = std::source_location::current()) {
@@ -90,7 +91,7 @@ void send_object(const T& value, const ProcessGroup& group, int dst, int tag = 0
                            [&](Communicator& ranks) { send_object(ranks, value, dst, tag, where); });
 }
 
-/// Makes `value` what send_object() sent. `src`: a rank, or kAnySource. Returns the rank that sent it.
+/// Sets `value` to what send_object() sent. `src` is a rank or kAnySource. Returns the rank that sent it.
 template <class T>
 int recv_object(T& value, const ProcessGroup& group, int src, int tag = 0,
                 std::source_location where = std::source_location::current()) {

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "retinue/collective/call.h"
-#include "retinue/launch/entry.h"
+#include "retinue/launch/detail/entry.h"
 #include "retinue/launch/rank_context.h"
 #include "retinue/torch/process_group.h"
 
@@ -18,8 +18,8 @@ namespace retinue {
 struct RunOptions {
   int local_rank = 0;
   int num_proc = 1;
-  std::string init_method = "env://";  ///< As ProcessGroupOptions has it.
-  int shard_id = 0;                    ///< The machine, of
+  std::string init_method = "env://";  ///< As in ProcessGroupOptions.
+  int shard_id = 0;                    ///< The machine's index, out of
   int num_shards = 1;
   std::string backend = "shm";
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< Of the group.
@@ -38,13 +38,13 @@ struct RunOptions {
 
 namespace detail {
 
-/// Calls `body` in the world's group, and leaves that, however the call ends. `context`: whose world it may be.
+/// Calls `body` in the world's group, and leaves the group however the call ends.
 void run_in_world(const RunOptions& options, const std::function<void(const ProcessGroup&)>& body,
                   const CallSite& site);
-/// With the place that the context has.
+/// Returns `options` with the place that the context has.
 RunOptions with_place_of(const RankContext& context, RunOptions options);
 
-/// What a function of run() takes after the group, if it takes that.
+/// The result and value types of a function of run(), which may take the group first.
 template <class Pointer>
 struct RunSignature;
 template <class Returned, class Config>
@@ -78,7 +78,7 @@ class RunEntry {
     return (*this)(with_place_of(context, {}), config, site);
   }
 
-  /// As the entry of spawn(), whose arguments are options, of which local_rank and num_proc are the rank's, and config.
+  /// Converts to an entry of spawn(). Its arguments are options, with the rank's local_rank and num_proc, and config.
   using Entry = Result (*)(RankContext& context, RunOptions options, const Config& config);
   constexpr operator Entry() const {  // NOLINT(google-explicit-constructor): as a captureless lambda's
     return [](RankContext& context, RunOptions options, const Config& config) -> Result {
@@ -97,15 +97,15 @@ class RunEntry {
 
 }  // namespace detail
 
-/// Runs `fn(config)`, or `fn(group, config)`, as one rank of a world of num_proc x num_shards ranks: joins it as rank
-/// shard_id x num_proc + local_rank, makes CUDA device `local_rank` the current one if there is one, calls `fn`, and
-/// leaves the group, however `fn` ended. Gives what `fn` returns.
+/// Runs `fn(config)`, or `fn(group, config)`, as one rank of a world of num_proc x num_shards ranks. Joins the world as
+/// rank shard_id x num_proc + local_rank, makes CUDA device `local_rank` the current one if there is one, calls `fn`,
+/// and leaves the group, however `fn` ended. Returns what `fn` returns.
 ///
 ///   run<train>(options, config);                          // in a rank that anybody started
-///   run<train>(context, config);                          // in one that Retinue started
-///   spawn<run<train>>({.nprocs = 4}, options, config);    // starts the ranks, too: on each shard with its shard_id
+///   run<train>(context, config);                          // in a rank that Retinue started
+///   spawn<run<train>>({.nprocs = 4}, options, config);    // also starts the ranks: on each shard with its shard_id
 ///
-/// Blocking: as init_process_group() and `fn`. Errors: what those throw; UsageError for a place that makes no sense.
+/// Blocking: as init_process_group() and `fn`. Errors: as those; UsageError for an invalid place.
 template <auto fn>
 inline constexpr detail::RunEntry<fn> run{};
 

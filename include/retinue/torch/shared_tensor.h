@@ -10,52 +10,53 @@
 
 namespace retinue {
 
-/// A tensor with unspecified contents whose storage is a block of job memory: collectives on it copy nothing, and
-/// messages carry its handle only.
+/// Returns a tensor with unspecified contents whose storage is a block of job memory. Collectives on it copy nothing,
+/// and messages carry only its handle.
 ///
-/// The block is freed when the last tensor that shares the storage is gone, in whatever process.
+/// The block is freed when the last tensor that shares the storage is gone, in any process.
 /// Errors: UsageError without a running `Runtime`, or for a device other than the CPU; SharedMemoryExhausted.
-/// Cost: a microsecond for pages that the job used before, about a second per 3 GB for new ones: make it once, reuse
+/// Cost: a microsecond for pages that the job used before, about a second per 3 GB for new ones: make it once and reuse
 /// it.
 at::Tensor shared_empty(at::IntArrayRef sizes, at::TensorOptions options = {});
 
-/// The same in the memory of a job that is named.
+/// Does the same in the memory of a given job.
 at::Tensor shared_empty(at::IntArrayRef sizes, const std::shared_ptr<JobMemory>& memory,
                         at::TensorOptions options = {});
 
-/// The same, filled with zeros.
+/// Does the same, filled with zeros.
 at::Tensor shared_zeros(at::IntArrayRef sizes, at::TensorOptions options = {});
-/// With the sizes and the type of `tensor`.
+/// Make a tensor with the sizes and the type of `tensor`.
 at::Tensor shared_empty_like(const at::Tensor& tensor);
 at::Tensor shared_zeros_like(const at::Tensor& tensor);
 
-/// Moves the tensor's storage into job memory, with all views of it, and its gradient's. What is there already is left
-/// alone, and so is CUDA memory, where RETINUE_CUDA=ON. Returns the tensor.
-/// Threads: none may use a tensor of that storage meanwhile.
+/// Moves the tensor's storage, with all its views, and the gradient's into job memory. Leaves storage that is already
+/// there unchanged, and also CUDA memory if RETINUE_CUDA=ON. Returns the tensor.
+/// Threads: no thread may use a tensor of that storage meanwhile.
 /// Errors: UsageError without a running `Runtime`, for an undefined tensor, and for one that job memory cannot hold
 /// (not on the CPU, opaque, nested); SharedMemoryExhausted.
 const at::Tensor& share_memory_(const at::Tensor& tensor);
 
-/// The same for all parameters and buffers of a module and of those in it: ranks that are given it train one model.
+/// Does the same for all parameters and buffers of a module and its submodules: ranks that get it train one model.
 void share_memory_(torch::nn::Module& module);
 
-/// The same for what an optimizer of LibTorch's keeps for each parameter, as far as it is there: before its first step
-/// it is not. Errors: UsageError also for an optimizer of another kind, and for LBFGS, whose state is no tensor alone.
+/// Does the same for the state that a LibTorch optimizer keeps for each parameter, if it exists; before the first step
+/// it doesn't. Errors: UsageError also for an optimizer of another kind, and for LBFGS, whose state isn't only tensors.
 void share_memory_(torch::optim::Optimizer& optimizer);
 
-/// Lets go of the CUDA memory that this process sent and that no other one needs any more. Happens by itself with the
-/// next tensor that is sent, and before LibTorch asks the driver for more memory. Does nothing without RETINUE_CUDA.
+/// Releases the CUDA memory that this process sent and that no other process needs any more. That also happens
+/// automatically with the next tensor sent, and before LibTorch asks the driver for more memory. Does nothing without
+/// RETINUE_CUDA.
 void cuda_ipc_collect();
 
-/// Whether the tensor's memory is job memory, or CUDA memory that can be sent as it is.
+/// Returns whether the tensor's memory is job memory, or CUDA memory that can be sent as it is.
 bool is_shared(const at::Tensor& tensor);
-/// Whether that is so of all parameters and buffers that have memory.
+/// Returns whether that is true of all parameters and buffers that have memory.
 bool is_shared(const torch::nn::Module& module);
 
-/// As long as it lives, the CPU memory that this thread allocates for tensors is job memory:
+/// A guard: during its lifetime, the CPU memory that this thread allocates for tensors is job memory. For example,
 /// `SharedAllocation guard; Net net;` makes a shared model.
-/// Threads: concerns the thread that made it; others, LibTorch's own among them, go on as before. Guards may nest.
-/// Errors: UsageError without a running `Runtime`. Inside, SharedMemoryExhausted from what allocates.
+/// Threads: affects only the thread that made it, not other threads such as LibTorch's. Guards may nest.
+/// Errors: UsageError without a running `Runtime`. During its lifetime, allocations throw SharedMemoryExhausted.
 class SharedAllocation {
  public:
   SharedAllocation();

@@ -11,23 +11,23 @@
 
 namespace retinue {
 
-/// Tensors by name, in order: a module's parameters and buffers, as Python's state_dict() gives them. It may be an
-/// argument, a return value or a message, with retinue/torch/tensor_archive.h.
+/// An ordered map of named tensors: a module's parameters and buffers, as Python's state_dict() returns them. It may be
+/// an argument, a return value or a message, with retinue/torch/tensor_archive.h.
 class StateDict {
  public:
   using Entries = torch::OrderedDict<std::string, at::Tensor>;
 
-  /// Errors: c10::Error for a name that is there.
+  /// Inserts a tensor. Errors: c10::Error if the name exists.
   void insert(std::string name, at::Tensor tensor) { entries_.insert(std::move(name), std::move(tensor)); }
-  /// Null if there is none of that name.
+  /// Returns the tensor of that name; null if there is none.
   const at::Tensor* find(const std::string& name) const { return entries_.find(name); }
   bool contains(const std::string& name) const { return entries_.contains(name); }
-  /// Errors: c10::Error if there is none of that name.
+  /// Returns the tensor of that name. Errors: c10::Error if there is none.
   const at::Tensor& operator[](const std::string& name) const { return entries_[name]; }
   std::vector<std::string> keys() const { return entries_.keys(); }
   std::size_t size() const { return entries_.size(); }
 
-  /// Over items with key() and value().
+  /// Iterates over items with key() and value().
   Entries::ConstIterator begin() const { return entries_.begin(); }
   Entries::ConstIterator end() const { return entries_.end(); }
 
@@ -53,11 +53,11 @@ class StateDict {
   Entries entries_;
 };
 
-/// The module's own tensors, detached: they change when it trains. Clone what shall stay as it is now.
+/// Returns the module's own tensors, detached: they change when it trains. Clone those that must keep their values.
 StateDict state_dict(const torch::nn::Module& module);
 
 /// Copies the values into the module's parameters and buffers, in place.
-/// Errors: UsageError, which names all that is missing, unexpected or of another shape, before anything is changed.
+/// Errors: UsageError, which names all missing, unexpected and differently shaped entries, before anything is changed.
 void load_state_dict(torch::nn::Module& module, const StateDict& dict);
 
 }  // namespace retinue

@@ -10,23 +10,24 @@
 #include "retinue/ipc/archive.h"
 #include "retinue/torch/state_dict.h"
 
-/// Tensors, modules and state dicts as arguments, return values and messages, alone or in any struct, vector, map or
-/// tuple that cereal can archive: include this, and send them.
+/// Makes tensors, modules and state dicts usable as arguments, return values and messages, alone or in any struct,
+/// vector, map or tuple that cereal can archive: include this header, and send them.
 ///
-/// A tensor's storage is moved to job memory once, as by share_memory_(), and only its handle travels: the receiver's
-/// tensor is the same memory, views of one storage arrive as views of one storage, and a storage that is here already
-/// is that storage. Kept are strides, offset, type, requires_grad and .grad of leaves, conjugate and negative bits,
-/// sparse and quantised layouts. What the indices of a sparse tensor say is not looked at, unless torch's check of
-/// sparse invariants is on: it would cost a pass over them.
+/// A tensor's storage is moved to job memory once, as by share_memory_(), and only its handle travels. The receiver's
+/// tensor is the same memory, views of one storage arrive as views of one storage, and a storage that the receiver
+/// already has is that storage. Strides, offset, type, requires_grad and .grad of leaves, conjugate and negative bits,
+/// sparse and quantised layouts are kept. The indices of a sparse tensor are not checked, unless torch's check of
+/// sparse invariants is on: that would cost a pass over them.
 ///
-/// CUDA tensors (where RETINUE_CUDA=ON) stay where they are, and the receiver maps their memory. Work that the sender's
-/// current stream has before the tensor is sent is done before work that the receiver's current stream gets after it is
-/// received. Receivers share the memory of the one who allocated it: that process keeps it until the last of them let
-/// go or died, and must live as long; at its end it waits 5 s for them. So a rank cannot return a CUDA tensor. Who lets
-/// go waits for its current stream, and must itself have waited for others that use the tensor.
+/// CUDA tensors (if RETINUE_CUDA=ON) stay in place, and the receiver maps their memory. Work queued on the sender's
+/// current stream before the send is done before work queued on the receiver's current stream after the receive.
+/// Receivers share the memory of the process that allocated it. That process keeps the memory until the last receiver
+/// has released it or died, and must live as long; at its end it waits 5 s for them. A rank therefore cannot return a
+/// CUDA tensor. A release waits for the process's current stream; the process must itself have waited for other streams
+/// that use the tensor.
 ///
-/// Errors: UsageError for a tensor that requires grad and is no leaf (detach it: a graph stays in its process), for one
-/// that is on another device, and without a running `Runtime`; SharedMemoryExhausted.
+/// Errors: UsageError for a tensor that requires grad and is not a leaf (detach it: a graph stays in its process), for
+/// one on another device, and without a running `Runtime`; SharedMemoryExhausted.
 namespace retinue::detail {
 
 void write_tensor(ValueOutput& output, const at::Tensor& tensor);
@@ -41,9 +42,9 @@ std::enable_if_t<std::is_same_v<T, at::Tensor>> CEREAL_LOAD_FUNCTION_NAME(ValueI
   tensor = read_tensor(input);
 }
 
-/// Parameters, buffers, and who is in training mode.
+/// Writes the parameters, the buffers, and which modules are in training mode.
 void write_module(ValueOutput& output, const torch::nn::Module& module);
-/// Puts them into a module of the same class. Errors: UsageError, which names what does not fit.
+/// Reads them into a module of the same class. Errors: UsageError, which names what doesn't fit.
 void read_module(ValueInput& input, torch::nn::Module& module);
 
 template <class T>
@@ -65,7 +66,7 @@ std::enable_if_t<kIsModule<T>> CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, std:
   if (module != nullptr) read_module(input, *module);
 }
 
-/// What TORCH_MODULE made: a shared pointer in disguise.
+/// For TORCH_MODULE's module holders, which wrap a shared pointer.
 template <class T>
 std::enable_if_t<std::is_base_of_v<torch::detail::ModuleHolderIndicator, T>> CEREAL_SAVE_FUNCTION_NAME(
     ValueOutput& output, const T& holder) {

@@ -1,4 +1,4 @@
-#include "retinue/collective/object_exchange.h"
+#include "retinue/collective/detail/object_exchange.h"
 
 #include <fmt/format.h>
 

@@ -77,10 +77,10 @@ ZeroFirst::~ZeroFirst() {
         Error(fmt::format("it left the scope of its ZeroFirst at {} by an exception; {}", site_.text(),
                           last.empty() ? "its own report shows which" : "the last that was thrown there is " + last)));
   }
-  tell(error);
+  share_failure(error);
 }
 
-void ZeroFirst::tell(const std::exception_ptr& error) noexcept {
+void ZeroFirst::share_failure(const std::exception_ptr& error) noexcept {
   if (told_) return;
   told_ = true;
   try {

@@ -10,8 +10,8 @@
 #include "collective/diagnosis/late_text.h"
 #include "collective/diagnosis/report.h"
 #include "ipc/memory/late_mailbox.h"
+#include "os/files/late_after.h"
 #include "os/process/process_look.h"
-#include "os/sync/late_after.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

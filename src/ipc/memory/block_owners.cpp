@@ -168,38 +168,39 @@ void JobMemory::carry(const BlockHandle& handle, std::span<const BlockHandle> ca
   RETINUE_CRASH_POINT();
 }
 
-void JobMemory::set_shelves(const BlockHandle& handle, const BlockShelves& shelves) {
+void JobMemory::set_reference_lists(const BlockHandle& handle, const ReferenceLists& lists) {
   const LockedBlocks blocks(*this);
-  BlockDescriptor& block = blocks.alive(handle, "set_shelves");
-  block.first_shelf = shelves.first;
-  block.shelf_stride = shelves.stride;
-  block.shelf_room = shelves.room;
+  BlockDescriptor& block = blocks.alive(handle, "set_reference_lists");
+  block.first_list = lists.first;
+  block.list_stride = lists.stride;
+  block.list_capacity = lists.capacity;
   RETINUE_CRASH_POINT();
   std::atomic_signal_fence(std::memory_order_release);  // Who is killed here has none, or all that there is to them.
-  block.shelf_count = shelves.count;
+  block.list_count = lists.count;
   RETINUE_CRASH_POINT();
 }
 
-void JobMemory::fill_shelf(const BlockHandle& handle, std::uint32_t index, std::span<const BlockHandle> carried) {
+void JobMemory::set_references(const BlockHandle& handle, std::uint32_t index, std::span<const BlockHandle> carried) {
   const LockedBlocks blocks(*this);
-  BlockDescriptor& block = blocks.alive(handle, "fill_shelf");
-  if (index >= block.shelf_count || carried.size() > block.shelf_room)
-    throw UsageError(fmt::format("JobMemory::fill_shelf: block {} has {} shelves for {} blocks each: not for {} on {}",
-                                 handle.index, block.shelf_count, block.shelf_room, carried.size(), index));
-  for (const BlockHandle& other : carried) blocks.alive(other, "fill_shelf");
-  BlockShelf& shelf = blocks.shelf(block, index);
-  blocks.clear(block, shelf);
-  blocks.fill(block, shelf, carried);
+  BlockDescriptor& block = blocks.alive(handle, "set_references");
+  if (index >= block.list_count || carried.size() > block.list_capacity)
+    throw UsageError(
+        fmt::format("JobMemory::set_references: block {} has {} lists for {} blocks each: not for {} on {}",
+                    handle.index, block.list_count, block.list_capacity, carried.size(), index));
+  for (const BlockHandle& other : carried) blocks.alive(other, "set_references");
+  ReferenceList& list = blocks.list(block, index);
+  blocks.clear(block, list);
+  blocks.fill(block, list, carried);
   RETINUE_CRASH_POINT();
 }
 
-void JobMemory::clear_shelf(const BlockHandle& handle, std::uint32_t index, const std::atomic<std::uint64_t>& word,
-                            std::uint64_t expected) {
+void JobMemory::clear_references(const BlockHandle& handle, std::uint32_t index, const std::atomic<std::uint64_t>& word,
+                                 std::uint64_t expected) {
   const LockedBlocks blocks(*this);
-  BlockDescriptor& block = blocks.alive(handle, "clear_shelf");
-  if (index >= block.shelf_count || word.load(std::memory_order_seq_cst) != expected) return;
+  BlockDescriptor& block = blocks.alive(handle, "clear_references");
+  if (index >= block.list_count || word.load(std::memory_order_seq_cst) != expected) return;
   RETINUE_CRASH_POINT();
-  blocks.clear(block, blocks.shelf(block, index));
+  blocks.clear(block, blocks.list(block, index));
   RETINUE_CRASH_POINT();
 }
 
@@ -214,9 +215,9 @@ std::span<const BlockHandle> JobMemory::carried_by(const BlockHandle& handle) co
 }
 
 /// The handles are overwritten first: who repairs counts from them.
-void JobMemory::let_go_of_carried(const BlockHandle& handle) {
+void JobMemory::release_carried(const BlockHandle& handle) {
   const LockedBlocks blocks(*this);
-  const BlockDescriptor& block = blocks.alive(handle, "let_go_of_carried");
+  const BlockDescriptor& block = blocks.alive(handle, "release_carried");
   for (std::uint32_t i = 0; i < block.carried_count; ++i) {
     const BlockHandle carried = std::exchange(at<BlockHandle>(handle.offset)[i], BlockHandle());
     BlockDescriptor* const other = blocks.find(carried);

@@ -147,7 +147,7 @@ BlockHandle JobMemory::allocate(std::size_t bytes, BlockUse use) {
   block.bytes = bytes;
   ++block.generation;
   block.references = block.carried_count = block.holder = block.held_count = 0;
-  block.shelf_count = block.shelved = 0;
+  block.list_count = block.listed = 0;
   for (auto& word : block.owners) word.store(0, std::memory_order_relaxed);
   block.owners[own_slot() / 64].store(bit, std::memory_order_relaxed);
   RETINUE_CRASH_POINT();

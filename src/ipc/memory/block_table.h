@@ -15,7 +15,7 @@ constexpr std::uint32_t kRuntimeBlocks = 1024;
 constexpr std::uint32_t kOwnerWords = 16;  ///< 64 process slots each.
 
 /// A list, inside a block, of blocks that it carries besides; their handles follow it. Guarded by the table's mutex.
-struct BlockShelf {
+struct ReferenceList {
   std::uint32_t count;
   std::uint32_t unused;
 
@@ -35,11 +35,11 @@ struct BlockDescriptor {
   std::uint32_t holder;         ///< Index + 1 of the block that holds this one; 0: none.
   std::uint32_t held_count;     ///< Blocks that this one holds.
   std::uint32_t next_unowned;   ///< Index + 1 of the next one to be freed, while that goes on; 0: none.
-  std::uint32_t shelf_count;    ///< BlockShelfs in the block.
-  std::uint32_t shelved;        ///< Handles on all of them.
-  std::uint32_t shelf_room;     ///< Handles for which each has room.
-  std::uint32_t shelf_stride;   ///< Bytes from one to the next.
-  std::uint32_t first_shelf;    ///< Bytes from the block's start.
+  std::uint32_t list_count;     ///< ReferenceLists in the block.
+  std::uint32_t listed;         ///< Handles on all of them.
+  std::uint32_t list_capacity;  ///< Handles for which each has room.
+  std::uint32_t list_stride;    ///< Bytes from one to the next.
+  std::uint32_t first_list;     ///< Bytes from the block's start.
   std::atomic<std::uint64_t> owners[kOwnerWords];
 };
 

@@ -50,41 +50,41 @@ std::uint64_t LockedBlocks::offset_of(const BlockDescriptor& block) const {
   return table().data_offset + block.first_page * table().page_bytes;
 }
 
-BlockShelf& LockedBlocks::shelf(const BlockDescriptor& block, std::uint32_t index) const {
-  return *memory_.at<BlockShelf>(offset_of(block) + block.first_shelf + std::uint64_t{index} * block.shelf_stride);
+ReferenceList& LockedBlocks::list(const BlockDescriptor& block, std::uint32_t index) const {
+  return *memory_.at<ReferenceList>(offset_of(block) + block.first_list + std::uint64_t{index} * block.list_stride);
 }
 
 template <class Act>
 void LockedBlocks::for_each_carried(BlockDescriptor& block, Act act) const {
   const auto* const carried = memory_.at<BlockHandle>(offset_of(block));
   for (std::uint32_t i = 0; i < block.carried_count; ++i) act(BlockHandle(carried[i]));
-  std::uint32_t left = block.shelved;  // A long row of empty shelves takes long to look at.
-  for (std::uint32_t i = 0; left != 0 && i < block.shelf_count; ++i) {
-    BlockShelf& shelf = this->shelf(block, i);
-    const std::uint32_t count = std::min({shelf.count, block.shelf_room, left});
-    for (std::uint32_t each = 0; each < count; ++each) act(BlockHandle(shelf.carried()[each]));
+  std::uint32_t left = block.listed;  // A long row of empty lists takes long to look at.
+  for (std::uint32_t i = 0; left != 0 && i < block.list_count; ++i) {
+    ReferenceList& list = this->list(block, i);
+    const std::uint32_t count = std::min({list.count, block.list_capacity, left});
+    for (std::uint32_t each = 0; each < count; ++each) act(BlockHandle(list.carried()[each]));
     left -= count;
   }
 }
 
-void LockedBlocks::fill(BlockDescriptor& block, BlockShelf& shelf, std::span<const BlockHandle> carried) const {
-  std::copy(carried.begin(), carried.end(), shelf.carried());
+void LockedBlocks::fill(BlockDescriptor& block, ReferenceList& list, std::span<const BlockHandle> carried) const {
+  std::copy(carried.begin(), carried.end(), list.carried());
   std::atomic_signal_fence(std::memory_order_release);  // As in JobMemory::carry().
   RETINUE_CRASH_POINT();
-  shelf.count = static_cast<std::uint32_t>(carried.size());
+  list.count = static_cast<std::uint32_t>(carried.size());
   RETINUE_CRASH_POINT();
-  block.shelved += shelf.count;
+  block.listed += list.count;
   for (const BlockHandle& other : carried) {
     RETINUE_CRASH_POINT();
     ++table().descriptors[other.index].references;
   }
 }
 
-/// Who is killed in here leaves the counts to repair(). The shelf's own goes last: others look at it without the lock.
-void LockedBlocks::clear(BlockDescriptor& block, BlockShelf& shelf) const {
-  const std::uint32_t count = std::min(shelf.count, block.shelf_room);
+/// Who is killed in here leaves the counts to repair(). The list's own goes last: others look at it without the lock.
+void LockedBlocks::clear(BlockDescriptor& block, ReferenceList& list) const {
+  const std::uint32_t count = std::min(list.count, block.list_capacity);
   for (std::uint32_t i = 0; i < count; ++i) {
-    const BlockHandle handle = shelf.carried()[i];
+    const BlockHandle handle = list.carried()[i];
     BlockDescriptor* const other = find(handle);
     if (other == nullptr || other->references == 0) continue;
     RETINUE_CRASH_POINT();
@@ -92,9 +92,9 @@ void LockedBlocks::clear(BlockDescriptor& block, BlockShelf& shelf) const {
     free_if_unowned(handle.index);
   }
   RETINUE_CRASH_POINT();
-  block.shelved -= std::min(count, block.shelved);
+  block.listed -= std::min(count, block.listed);
   std::atomic_signal_fence(std::memory_order_release);
-  shelf.count = 0;
+  list.count = 0;
 }
 
 /// A list through the descriptors: nothing here may fail for want of memory.
@@ -163,9 +163,9 @@ void LockedBlocks::repair_pages() const {
   blocks.lowest_free_descriptor = 0;
 }
 
-std::uint32_t LockedBlocks::on_shelves(const BlockDescriptor& block) const {
+std::uint32_t LockedBlocks::count_listed(const BlockDescriptor& block) const {
   std::uint32_t count = 0;
-  for (std::uint32_t i = 0; i < block.shelf_count; ++i) count += std::min(shelf(block, i).count, block.shelf_room);
+  for (std::uint32_t i = 0; i < block.list_count; ++i) count += std::min(list(block, i).count, block.list_capacity);
   return count;
 }
 
@@ -178,7 +178,7 @@ void LockedBlocks::count_references() const {
   for (std::uint32_t i = 0; i < blocks.descriptor_end; ++i) {
     BlockDescriptor& block = blocks.descriptors[i];
     if (!is_used(block)) continue;
-    block.shelved = on_shelves(block);
+    block.listed = count_listed(block);
     for_each_carried(block, [this](BlockHandle handle) {
       if (BlockDescriptor* const other = find(handle); other != nullptr) ++other->references;
     });

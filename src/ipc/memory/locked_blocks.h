@@ -31,12 +31,12 @@ class LockedBlocks {
   BlockDescriptor* find(const BlockHandle& handle) const;
   /// Errors: UsageError, naming `operation`, if the block is not alive.
   BlockDescriptor& alive(const BlockHandle& handle, const char* operation) const;
-  /// A shelf of a block that has so many.
-  BlockShelf& shelf(const BlockDescriptor& block, std::uint32_t index) const;
-  /// Puts blocks that are alive on the shelf, which is empty and has room for them.
-  void fill(BlockDescriptor& block, BlockShelf& shelf, std::span<const BlockHandle> carried) const;
+  /// A list of a block that has so many.
+  ReferenceList& list(const BlockDescriptor& block, std::uint32_t index) const;
+  /// Puts blocks that are alive on the list, which is empty and has room for them.
+  void fill(BlockDescriptor& block, ReferenceList& list, std::span<const BlockHandle> carried) const;
   /// Lets go of what is on it.
-  void clear(BlockDescriptor& block, BlockShelf& shelf) const;
+  void clear(BlockDescriptor& block, ReferenceList& list) const;
   void mark_pages(const BlockDescriptor& block, std::uint32_t value) const;
 
   /// Frees the block if nobody owns it any more, and what it alone carried or held.
@@ -47,10 +47,10 @@ class LockedBlocks {
   void repair_pages() const;
   void count_references() const;
   std::uint64_t offset_of(const BlockDescriptor& block) const;
-  /// `act` is given the handle of each block that the block carries, in its first bytes and on shelves.
+  /// `act` is given the handle of each block that the block carries, in its first bytes and on lists.
   template <class Act>
   void for_each_carried(BlockDescriptor& block, Act act) const;
-  std::uint32_t on_shelves(const BlockDescriptor& block) const;
+  std::uint32_t count_listed(const BlockDescriptor& block) const;
 
   const JobMemory& memory_;
   RobustLock lock_;

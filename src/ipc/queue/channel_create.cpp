@@ -7,7 +7,7 @@
 
 #include "ipc/queue/channel_impl.h"
 #include "retinue/base/error.h"
-#include "retinue/ipc/message_channel.h"
+#include "retinue/ipc/detail/message_channel.h"
 
 namespace retinue::detail {
 namespace {

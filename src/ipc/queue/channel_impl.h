@@ -16,7 +16,7 @@
 #include "ipc/ring/ring_bell.h"
 #include "ipc/ring/ring_consumers.h"
 #include "retinue/base/error.h"
-#include "retinue/ipc/message_channel.h"
+#include "retinue/ipc/detail/message_channel.h"
 
 namespace retinue::detail {
 

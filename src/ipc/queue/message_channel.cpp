@@ -1,4 +1,4 @@
-#include "retinue/ipc/message_channel.h"
+#include "retinue/ipc/detail/message_channel.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "retinue/ipc/pipe_end.h"
+#include "retinue/ipc/detail/pipe_end.h"
 
 #include <algorithm>
 #include <new>

@@ -1,7 +1,7 @@
 #include "retinue/ipc/queue_base.h"
 
 #include "retinue/base/error.h"
-#include "retinue/ipc/message_channel.h"
+#include "retinue/ipc/detail/message_channel.h"
 
 namespace retinue {
 

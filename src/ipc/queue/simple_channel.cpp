@@ -1,4 +1,4 @@
-#include "retinue/ipc/simple_channel.h"
+#include "retinue/ipc/detail/simple_channel.h"
 
 #include <algorithm>
 #include <utility>

@@ -68,18 +68,18 @@ void MessageRing::lay_out(JobMemory& memory, const BlockHandle& block, const Rin
   header->redelivers = shape.redelivers;
   header->max_deliveries = shape.max_deliveries;
   header->no_consumer_ns = shape.no_consumer_ns;
-  static_assert(offsetof(RingTail, shelf) == offsetof(WideSlot, shelf));
+  static_assert(offsetof(RingTail, references) == offsetof(WideSlot, references));
   const bool has_words = shape.room_bytes <= kWordBytes;
   const std::size_t first_slot = has_words ? bytes_of(shape.capacity, shape.room_bytes).tail : sizeof(RingHeader);
   const std::uint32_t tail = has_words ? 0 : header->capacity;
   if (!has_words || shape.dead_letters)
-    memory.set_shelves(block,
-                       {.first = static_cast<std::uint32_t>(first_slot + offsetof(WideSlot, shelf)),
-                        .stride = header->slot_bytes,
-                        .count = tail + 1,
-                        .room = has_words ? 1 : static_cast<std::uint32_t>(shape.room_bytes / sizeof(BlockHandle))});
+    memory.set_reference_lists(
+        block, {.first = static_cast<std::uint32_t>(first_slot + offsetof(WideSlot, references)),
+                .stride = header->slot_bytes,
+                .count = tail + 1,
+                .capacity = has_words ? 1 : static_cast<std::uint32_t>(shape.room_bytes / sizeof(BlockHandle))});
   if (shape.dead_letters) {
-    memory.fill_shelf(block, tail, std::span(&shape.dead_letters, 1));
+    memory.set_references(block, tail, std::span(&shape.dead_letters, 1));
     header->dead_letters = shape.dead_letters;
   }
   // Whoever has messages in hand needs their slots' states to say so.

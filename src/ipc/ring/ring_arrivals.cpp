@@ -119,9 +119,10 @@ void MessageRing::fill_from(WideSlot& slot, SlotState writing, const MessageRing
     give_back(slot, writing);
     throw;
   }
-  // A payload stays that ring's, and is carried on the shelf here: its handle lies where payload_in() looks for it.
-  references = payload ? std::span(&*payload, 1) : std::span(old.shelf.carried(), old.shelf.count);
-  if (!references.empty() || slot.shelf.count != 0) refer(slot, writing, references);
+  // A payload stays that ring's, and is referred to here: its handle lies where payload_in() looks for
+  // it.
+  references = payload ? std::span(&*payload, 1) : std::span(old.references.carried(), old.references.count);
+  if (!references.empty() || slot.references.count != 0) refer(slot, writing, references);
   slot.bytes = payload ? WideSlot::kInPayload : message.size();
   if (!message.empty()) std::memcpy(slot.room + references.size_bytes(), message.data(), message.size());
 }

@@ -147,11 +147,11 @@ struct RingHeader {
   static constexpr std::uint64_t kMagic = 0x474e495245554552ull;
 };
 
-/// Behind the slots: the shelf that carries the dead-letter queue, at one more slot's place.
+/// Behind the slots: the list that refers to the dead-letter queue, at the place of one more slot.
 struct alignas(16) RingTail {
   std::atomic<std::uint64_t> state;
   std::uint64_t bytes;
-  BlockShelf shelf;
+  ReferenceList references;
   BlockHandle dead_letters;
 };
 
@@ -164,15 +164,15 @@ struct alignas(16) WordSlot {
 /// A slot for longer messages.
 struct alignas(16) WideSlot {
   std::atomic<std::uint64_t> state;
-  std::uint64_t bytes;  ///< Of the message, or one of the following.
-  BlockShelf shelf;     ///< What the message refers to.
-  std::byte room[];     ///< The handles on the shelf, then the message.
+  std::uint64_t bytes;       ///< Of the message, or one of the following.
+  ReferenceList references;  ///< What the message refers to.
+  std::byte room[];          ///< The handles of the references, then the message.
 
   static constexpr std::uint64_t kInPayload = ~std::uint64_t{0};        ///< In `room` is a BlockHandle: it is there.
   static constexpr std::uint64_t kPayloadDone = ~std::uint64_t{0} - 1;  ///< The same, and the one in hand is finished.
-  static constexpr std::uint64_t kShelfDone = ~std::uint64_t{0} - 2;    ///< Finished too, and the shelf may be full.
+  static constexpr std::uint64_t kReferencesDone = ~std::uint64_t{0} - 2;  ///< Finished too; it may have references.
 
-  std::uint64_t bytes_on_shelf() const { return std::uint64_t{shelf.count} * sizeof(BlockHandle); }
+  std::uint64_t reference_bytes() const { return std::uint64_t{references.count} * sizeof(BlockHandle); }
 };
 
 }  // namespace retinue

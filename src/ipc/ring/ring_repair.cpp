@@ -16,7 +16,7 @@ void MessageRing::drop_references(std::uint32_t index, SlotState seen) {
   if (has_words_) return;
   const WideSlot& slot = wide_slot(index);
   RETINUE_CRASH_POINT();
-  if (slot.shelf.count != 0) memory_.clear_shelf(block_, index, slot.state, seen.word());
+  if (slot.references.count != 0) memory_.clear_references(block_, index, slot.state, seen.word());
   if (slot.bytes != WideSlot::kInPayload && slot.bytes != WideSlot::kPayloadDone) return;
   BlockHandle payload;
   std::memcpy(&payload, slot.room, sizeof payload);
@@ -52,7 +52,7 @@ bool MessageRing::resolve(std::uint32_t index, SlotState seen) {
 
 bool MessageRing::resolve_taken(std::uint32_t index, SlotState seen) {
   const std::uint64_t bytes = has_words_ ? 0 : wide_slot(index).bytes;
-  if (bytes == WideSlot::kPayloadDone || bytes == WideSlot::kShelfDone) {
+  if (bytes == WideSlot::kPayloadDone || bytes == WideSlot::kReferencesDone) {
     drop_references(index, seen);
     RETINUE_CRASH_POINT();
     change(index, seen, seen.emptied());

@@ -51,7 +51,7 @@ RingResult MessageRing::try_put(std::span<const std::byte> message, std::span<co
   WideSlot* const slot = claim(writing, result);
   if (slot == nullptr) return result;
   slot->bytes = message.size();
-  if (!references.empty() || slot->shelf.count != 0) refer(*slot, writing, references);
+  if (!references.empty() || slot->references.count != 0) refer(*slot, writing, references);
   if (!message.empty()) std::memcpy(slot->room + references.size_bytes(), message.data(), message.size());
   return publish(*slot, writing);
 }
@@ -60,7 +60,7 @@ RingResult MessageRing::try_put(std::span<const std::byte> message, std::span<co
 void MessageRing::refer(WideSlot& slot, SlotState writing, std::span<const BlockHandle> references) {
   RETINUE_CRASH_POINT();
   try {
-    memory_.fill_shelf(block_, index_of(slot), references);
+    memory_.set_references(block_, index_of(slot), references);
   } catch (...) {
     give_back(slot, writing);
     throw;
@@ -77,7 +77,7 @@ RingResult MessageRing::try_put_payload(const BlockHandle& payload) {
   RingResult result;
   WideSlot* const slot = claim(writing, result);
   if (slot == nullptr) return result;
-  if (slot->shelf.count != 0) refer(*slot, writing, {});
+  if (slot->references.count != 0) refer(*slot, writing, {});
   std::memcpy(slot->room, &payload, sizeof payload);
   RETINUE_CRASH_POINT();
   slot->bytes = WideSlot::kInPayload;
@@ -94,7 +94,7 @@ RingResult MessageRing::try_put_payload(const BlockHandle& payload) {
 std::span<const std::byte> MessageRing::message_in(const TakenSlot& taken) const {
   if (has_words_) return std::as_bytes(std::span(&word_slot(taken.index).word, 1));
   const WideSlot& slot = wide_slot(taken.index);
-  const std::uint64_t before = slot.bytes_on_shelf();
+  const std::uint64_t before = slot.reference_bytes();
   const std::uint64_t bytes = slot.bytes;
   if (before > room_bytes_ || bytes > room_bytes_ - before)
     throw UsageError(fmt::format("a queue's message of {} + {} bytes in {} bytes: job memory was overwritten", before,
@@ -113,9 +113,9 @@ std::optional<BlockHandle> MessageRing::payload_in(const TakenSlot& taken) const
 bool MessageRing::finish(const TakenSlot& taken) {
   const SlotState in_hand(taken.state);
   const bool is_in_payload = !has_words_ && wide_slot(taken.index).bytes == WideSlot::kInPayload;
-  if (is_in_payload || (!has_words_ && wide_slot(taken.index).shelf.count != 0)) {
+  if (is_in_payload || (!has_words_ && wide_slot(taken.index).references.count != 0)) {
     // From here on nobody gets it again.
-    wide_slot(taken.index).bytes = is_in_payload ? WideSlot::kPayloadDone : WideSlot::kShelfDone;
+    wide_slot(taken.index).bytes = is_in_payload ? WideSlot::kPayloadDone : WideSlot::kReferencesDone;
     RETINUE_CRASH_POINT();
     drop_what_is_left(taken.index, in_hand);
   }

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "retinue/base/error.h"
+#include "retinue/ipc/detail/value_archive.h"
 #include "retinue/ipc/job_memory.h"
-#include "retinue/ipc/value_archive.h"
 
 namespace retinue {
 namespace {

@@ -7,8 +7,8 @@
 #include "ipc/memory/job_layout.h"
 #include "ipc/ring/ring_layout.h"
 #include "os/sync/robust_mutex.h"
+#include "retinue/ipc/detail/sync_handle.h"
 #include "retinue/ipc/shared_block.h"
-#include "retinue/ipc/sync_handle.h"
 
 /// How the objects of retinue/ipc/lock.h and its like lie in their blocks.
 namespace retinue {

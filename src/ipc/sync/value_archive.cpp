@@ -1,4 +1,4 @@
-#include "retinue/ipc/value_archive.h"
+#include "retinue/ipc/detail/value_archive.h"
 
 #include <algorithm>
 

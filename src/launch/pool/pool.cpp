@@ -34,7 +34,7 @@ std::exception_ptr closed(const char* why) {
 }  // namespace
 
 Pool::Impl::Impl(const PoolOptions& options)
-    : TaskDesk(Runtime::current().memory(), kRecords),
+    : TaskClient(Runtime::current().memory(), kRecords),
       options_(options),
       entry_(detail::entry_key<&run_pool_worker>()),
       target_(checked_size(options.processes == 0 ? usable_cpus() : options.processes, "a Pool")) {
@@ -120,23 +120,23 @@ void Pool::Impl::end() noexcept {
   }
 }
 
-Pool::Pool(const PoolOptions& options) : desk_(std::make_shared<Impl>(options)) {}
+Pool::Pool(const PoolOptions& options) : client_(std::make_shared<Impl>(options)) {}
 Pool::~Pool() {
-  if (desk_ != nullptr) impl().end();
+  if (client_ != nullptr) impl().end();
 }
 Pool::Pool(Pool&&) noexcept = default;
 Pool& Pool::operator=(Pool&& other) noexcept {
-  if (desk_ != nullptr && desk_ != other.desk_) impl().end();
-  desk_ = std::move(other.desk_);
+  if (client_ != nullptr && client_ != other.client_) impl().end();
+  client_ = std::move(other.client_);
   return *this;
 }
 
-const detail::DeskPtr& Pool::desk() const {
-  if (desk_ == nullptr) throw UsageError("this Pool was moved from: use the one it was moved to");
-  return desk_;
+const detail::TaskClientPtr& Pool::client() const {
+  if (client_ == nullptr) throw UsageError("this Pool was moved from: use the one it was moved to");
+  return client_;
 }
 Pool::Impl& Pool::impl() const {
-  return static_cast<Impl&>(*desk());
+  return static_cast<Impl&>(*client());
 }
 
 void Pool::resize(int processes) {

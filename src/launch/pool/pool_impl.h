@@ -5,14 +5,14 @@
 #include <memory>
 #include <vector>
 
-#include "launch/tasks/task_desk.h"
+#include "launch/tasks/task_client.h"
 #include "retinue/launch/pool.h"
 #include "retinue/launch/process_context.h"
 
 namespace retinue {
 
 /// A Pool's workers, each a context of its own, so that it ends and is replaced without the others.
-class Pool::Impl final : public detail::TaskDesk {
+class Pool::Impl final : public detail::TaskClient {
  public:
   explicit Impl(const PoolOptions& options);
   ~Impl() override;

@@ -1,4 +1,4 @@
-#include "retinue/launch/entry.h"
+#include "retinue/launch/detail/entry.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <exception>
 #include <string>
 
-#include "retinue/launch/task.h"
+#include "retinue/launch/detail/task.h"
 
 namespace retinue {
 namespace {

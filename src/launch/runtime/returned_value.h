@@ -2,7 +2,7 @@
 
 #include "ipc/memory/process_slot.h"
 #include "retinue/ipc/job_memory.h"
-#include "retinue/launch/entry.h"
+#include "retinue/launch/detail/entry.h"
 
 namespace retinue {
 

@@ -19,7 +19,7 @@
 #include "process/crash/exception_report.h"
 #include "process/crash/throw_trace.h"
 #include "retinue/base/error.h"
-#include "retinue/launch/entry.h"
+#include "retinue/launch/detail/entry.h"
 
 namespace retinue {
 namespace {

@@ -11,7 +11,7 @@
 #include "os/process/spare_descriptors.h"
 #include "process/guardian/child_setup.h"
 #include "process/guardian/job_sweep.h"
-#include "retinue/launch/entry.h"
+#include "retinue/launch/detail/entry.h"
 #include "retinue/launch/runtime.h"
 
 namespace retinue {

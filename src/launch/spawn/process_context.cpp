@@ -64,14 +64,14 @@ ProcessContext::Impl::~Impl() {
   if (!ended_ && owner_ == getpid()) release();  // Copies in forks of the owner are none of its business.
 }
 
-std::shared_ptr<CallDesk> ProcessContext::Impl::calls_to(int rank) {
+std::shared_ptr<CallClient> ProcessContext::Impl::calls_to(int rank) {
   if (rank < 0 || rank >= nprocs())
     throw UsageError(fmt::format("ProcessContext::call: there is no rank {}, only 0 to {}", rank, nprocs() - 1));
   if (const auto found = calls_.find(rank); found != calls_.end()) return found->second;
   if (ended_) throw Closed(fmt::format("ProcessContext::call: rank {} and all others have ended", rank));
   if (process_slot(*memory_, record().slots[rank]).call_state.load(std::memory_order_acquire) != kNoCallsYet)
     throw Closed("ProcessContext::call: calls were ended by end_calls()");
-  return calls_.emplace(rank, std::make_shared<CallDesk>(memory_, index_, rank)).first->second;
+  return calls_.emplace(rank, std::make_shared<CallClient>(memory_, index_, rank)).first->second;
 }
 
 void ProcessContext::Impl::end_calls() {
@@ -240,7 +240,7 @@ void ProcessContext::Impl::request(ControlKind kind, int signal, std::uint32_t r
   send_message(control_send_fd_, &message, sizeof message);
 }
 
-detail::DeskPtr ProcessContext::calls_to(int rank) const {
+detail::TaskClientPtr ProcessContext::calls_to(int rank) const {
   return impl("call").calls_to(rank);
 }
 void ProcessContext::end_calls() {

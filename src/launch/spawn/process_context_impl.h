@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ipc/memory/context_table.h"
-#include "launch/tasks/call_desk.h"
+#include "launch/tasks/call_client.h"
 #include "process/guardian/start_request.h"
 #include "retinue/base/deadline.h"
 #include "retinue/launch/process_context.h"
@@ -38,7 +38,7 @@ class ProcessContext::Impl {
   void mark_retrieved() const { record().retrieved.store(1, std::memory_order_relaxed); }
 
   /// Errors: UsageError for a wrong rank; Closed for a context that has ended.
-  std::shared_ptr<CallDesk> calls_to(int rank);
+  std::shared_ptr<CallClient> calls_to(int rank);
   void end_calls();
 
   /// Ends what is left of the ranks, and throws SystemError.
@@ -80,7 +80,7 @@ class ProcessContext::Impl {
   int control_send_fd_;
   LogRequest logs_;
   std::vector<OwnChild> own_children_;
-  std::map<int, std::shared_ptr<CallDesk>> calls_;  ///< By rank.
+  std::map<int, std::shared_ptr<CallClient>> calls_;  ///< By rank.
   std::optional<RunResult> result_;
   std::atomic<bool> ended_ = false;  ///< Read by signal(), which may come from another thread.
   pid_t owner_;

@@ -5,7 +5,7 @@
 
 #include "launch/spawn/process_context_impl.h"
 #include "process/guardian/start_request.h"
-#include "retinue/launch/entry.h"
+#include "retinue/launch/detail/entry.h"
 #include "retinue/launch/options.h"
 #include "retinue/launch/process_context.h"
 

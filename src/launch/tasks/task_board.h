@@ -9,8 +9,8 @@
 
 #include "ipc/ring/message_ring.h"
 #include "retinue/ipc/archive.h"
-#include "retinue/ipc/message_channel.h"
-#include "retinue/launch/entry.h"
+#include "retinue/ipc/detail/message_channel.h"
+#include "retinue/launch/detail/entry.h"
 
 /// Where tasks lie between the one who gives them and those who run them: a record for each, in job memory. Who has a
 /// task in hand stands in its record, so that the task of a dead process is known exactly.

@@ -1,15 +1,15 @@
-// What the functions of retinue/launch/task_desk.h do, and how failures of tasks are told.
+// What the functions of retinue/launch/detail/task_client.h do, and how failures of tasks are told.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "ipc/memory/payload.h"
-#include "launch/tasks/task_desk.h"
+#include "launch/tasks/task_client.h"
 #include "process/failure/failure_text.h"
 #include "retinue/base/error.h"
+#include "retinue/launch/detail/result_stream.h"
 #include "retinue/launch/future.h"
-#include "retinue/launch/result_stream.h"
 
 namespace retinue::detail {
 namespace {
@@ -70,37 +70,37 @@ std::exception_ptr lost_failure(const Task& task, const RankOutcome& end, const 
                              {end}, 0));
 }
 
-TaskPtr give_task(TaskDesk& desk, const TaskFunction& function, Encoded payload, const TaskLabel& label) {
-  return desk.submit(function, std::move(payload), label);
+TaskPtr submit_task(TaskClient& client, const TaskFunction& function, Encoded payload, const TaskLabel& label) {
+  return client.submit(function, std::move(payload), label);
 }
 
-std::size_t chunk_size_for(TaskDesk& desk, std::size_t items) {
+std::size_t chunk_size_for(TaskClient& client, std::size_t items) {
   constexpr std::size_t kChunksPerProcess = 4;
-  const std::size_t chunks = desk.processes() * kChunksPerProcess;
+  const std::size_t chunks = client.processes() * kChunksPerProcess;
   const std::size_t size = std::max<std::size_t>((items + chunks - 1) / chunks, 1);
-  return desk.most_calls() == 0 ? size : std::min(size, desk.most_calls());
+  return client.most_calls() == 0 ? size : std::min(size, client.most_calls());
 }
 
-std::size_t tasks_ahead(TaskDesk& desk) {
-  return desk.processes() * 2 + 1;
+std::size_t tasks_ahead(TaskClient& client) {
+  return client.processes() * 2 + 1;
 }
 
-bool wait_for_all(TaskDesk& desk, std::span<const TaskPtr> tasks, TaskTime timeout) {
+bool wait_for_all(TaskClient& client, std::span<const TaskPtr> tasks, TaskTime timeout) {
   auto first = tasks.begin();  // All before it are done.
   const auto missing = [&] {
     first = std::find_if_not(first, tasks.end(), is_done);
     return static_cast<std::size_t>(tasks.end() - first - std::count_if(first, tasks.end(), is_done));
   };
-  return missing() == 0 || desk.wait(missing, timeout);
+  return missing() == 0 || client.wait(missing, timeout);
 }
 
-std::size_t wait_for_any(TaskDesk& desk, std::span<const TaskPtr> tasks, TaskTime timeout) {
+std::size_t wait_for_any(TaskClient& client, std::span<const TaskPtr> tasks, TaskTime timeout) {
   auto found = tasks.end();
   const auto missing = [&]() -> std::size_t {
     found = std::find_if(tasks.begin(), tasks.end(), is_done);
     return found == tasks.end() ? 1 : 0;
   };
-  if (missing() != 0) desk.wait(missing, timeout);
+  if (missing() != 0) client.wait(missing, timeout);
   return static_cast<std::size_t>(found - tasks.begin());
 }
 
@@ -119,13 +119,13 @@ void throw_not_in_time(const Task& task, TaskTime timeout) {
 }
 
 void TaskStream::feed() {
-  const std::size_t ahead = tasks_ahead(*desk_);
+  const std::size_t ahead = tasks_ahead(*client_);
   while (!is_fed_ && pending_.size() < ahead) {
     std::size_t items = 0;
     std::optional<Encoded> chunk = feed_(items);
     is_fed_ = !chunk;
     if (is_fed_) return;
-    pending_.push_back(give_task(*desk_, function_, std::move(*chunk), {call_, given_, items}));
+    pending_.push_back(submit_task(*client_, function_, std::move(*chunk), {call_, given_, items}));
     given_ += items;
   }
 }
@@ -148,9 +148,9 @@ TaskPtr TaskStream::next(TaskTime timeout) {
   }
   std::size_t found = 0;
   if (order_ == Order::kOfItems) {
-    if (!wait_for_all(*desk_, {&pending_.front(), 1}, timeout)) throw_not_in_time(*pending_.front(), timeout);
+    if (!wait_for_all(*client_, {&pending_.front(), 1}, timeout)) throw_not_in_time(*pending_.front(), timeout);
   } else {
-    found = wait_for_any(*desk_, pending_, timeout);
+    found = wait_for_any(*client_, pending_, timeout);
     if (found == pending_.size()) throw_not_in_time(*pending_.front(), timeout);
   }
   TaskPtr task = std::move(pending_[found]);

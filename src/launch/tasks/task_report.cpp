@@ -19,7 +19,7 @@
 #include "process/failure/helper.h"
 #include "process/symbols/symbolizer.h"
 #include "retinue/base/error.h"
-#include "retinue/launch/task.h"
+#include "retinue/launch/detail/task.h"
 
 namespace retinue::detail {
 namespace {

@@ -12,7 +12,7 @@
 #include "launch/runtime/forked_child.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
-#include "retinue/launch/task.h"
+#include "retinue/launch/detail/task.h"
 
 namespace retinue {
 namespace {
@@ -52,7 +52,8 @@ bool TaskServer::takes_leave() {
 bool TaskServer::claim(TaskName name) {
   if (name.index >= board_.header().record_count) return false;
   std::uint64_t queued = TaskState(name.generation, Phase::kQueued).word();
-  // Acquires what the desk wrote before it queued the task. Fails for the name of a task that a dead process had begun.
+  // Acquires what the client wrote before it queued the task. Fails for the name of a task that a dead process had
+  // begun.
   return board_.record(name.index)
       .state.compare_exchange_strong(queued, TaskState(name.generation, Phase::kTaken, self_).word(),
                                      std::memory_order_acq_rel);

@@ -16,8 +16,8 @@
 
 #include "launch/world/late_wait.h"
 #include "os/files/environment.h"
+#include "os/files/late_after.h"
 #include "os/process/process_identity.h"
-#include "os/sync/late_after.h"
 #include "retinue/base/error.h"
 #include "retinue/store/file_store.h"
 #include "retinue/store/tcp_store.h"

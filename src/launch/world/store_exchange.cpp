@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "launch/world/store_exchange_parts.h"
+#include "os/files/late_after.h"
 #include "os/process/process_identity.h"
-#include "os/sync/late_after.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/join_group.h"
 
@@ -80,8 +80,8 @@ std::int64_t StoreExchange::joined(int rank, int more, Deadline deadline) {
 }
 
 std::int64_t StoreExchange::join() {
-  Comer own{.identity = identity_of_process(getpid()), .host = host_of_this_process()};
-  be_the_only_one(own);
+  Arrival own{.identity = identity_of_process(getpid()), .host = host_of_this_process()};
+  refuse_duplicate(own);
   try {
     own.number = joined(meeting_.rank, 1, meeting_.deadline);
     store_.set(key_of_process(meeting_.rank), own.text(), meeting_.deadline);
@@ -92,7 +92,7 @@ std::int64_t StoreExchange::join() {
   }
 }
 
-void StoreExchange::be_the_only_one(const Comer& own) {
+void StoreExchange::refuse_duplicate(const Arrival& own) {
   const Deadline moment = soon();
   std::string expected;
   for (;;) {
@@ -103,7 +103,7 @@ void StoreExchange::be_the_only_one(const Comer& own) {
       expected.clear();
       continue;
     }
-    const Comer other = Comer::of(there);
+    const Arrival other = Arrival::of(there);
     if (!other.is_here() || other.identity == own.identity || !other.lives()) {
       expected = there;
       continue;
@@ -116,7 +116,7 @@ void StoreExchange::be_the_only_one(const Comer& own) {
         "{} at {}: process {} has come as rank {}, and so has process {}: two processes give that rank (RANK)", group(),
         store_.name(), other.pid(), meeting_.rank, getpid());
     const std::int64_t next = joined(meeting_.rank, 0, meeting_.deadline) + 1;
-    tell_all(other.number != 0 ? other.number : next, meeting_.size, text);
+    fail_all(other.number != 0 ? other.number : next, meeting_.size, text);
     throw UsageError(text);
   }
 }
@@ -138,7 +138,7 @@ void StoreExchange::agree_on_size() {
       "{} at {}: a process came that counts {}, and another {} says: all must give the same world size (WORLD_SIZE)",
       group(), store_.name(), own, first);
   const int size = std::max(meeting_.size, others_size);
-  tell_all(joined_, size, text);
+  fail_all(joined_, size, text);
   std::vector<int> there;
   for (int rank = 1; meeting_.rank == 0 && rank < size; ++rank)
     if (rank < meeting_.size || joined(rank, 0, meeting_.deadline) >= joined_) there.push_back(rank);
@@ -146,7 +146,7 @@ void StoreExchange::agree_on_size() {
   throw UsageError(text);
 }
 
-void StoreExchange::tell_all(std::int64_t number, int size, const std::string& text) {
+void StoreExchange::fail_all(std::int64_t number, int size, const std::string& text) {
   // Rank 0 waits for as many as it counts, the others for what it makes of that.
   const std::string first_step = prefix(number) + "/0/";
   try {

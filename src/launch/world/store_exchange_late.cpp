@@ -61,12 +61,12 @@ bool StoreExchange::store_answers() {
 }
 
 /// The process that is in this meeting as that rank, if one says so.
-std::optional<StoreExchange::Comer> StoreExchange::comer(int rank) {
+std::optional<StoreExchange::Arrival> StoreExchange::arrival(int rank) {
   const std::optional<std::string> said = find_value(store_, key_of_process(rank), kLastWords);
   if (!said) return std::nullopt;
-  const Comer comer = Comer::of(*said);
+  const Arrival arrival = Arrival::of(*said);
   // Who says no number yet, or died before it did, comes to this one.
-  return comer.number == joined_ || comer.number == 0 ? std::optional(comer) : std::nullopt;
+  return arrival.number == joined_ || arrival.number == 0 ? std::optional(arrival) : std::nullopt;
 }
 
 void StoreExchange::check_that_others_live() {
@@ -91,7 +91,7 @@ void StoreExchange::look_at(int end) {
 std::optional<std::string> StoreExchange::find_verdict(int end) {
   std::optional<std::string> verdict = find_value(store_, key("all"), kLastWords);
   for (int rank = 0; rank < end && !verdict; ++rank) {
-    const std::optional<Comer> there = comer(rank);
+    const std::optional<Arrival> there = arrival(rank);
     if (!there || !there->is_here() || there->lives()) continue;
     const std::string text =
         fmt::format("{} at {}: rank {} (pid {}) has come there, and died", group(), store_.name(), rank, there->pid());
@@ -102,7 +102,7 @@ std::optional<std::string> StoreExchange::find_verdict(int end) {
 
 bool StoreExchange::is_rank_0_here() {
   try {
-    const std::optional<Comer> there = comer(0);
+    const std::optional<Arrival> there = arrival(0);
     return there && there->is_here();
   } catch (const std::exception&) {
     return false;
@@ -119,10 +119,10 @@ void StoreExchange::report_late(std::chrono::nanoseconds waited, bool store_answ
     const std::vector<int> late = missing();
     if (late.empty()) return;
     text += fmt::format("\n  {} {} not {}", ranks_text(late), late.size() == 1 ? "has" : "have",
-                        have_all_come(late) ? "gone on, though all had come" : "come there");
+                        have_all_arrived(late) ? "gone on, though all had come" : "come there");
     if (step_ == 0) text += twice_joined();
     for (std::size_t i = 0; i < std::min(late.size(), kNamedRanks); ++i)
-      if (const std::optional<Comer> there = comer(late[i]))
+      if (const std::optional<Arrival> there = arrival(late[i]))
         text += fmt::format("\n  rank {} is process {}{}", late[i], there->pid(),
                             there->is_here() ? standstill_clause(there->pid()) : " of another host");
   }
@@ -141,7 +141,7 @@ std::vector<int> StoreExchange::missing() {
   return missing;
 }
 
-bool StoreExchange::have_all_come(const std::vector<int>& late) {
+bool StoreExchange::have_all_arrived(const std::vector<int>& late) {
   return step_ > 0 || (late.size() == 1 && late.front() == 0 && joined(0, 0, soon()) >= joined_);
 }
 
@@ -169,7 +169,7 @@ void StoreExchange::fail_missing(bool was_over) {
           ? fmt::format("{}: the time was over before all {} ranks had met at {}", group(), meeting_.size,
                         store_.name())
           : fmt::format("{}: {} of {} did not come to {} in time{}", group(), ranks_text(late), meeting_.size,
-                        store_.name(), have_all_come(late) ? ", though all had come before" : "");
+                        store_.name(), have_all_arrived(late) ? ", though all had come before" : "");
   if (step_ == 0 && !was_over) text += twice_joined();
   if (meeting_.rank == 0) {
     const std::string verdict = store_.compare_set(key("all"), "", kMissing + text, soon());

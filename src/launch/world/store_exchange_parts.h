@@ -29,21 +29,21 @@ inline Deadline soon() {
 }
 
 /// A process that is in a meeting, as it says at the store.
-struct StoreExchange::Comer {
+struct StoreExchange::Arrival {
   std::string identity = {};
   std::int64_t number = 0;  ///< Of the meeting; 0: not known yet.
   std::string host = {};
 
   std::string text() const { return fmt::format("{}\n{}\n{}", identity, number, host); }
-  static Comer of(const std::string& text) {
-    Comer comer;
+  static Arrival of(const std::string& text) {
+    Arrival arrival;
     std::istringstream lines(text);
     std::string number;
-    std::getline(lines, comer.identity);
+    std::getline(lines, arrival.identity);
     std::getline(lines, number);
-    std::getline(lines, comer.host);
-    comer.number = std::atoll(number.c_str());
-    return comer;
+    std::getline(lines, arrival.host);
+    arrival.number = std::atoll(number.c_str());
+    return arrival;
   }
 
   bool is_here() const { return host == host_of_this_process(); }

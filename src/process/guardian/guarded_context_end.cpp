@@ -45,7 +45,7 @@ void GuardedContext::hand_over_abandoned(std::vector<AbandonedRank>& to) {
 /// Nobody decodes them any more; but who waits for the ranks' ends of pipes does not wait for the context's end.
 void GuardedContext::release_arguments() {
   try {
-    memory_->let_go_of_carried(record().request);
+    memory_->release_carried(record().request);
   } catch (const Error&) {
     return;  // Somebody stands still in the block table: they go with the context.
   }

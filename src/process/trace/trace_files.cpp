@@ -9,8 +9,8 @@
 #include <fstream>
 #include <system_error>
 
+#include "process/trace/chrome_trace.h"
 #include "process/trace/flight_dump.h"
-#include "process/trace/trace_text.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

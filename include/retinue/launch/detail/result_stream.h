@@ -9,31 +9,31 @@
 #include <utility>
 #include <vector>
 
-#include "retinue/launch/task_desk.h"
+#include "retinue/launch/detail/task_client.h"
 
 namespace retinue {
 
 namespace detail {
 
-/// The part of a ResultStream that knows no types.
+/// The part of a ResultStream that doesn't depend on types.
 class TaskStream {
  public:
   enum class Order { kOfItems, kOfResults };
-  /// The next chunk, with its number of items; nothing when there is none.
+  /// Returns the next chunk and its number of items, or nothing if there is none.
   using Feed = std::function<std::optional<Encoded>(std::size_t& items)>;
 
-  TaskStream(DeskPtr desk, TaskFunction function, Order order, const char* call, Feed feed)
-      : desk_(std::move(desk)), function_(function), order_(order), call_(call), feed_(std::move(feed)) {}
+  TaskStream(TaskClientPtr client, TaskFunction function, Order order, const char* call, Feed feed)
+      : client_(std::move(client)), function_(function), order_(order), call_(call), feed_(std::move(feed)) {}
 
   /// Gives as many tasks as keep the processes busy.
   void feed();
-  /// The next chunk that is done; nullptr: there are none any more. Errors: TimeoutError.
+  /// Returns the next chunk that is done, or nullptr if there are no more. Errors: TimeoutError.
   TaskPtr next(TaskTime timeout);
 
  private:
   void feed_if_possible() noexcept;
 
-  DeskPtr desk_;
+  TaskClientPtr client_;
   TaskFunction function_;
   Order order_;
   const char* call_;
@@ -46,12 +46,12 @@ class TaskStream {
 
 }  // namespace detail
 
-/// The results of Pool::imap and imap_unordered, one after the other, while the next ones are worked on.
+/// A stream of the results of Pool::imap and imap_unordered, read one after the other while workers run the next items.
 ///
-/// Takes no more items from its source than keep the workers busy; it does so when results are asked for. Dropping it
-/// drops the results; what is being worked on is finished.
+/// It takes no more items from its source than keep the workers busy, and takes them when results are requested.
+/// Destroying it drops the results; tasks that are running are finished.
 /// Threads: one at a time.
-/// Errors: that of an item, as Future::get() has it, when its turn comes; the next call goes on with the next item.
+/// Errors: an item's error, as from Future::get(), when its turn comes; the next call continues with the next item.
 template <class T>
 class ResultStream {
  public:
@@ -59,9 +59,9 @@ class ResultStream {
 
   explicit ResultStream(detail::TaskStream tasks) : tasks_(std::move(tasks)) { tasks_.feed(); }
 
-  /// Waits for the next result; nothing after the last one.
+  /// Waits for the next result. Returns nothing after the last one.
   std::optional<T> next() { return next(Time::max()); }
-  /// Errors: also TimeoutError when there is none in time.
+  /// Errors: also TimeoutError if there is none in time.
   std::optional<T> next(Time timeout) {
     while (at_ == values_.size()) {
       task_ = tasks_.next(timeout);
@@ -80,7 +80,7 @@ class ResultStream {
     return std::move(values_[item]);
   }
 
-  /// For range-for; an error of an item leaves the loop.
+  /// An iterator for range-for; an item's error leaves the loop.
   class Iterator {
    public:
     using value_type = T;

@@ -10,19 +10,19 @@
 #include <utility>
 #include <vector>
 
-#include "retinue/ipc/message_codec.h"
-#include "retinue/launch/entry.h"
+#include "retinue/ipc/detail/message_codec.h"
+#include "retinue/launch/detail/entry.h"
 
-/// How a call of a function becomes a task that another process runs, and its result a value again. Used by Pool,
-/// Future and ProcessContext::call; not used directly.
+/// How a call of a function becomes a task that another process runs, and its result becomes a value again. Used by
+/// Pool, Future and ProcessContext::call; not used directly.
 namespace retinue::detail {
 
-/// An exception that left a task's function, as the process that ran it tells of it.
+/// An exception that left a task's function, as the process that ran it reports it.
 struct TaskReport {
   std::string type = {};
   std::string message = {};
   std::string stack = {};
-  bool consequence = false;     ///< It only tells that another rank was lost.
+  bool consequence = false;     ///< It only reports that another rank was lost.
   std::uint64_t thrown_ns = 0;  ///< CLOCK_MONOTONIC.
 
   template <class Archive>
@@ -31,7 +31,8 @@ struct TaskReport {
   }
 };
 
-/// In a catch block. Cost: the first time at a place in the program tens of milliseconds, for the names in the stack.
+/// Call it in a catch block. Cost: tens of milliseconds the first time at a place in the program, for names in the
+/// stack.
 TaskReport report_current_exception();
 
 template <auto fn>
@@ -49,7 +50,7 @@ template <class Only>
 struct ItemOfArguments<std::tuple<Only>> {
   using Type = Only;
 };
-/// What map() takes one of for each call: the function's argument, or a tuple where it has several.
+/// The item that map() takes for each call: the function's argument, or a tuple if the function has several.
 template <auto fn>
 using TaskItem = typename ItemOfArguments<TaskArguments<fn>>::Type;
 
@@ -68,7 +69,7 @@ void write_row(ValueOutput& output, const std::vector<T>& row) {
   }
 }
 
-/// Errors: cereal::Exception where the archive ends too early.
+/// Errors: cereal::Exception if the archive ends too early.
 template <class T>
 std::vector<T> read_row(ValueInput& input) {
   std::uint64_t count = 0;
@@ -90,7 +91,7 @@ std::vector<T> read_row(ValueInput& input) {
   return row;
 }
 
-/// One call.
+/// Runs one call.
 template <auto fn>
 ReturnedValue task_thunk(RankContext& context, std::string_view archive) {
   using Result = TaskResult<fn>;

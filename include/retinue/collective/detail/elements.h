@@ -10,11 +10,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "retinue/base/never.h"
+#include "retinue/base/detail/never.h"
 #include "retinue/collective/types.h"
 
-/// Which ranges are buffers of calls: those whose elements lie one behind the other and travel as bytes. What is none
-/// is refused at compile time, with one sentence. Not used directly.
+/// Defines which ranges are buffers of calls: those with contiguous elements that travel as bytes. Other ranges are
+/// refused at compile time, with one sentence. Not for direct use.
 namespace retinue::detail {
 
 enum class BufferFault : std::uint8_t {
@@ -33,7 +33,7 @@ constexpr bool kHoldsBits = false;
 template <class Allocator>
 constexpr bool kHoldsBits<std::vector<bool, Allocator>> = true;
 
-/// Of a range that is read.
+/// Returns what is wrong with a range that a call reads.
 template <class Range>
 constexpr BufferFault fault_of_data() {
   using Lvalue = std::remove_reference_t<Range>&;
@@ -49,7 +49,7 @@ constexpr BufferFault fault_of_data() {
     return BufferFault::kNone;
 }
 
-/// Of one that is written.
+/// Returns what is wrong with a range that a call writes.
 template <class Range>
 constexpr BufferFault fault_of_result() {
   constexpr BufferFault fault = fault_of_data<Range>();  // NOLINT(readability-identifier-naming): a step of a function.
@@ -64,7 +64,7 @@ constexpr BufferFault fault_of_result() {
     return BufferFault::kNone;
 }
 
-/// `fault`, or what is wrong where the call goes on after it has returned.
+/// Returns `fault`, or what is wrong with a buffer whose call continues after it has returned.
 template <BufferFault fault, class Range>
 constexpr BufferFault fault_of_begun() {
   if constexpr (fault == BufferFault::kNone && !std::ranges::borrowed_range<Range>)
@@ -73,7 +73,7 @@ constexpr BufferFault fault_of_begun() {
     return fault;
 }
 
-/// One sentence for each, where somebody gives such a buffer.
+/// Rejects an unsuitable buffer, with one sentence for each fault.
 template <BufferFault fault>
 constexpr bool is_sound() {
   static_assert(fault != BufferFault::kNoRange,
@@ -98,7 +98,7 @@ constexpr bool is_sound() {
   return fault == BufferFault::kNone;
 }
 
-/// Result of overloads that take a list of values where calls write.
+/// The result of overloads that take a list of values where calls write.
 template <class T>
 struct NeedsVariable {
   static_assert(kNever<T>, "the call writes into its buffer: give a variable, not a list of values");
@@ -107,7 +107,7 @@ struct NeedsVariable {
 template <class Range>
 using ElementOf = std::ranges::range_value_t<std::remove_reference_t<Range>&>;
 
-/// Whether calls can read the range; doesn't compile otherwise, as all of these.
+/// Returns whether calls can read the range; otherwise, like all of these, it doesn't compile.
 template <class Data>
 constexpr bool can_give() {
   return is_sound<fault_of_data<Data>()>();
@@ -156,7 +156,7 @@ auto elements_of(Range& range) {
   return std::span(std::ranges::data(range), std::ranges::size(range));
 }
 
-/// ConstBytes or Bytes.
+/// Returns ConstBytes or Bytes.
 template <class Range>
 auto bytes_of(Range& range) {
   const std::span elements = elements_of(range);
@@ -166,13 +166,13 @@ auto bytes_of(Range& range) {
     return std::as_writable_bytes(elements);
 }
 
-/// Errors: UsageError where a buffer of `elements` should hold `wanted`.
+/// Checks a size. Errors: UsageError if a buffer of `elements` should have `wanted`.
 void check_elements(std::string_view call, std::size_t elements, std::size_t wanted);
 
-/// How many elements each rank's part has.
+/// The number of elements of each rank's part.
 template <class Counts>
 concept PartCounts = std::ranges::input_range<const Counts> && std::integral<std::ranges::range_value_t<const Counts>>;
-/// What they are in braces.
+/// The same as a list in braces.
 using CountList = std::initializer_list<std::size_t>;
 
 }  // namespace retinue::detail

@@ -1,4 +1,4 @@
-#include "process/trace/trace_text.h"
+#include "process/trace/chrome_trace.h"
 
 #include <fmt/format.h>
 

@@ -13,12 +13,12 @@
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/ring_owner.h"
 #include "launch/task_crash_scenes.h"
-#include "launch/tasks/task_desk.h"
+#include "launch/tasks/task_client.h"
 
 namespace retinue::test {
 
-/// A desk whose workers are processes of the test, one of which may die while it is watched.
-class CrashDesk final : public detail::TaskDesk {
+/// A client whose workers are processes of the test, one of which may die while it is watched.
+class CrashClient final : public detail::TaskClient {
  public:
   static constexpr std::uint32_t kRecords = 8;
 
@@ -27,7 +27,9 @@ class CrashDesk final : public detail::TaskDesk {
     pid_t pid;
   };
 
-  CrashDesk(const std::shared_ptr<JobMemory>& memory, int retries) : TaskDesk(memory, kRecords) { retries_ = retries; }
+  CrashClient(const std::shared_ptr<JobMemory>& memory, int retries) : TaskClient(memory, kRecords) {
+    retries_ = retries;
+  }
 
   std::size_t processes() override { return 1; }
   detail::RunnerNames names() const override { return {"worker", "workers", ""}; }

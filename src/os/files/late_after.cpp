@@ -1,4 +1,4 @@
-#include "os/sync/late_after.h"
+#include "os/files/late_after.h"
 
 #include <fmt/format.h>
 

@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "retinue/launch/task.h"
+#include "retinue/launch/detail/task.h"
 
 /// How a chunk of items becomes a task. Used by Pool; not used directly.
 namespace retinue::detail {
 
-/// Of a chunk of items: the exception of one of them.
+/// The exception of one item of a chunk.
 struct ItemError {
   std::uint64_t index = 0;  ///< In the chunk.
   TaskReport report;
@@ -65,17 +65,18 @@ template <class Items, class Item>
 concept CopiedRowOf =
     kIsPlain<Item> && std::ranges::contiguous_range<Items> && std::is_same_v<std::ranges::range_value_t<Items>, Item>;
 
-/// The items of a chunk, one after the other. Each is archived at once: a range may make the next in the same place.
+/// Archives the items of a chunk one after the other, each at once, because a range may make the next in the same
+/// place.
 template <class Item>
 class ChunkOutput {
  public:
   explicit ChunkOutput(AfterError after) { output_(static_cast<std::uint8_t>(after)); }
 
-  /// How many add() will be given.
+  /// Announces the number of items that add() will be given.
   void reserve(std::size_t items) {
     if constexpr (kIsPlain<Item>) row_.reserve(items);
   }
-  /// All of its items at once, which stay until take().
+  /// Adds all items at once. They must remain valid until take().
   void add_row(std::span<const Item> items) requires kIsPlain<Item> {
     given_ = items;
     count_ = items.size();
@@ -127,7 +128,7 @@ class ChunkOutput {
   std::size_t count_ = 0;
 };
 
-/// A call for each item of a chunk.
+/// Calls the function for each item of a chunk.
 template <auto fn>
 ReturnedValue chunk_thunk(RankContext& context, std::string_view archive) {
   using Result = TaskResult<fn>;

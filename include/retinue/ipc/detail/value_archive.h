@@ -13,32 +13,32 @@
 #include <utility>
 #include <vector>
 
-#include "retinue/ipc/encoded.h"
+#include "retinue/ipc/detail/encoded.h"
 #include "retinue/ipc/shared_block.h"
 
-/// The archives that values travel in: they write numbers as they lie in memory, as both sides are one build on one
-/// machine. Not used directly.
+/// The archives that values are sent in. They write numbers as they are in memory, because both sides are one build on
+/// one machine. Not used directly.
 namespace retinue::detail {
 
 class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmptyClassElision> {
  public:
   explicit ValueOutput(Purpose purpose = Purpose::kValue) : OutputArchive(this), purpose_(purpose) {}
-  /// For a message. `announce` is told when it will be there in some 100 us.
+  /// For a message. `announce` is called when the message will be there in some 100 us.
   explicit ValueOutput(std::function<void()> announce)
       : OutputArchive(this), purpose_(Purpose::kMessage), announce_(std::move(announce)) {
     encoded_.bytes.reserve(kUsualMessage);
   }
 
   ~ValueOutput() override {
-    if (!encoded_.undo.empty()) take_back(encoded_);  // Nobody took it: something threw.
+    if (!encoded_.undo.empty()) take_back(encoded_);  // Nobody took it, because something threw.
   }
   ValueOutput(const ValueOutput&) = delete;
   ValueOutput& operator=(const ValueOutput&) = delete;
 
   Purpose purpose() const { return purpose_; }
-  /// To be called after the archived object was changed; `undo` must not throw.
+  /// Call it after the archived object was changed; `undo` must not throw.
   void add_undo(std::function<void()> undo) { encoded_.undo.push_back(std::move(undo)); }
-  /// To be called before work of that length.
+  /// Call it before work of that length.
   void announce() const {
     if (announce_) announce_();
   }
@@ -48,7 +48,7 @@ class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmpty
     if (bytes != 0) encoded_.bytes.append(static_cast<const char*>(data), bytes);
   }
   void refer_to(const SharedBlock& block) { encoded_.references.push_back(block); }
-  /// Keeps `remains`, of so many bytes, of a message as long as the Encoded lives, unless that were too much.
+  /// Keeps `remains`, `bytes` bytes of a message, as long as the Encoded lives, unless they would be too many.
   void leave_behind(std::shared_ptr<void> remains, std::size_t bytes) {
     if (purpose_ != Purpose::kMessage || bytes > may_be_left_behind_) return;
     may_be_left_behind_ -= bytes;
@@ -61,10 +61,10 @@ class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmpty
 
  private:
   static constexpr std::size_t kUsualMessage = 200;  ///< Bytes, for which it allocates once.
-  /// Bytes from which a block is cheaper than two copies more.
+  /// The number of bytes from which a block is cheaper than two more copies.
   static constexpr std::size_t kLongRow = std::size_t{256} << 10;
 
-  /// False without a Runtime, and after many rows: each takes one of the blocks of job memory.
+  /// Returns false without a Runtime, and after many rows, because each takes one of the blocks of job memory.
   bool write_block(const void* data, std::size_t bytes);
   void write_row_blocks();
 
@@ -75,7 +75,7 @@ class ValueOutput : public cereal::OutputArchive<ValueOutput, cereal::AllowEmpty
   std::size_t may_be_left_behind_ = std::size_t{256} << 20;  ///< More would be missing elsewhere.
 };
 
-/// While one lives, locks and their like that this thread default-constructs are none: what is read makes them some.
+/// While one lives, locks and their like that this thread default-constructs are empty handles until they are read.
 class ReadScope {
  public:
   ReadScope() noexcept;
@@ -86,14 +86,14 @@ class ReadScope {
   static bool is_any() noexcept;
 };
 
-/// Reads what ValueOutput wrote for the same purpose, where it lies.
-/// Errors: cereal::Exception where it ends too early; UsageError where it refers to a block that is gone.
+/// An archive that reads, in place, what ValueOutput wrote for the same purpose.
+/// Errors: cereal::Exception if it ends too early; UsageError if it refers to a block that no longer exists.
 class ValueInput : public cereal::InputArchive<ValueInput, cereal::AllowEmptyClassElision> {
  public:
   explicit ValueInput(std::string_view bytes, Purpose purpose = Purpose::kValue) : InputArchive(this), left_(bytes) {
     if (has_row_blocks(purpose)) find_row_blocks({});
   }
-  /// The caller holds the rows already.
+  /// The caller already holds the rows.
   ValueInput(const Encoded& encoded, Purpose purpose) : InputArchive(this), left_(encoded.bytes) {
     if (has_row_blocks(purpose)) find_row_blocks(encoded.references);
   }
@@ -103,21 +103,21 @@ class ValueInput : public cereal::InputArchive<ValueInput, cereal::AllowEmptyCla
     if (bytes != 0) std::memcpy(data, left_.data(), bytes);
     left_.remove_prefix(bytes);
   }
-  /// Values as one write() wrote them, for as long as this object lives: where they lie, if that is a block of its own,
-  /// else a copy.
+  /// Returns values as one write() wrote them, valid as long as this object lives: in place if they are in a block of
+  /// their own, else as a copy.
   template <class T>
   std::span<const T> read_row(std::size_t count) {
     if (count > (left_.size() + bytes_behind_) / sizeof(T)) throw cereal::Exception("an archived row ends too early");
     const void* row = next_row_block(count * sizeof(T));
     if (row == nullptr && count != 0) {
-      const auto copy = std::make_shared<T[]>(count);  // Aligned, as what is inside of the archive is not.
+      const auto copy = std::make_shared<T[]>(count);  // Aligned, unlike data inside the archive.
       read(copy.get(), count * sizeof(T));
       row = copy.get();
       copies_.push_back(copy);
     }
     return {static_cast<const T*>(row), count};
   }
-  /// A container's length that its bytes cannot have would only fill memory.
+  /// Refuses a container's length that its bytes can't have, because it would only fill memory.
   void check_length(std::uint64_t length) const {
     constexpr std::uint64_t kOfEmptyElements = std::uint64_t{1} << 16;
     if (length > left_.size() + bytes_behind_ && length > kOfEmptyElements)
@@ -125,26 +125,26 @@ class ValueInput : public cereal::InputArchive<ValueInput, cereal::AllowEmptyCla
   }
 
  private:
-  /// A row in a block, and what comes after it up to the next.
+  /// A row in a block, and what comes after it up to the next row.
   struct Part {
     SharedBlock row;
     std::string_view behind;
   };
 
-  /// `held`: blocks among which the rows are; else they are the job's.
+  /// `held`: blocks that may include the rows; other rows are held from the job's memory.
   void find_row_blocks(std::span<const SharedBlock> held);
-  /// What reaches into the next parts.
+  /// Reads data that continues into the next parts.
   void read_on(void* data, std::size_t bytes);
-  /// Makes the next row, or what is behind it, what is left. False where nothing follows.
+  /// Makes the next row, or what is behind it, the data left to read. Returns false if nothing follows.
   bool go_on();
-  /// Null where no row of so many bytes comes next.
+  /// Returns null if the next data isn't a row of so many bytes.
   const std::byte* next_row_block(std::size_t bytes);
 
   std::string_view left_;
   std::vector<Part> parts_;
   std::size_t next_part_ = 0;
   bool is_in_row_ = false;
-  std::size_t bytes_behind_ = 0;  ///< What is left in later parts.
+  std::size_t bytes_behind_ = 0;  ///< Bytes left in later parts.
   std::vector<std::shared_ptr<const void>> copies_;
 };
 
@@ -155,7 +155,7 @@ std::enable_if_t<std::is_arithmetic_v<T>> CEREAL_SAVE_FUNCTION_NAME(ValueOutput&
 template <class T>
 std::enable_if_t<std::is_arithmetic_v<T>> CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, T& number) {
   if constexpr (std::is_same_v<T, bool>) {
-    std::uint8_t byte = 0;  // Any other value than 0 and 1 in a bool would be undefined.
+    std::uint8_t byte = 0;  // A value other than 0 and 1 in a bool would be undefined.
     input.read(&byte, sizeof byte);
     number = byte != 0;
   } else {

@@ -8,7 +8,7 @@
 
 namespace retinue {
 
-/// What lies in a block, so that one object never arrives as another.
+/// The kind of object in a block, so that one object never arrives as another.
 enum class SyncKind : std::uint32_t {
   kLock = 1,
   kRLock = 2,
@@ -21,15 +21,15 @@ enum class SyncKind : std::uint32_t {
 
 namespace detail {
 
-/// What locks, events and their like have in common: each is a handle of an object in a block of its own, and copies,
-/// or what arrives where one was sent, are the same object. Not used directly.
+/// The base of locks, events and their like: each is a handle of an object in a block of its own. Copies, and handles
+/// that arrive where one was sent, refer to the same object. Not used directly.
 class SyncHandle {
  public:
-  // No moves: `return lock;` inside of a lock_guard would leave the guard with none, and the lock taken for ever.
+  // No moves: `return lock;` inside a lock_guard would leave the guard an empty handle, and the lock locked for ever.
   SyncHandle(const SyncHandle&) = default;
   SyncHandle& operator=(const SyncHandle&) = default;
 
-  /// False where it is none.
+  /// Returns false if the handle is empty.
   explicit operator bool() const noexcept { return static_cast<bool>(block_); }
   friend bool operator==(const SyncHandle& a, const SyncHandle& b) noexcept { return a.block_ == b.block_; }
 
@@ -37,7 +37,7 @@ class SyncHandle {
   void save(Archive& archive) const {
     archive(block_);
   }
-  /// Errors: UsageError where an object of another kind arrives.
+  /// Errors: UsageError if an object of another kind arrives.
   template <class Archive>
   void load(Archive& archive) {
     SharedBlock block;
@@ -49,7 +49,7 @@ class SyncHandle {
  protected:
   explicit SyncHandle(SyncKind kind) noexcept : kind_(kind) {}
 
-  /// Whether the default constructor of one makes an object: where this process has a job, and it is not to be read.
+  /// Returns whether a default constructor makes an object: if this process has a job, and the object isn't to be read.
   static bool is_to_be_made() noexcept;
 
   SharedBlock block_;

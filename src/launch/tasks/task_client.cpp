@@ -1,4 +1,4 @@
-#include "launch/tasks/task_desk.h"
+#include "launch/tasks/task_client.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -26,12 +26,12 @@ constexpr std::chrono::milliseconds kFrequentLookUp{20};
 
 }  // namespace
 
-TaskDesk::TaskDesk(const std::shared_ptr<JobMemory>& memory, std::uint32_t records)
+TaskClient::TaskClient(const std::shared_ptr<JobMemory>& memory, std::uint32_t records)
     : memory_(memory), board_(TaskBoard::create(memory, records)), owner_(getpid()), tasks_(records) {
   for (std::uint32_t index = records; index > 0; --index) free_.push_back(index - 1);
 }
 
-void TaskDesk::check_process() const {
+void TaskClient::check_process() const {
   if (getpid() != owner_)
     throw UsageError(
         fmt::format("this process was forked from the one (pid {}) that started these {}: give them "
@@ -39,7 +39,7 @@ void TaskDesk::check_process() const {
                     owner_, names().many));
 }
 
-std::uint32_t TaskDesk::index_of(const TaskFunction& function) {
+std::uint32_t TaskClient::index_of(const TaskFunction& function) {
   if (const auto found = functions_.find(function.thunk); found != functions_.end()) return found->second;
   TaskBoardHeader& header = board_.header();
   const auto index = static_cast<std::uint32_t>(functions_.size());
@@ -54,7 +54,7 @@ std::uint32_t TaskDesk::index_of(const TaskFunction& function) {
   return index;
 }
 
-TaskPtr TaskDesk::submit(const TaskFunction& function, Encoded arguments, const TaskLabel& label) {
+TaskPtr TaskClient::submit(const TaskFunction& function, Encoded arguments, const TaskLabel& label) {
   try {
     return submit_taken(function, arguments, label);
   } catch (...) {
@@ -63,7 +63,7 @@ TaskPtr TaskDesk::submit(const TaskFunction& function, Encoded arguments, const 
   }
 }
 
-TaskPtr TaskDesk::submit_taken(const TaskFunction& function, Encoded& arguments, const TaskLabel& label) {
+TaskPtr TaskClient::submit_taken(const TaskFunction& function, Encoded& arguments, const TaskLabel& label) {
   check_process();
   Lock lock(mutex_);
   if (collect()) wake_waiters();
@@ -82,13 +82,13 @@ TaskPtr TaskDesk::submit_taken(const TaskFunction& function, Encoded& arguments,
 }
 
 /// Who found it full waits until a quarter is free, instead of being woken for each.
-std::size_t TaskDesk::missing_room() const {
+std::size_t TaskClient::missing_room() const {
   const std::size_t wanted = std::max<std::size_t>(tasks_.size() / 4, 1);
   if (refusal_ != nullptr || free_.size() >= wanted) return 0;
   return std::min(wanted - free_.size(), under_way_);
 }
 
-void TaskDesk::start(const TaskPtr& task, const Encoded& arguments) {
+void TaskClient::start(const TaskPtr& task, const Encoded& arguments) {
   const std::uint32_t index = free_.back();
   TaskRecord& record = board_.record(index);
   const std::uint32_t generation = TaskState(record.state.load(std::memory_order_relaxed)).generation();
@@ -105,7 +105,7 @@ void TaskDesk::start(const TaskPtr& task, const Encoded& arguments) {
   board_.tasks().put_word(TaskName{index, generation}.word(), TaskTime::max());
 }
 
-bool TaskDesk::collect() {
+bool TaskClient::collect() {
   std::array<std::uint64_t, 64> words;
   bool is_any = false;
   for (std::size_t count = words.size(); count == words.size();) {
@@ -116,7 +116,7 @@ bool TaskDesk::collect() {
   return is_any;
 }
 
-bool TaskDesk::complete(TaskName name) {
+bool TaskClient::complete(TaskName name) {
   if (name.index >= tasks_.size()) return false;
   const TaskState state(board_.record(name.index).state.load(std::memory_order_acquire));
   if (state.generation() != name.generation || !state.is_done()) return false;
@@ -124,7 +124,7 @@ bool TaskDesk::complete(TaskName name) {
   return true;
 }
 
-void TaskDesk::complete(std::uint32_t index, TaskState state) {
+void TaskClient::complete(std::uint32_t index, TaskState state) {
   if (tasks_[index] == nullptr) {  // It has failed already.
     release(index, state.generation());
     return;
@@ -150,12 +150,12 @@ void TaskDesk::complete(std::uint32_t index, TaskState state) {
 }
 
 /// What became of the record's task is known; the record is free for another one.
-void TaskDesk::finish(std::uint32_t index, std::uint32_t generation) {
+void TaskClient::finish(std::uint32_t index, std::uint32_t generation) {
   const TaskPtr task = release(index, generation);
   task->is_done.store(true, std::memory_order_release);
 }
 
-TaskPtr TaskDesk::release(std::uint32_t index, std::uint32_t generation) {
+TaskPtr TaskClient::release(std::uint32_t index, std::uint32_t generation) {
   TaskRecord& record = board_.record(index);
   try {
     board_.drop_payloads(record);
@@ -170,7 +170,7 @@ TaskPtr TaskDesk::release(std::uint32_t index, std::uint32_t generation) {
   return std::exchange(tasks_[index], nullptr);
 }
 
-void TaskDesk::recover_tasks_of(std::uint32_t owner, const RankOutcome& end) {
+void TaskClient::recover_tasks_of(std::uint32_t owner, const RankOutcome& end) {
   for (std::uint32_t index = 0; index < tasks_.size(); ++index) {
     const TaskState state(board_.record(index).state.load(std::memory_order_acquire));
     if (state.phase() == Phase::kFree || state.owner() != owner) continue;
@@ -179,7 +179,7 @@ void TaskDesk::recover_tasks_of(std::uint32_t owner, const RankOutcome& end) {
   }
 }
 
-void TaskDesk::lose(std::uint32_t index, TaskState state, const RankOutcome& end) {
+void TaskClient::lose(std::uint32_t index, TaskState state, const RankOutcome& end) {
   if (tasks_[index] == nullptr) {
     release(index, state.generation());
     return;
@@ -200,7 +200,7 @@ void TaskDesk::lose(std::uint32_t index, TaskState state, const RankOutcome& end
   finish(index, state.generation());
 }
 
-void TaskDesk::fail_all(const std::exception_ptr& failure) {
+void TaskClient::fail_all(const std::exception_ptr& failure) {
   for (std::uint32_t index = 0; index < tasks_.size(); ++index) {
     const TaskPtr task = tasks_[index];
     if (task == nullptr) continue;
@@ -222,23 +222,23 @@ void TaskDesk::fail_all(const std::exception_ptr& failure) {
   wake_waiters();
 }
 
-void TaskDesk::drop_names() {
+void TaskClient::drop_names() {
   TakenMessage taken;
   while (board_.tasks().take(taken, TaskTime(0))) board_.tasks().finish(taken);
 }
 
-void TaskDesk::wake_waiters() {
+void TaskClient::wake_waiters() {
   if (sleepers_ > 0) ring_all_parked(board_.done_bell());
 }
 
-bool TaskDesk::wait(const Missing& missing, TaskTime timeout) {
+bool TaskClient::wait(const Missing& missing, TaskTime timeout) {
   check_process();
   Lock lock(mutex_);
   return wait_locked(lock, missing, timeout);
 }
 
 /// False when it is time to sleep.
-bool TaskDesk::spin(Lock& lock) {
+bool TaskClient::spin(Lock& lock) {
   RingWaiter waiter(board_.done_bell());
   lock.unlock();
   bool has_result = false;
@@ -248,7 +248,7 @@ bool TaskDesk::spin(Lock& lock) {
   return has_result;
 }
 
-void TaskDesk::sleep(Lock& lock, std::vector<FutexWait>& watched, const JobDeadline& deadline) {
+void TaskClient::sleep(Lock& lock, std::vector<FutexWait>& watched, const JobDeadline& deadline) {
   const bool is_all = watched.size() <= kMaxFutexWaits;
   watched.resize(std::min(watched.size(), kMaxFutexWaits));
   ++sleepers_;
@@ -259,7 +259,7 @@ void TaskDesk::sleep(Lock& lock, std::vector<FutexWait>& watched, const JobDeadl
 }
 
 /// Says when to be woken; false where that is now. Pairs with TaskBoard::note_done().
-bool TaskDesk::is_worth_sleeping(std::uint64_t done_before, std::size_t missing) {
+bool TaskClient::is_worth_sleeping(std::uint64_t done_before, std::size_t missing) {
   std::atomic<std::uint64_t>& wake_at = board_.header().wake_at;
   std::uint64_t when = done_before + missing;
   if (sleepers_ > 0) when = std::min(when, wake_at.load(std::memory_order_relaxed));
@@ -267,7 +267,7 @@ bool TaskDesk::is_worth_sleeping(std::uint64_t done_before, std::size_t missing)
   return board_.header().done_count.load(std::memory_order_seq_cst) < when;
 }
 
-bool TaskDesk::wait_locked(Lock& lock, const Missing& missing, TaskTime timeout) {
+bool TaskClient::wait_locked(Lock& lock, const Missing& missing, TaskTime timeout) {
   constexpr std::size_t kFew = 8;  // More than that are not worth spinning for.
   RingBell& bell = board_.done_bell();
   const JobDeadline deadline = JobDeadline::after(memory_->header(), timeout);

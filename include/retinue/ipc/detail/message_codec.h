@@ -12,7 +12,7 @@
 #include "retinue/base/error.h"
 #include "retinue/ipc/archive.h"
 
-/// How values become messages: as they lie in memory where that is possible. Not used directly.
+/// How values become messages: as they are in memory if that is possible. Not used directly.
 namespace retinue::detail {
 
 /// Vectors of plain values, and strings.
@@ -23,7 +23,7 @@ constexpr bool kIsPlainRow<std::vector<V, Allocator>> = kIsPlain<V>;
 template <class C, class Traits, class Allocator>
 constexpr bool kIsPlainRow<std::basic_string<C, Traits, Allocator>> = true;
 
-/// Whether values of V in a row arrive as a T.
+/// Whether a row of V values arrives as a T.
 template <class T, class V>
 concept RowOf = kIsPlainRow<T> && std::is_same_v<typename T::value_type, std::remove_const_t<V>>;
 
@@ -39,17 +39,17 @@ std::uint64_t word_of(const T& value) {
   return word;
 }
 
-/// Room for a message in its slot, where the user doesn't say.
+/// The space for a message in its slot, if the user doesn't specify it.
 template <class T>
 constexpr std::size_t default_room() {
   constexpr std::size_t kMost = 1024;
-  constexpr std::size_t kOfUnknownLength = 232;  // With its header a slot of 256 bytes.
+  constexpr std::size_t kOfUnknownLength = 232;  // With its header, a slot of 256 bytes.
   if constexpr (kIsWord<T>) return sizeof(std::uint64_t);
   if constexpr (kIsPlain<T>) return sizeof(T) < kMost ? sizeof(T) : kMost;
   return kOfUnknownLength;
 }
 
-/// The same in all processes that run the same build.
+/// Returns a hash that is the same in all processes that run the same build.
 template <class T>
 std::uint64_t type_hash() {
   std::uint64_t hash = 0xcbf29ce484222325ull;
@@ -68,7 +68,7 @@ std::span<const std::byte> plain_bytes(const T& value) {
   }
 }
 
-/// Errors: UsageError for bytes that no such value has; cereal::Exception from archives.
+/// Errors: UsageError for bytes that can't be such a value; cereal::Exception from archives.
 template <class T>
 T value_of_bytes(std::span<const std::byte> bytes) {
   MustTravel<T>();
@@ -81,7 +81,7 @@ T value_of_bytes(std::span<const std::byte> bytes) {
   } else if constexpr (kIsPlain<T> || kIsWord<T>) {
     if (bytes.size() < sizeof(T)) throw UsageError("a message is too short for its type");
     if constexpr (std::is_same_v<T, bool>) {
-      value = bytes[0] != std::byte{0};  // Any other byte than 0 and 1 in a bool would be undefined.
+      value = bytes[0] != std::byte{0};  // A byte other than 0 and 1 in a bool would be undefined.
     } else {
       std::memcpy(static_cast<void*>(&value), bytes.data(), sizeof(T));
     }

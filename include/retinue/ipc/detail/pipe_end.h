@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "retinue/ipc/message_channel.h"
+#include "retinue/ipc/detail/message_channel.h"
 #include "retinue/ipc/shared_block.h"
 
 namespace retinue {
@@ -17,31 +17,32 @@ namespace retinue {
 struct PipeOptions {
   /// true: both ends send and receive. false: the second sends, the first receives.
   bool duplex = true;
-  /// Messages on their way in each direction.
+  /// The number of messages that each direction holds.
   std::size_t capacity = 64;
-  /// Of the processes that hold an end together, one may die with a message in hand.
+  /// For when several processes hold an end together: one of them may die while it has a message.
   OnConsumerDeath on_consumer_death = OnConsumerDeath::kReport;
-  /// Room for a message in its slot, in bytes; 0: chosen for its type. Longer ones go through a block of their own.
+  /// Space for a message in its slot, in bytes; 0: chosen for its type. Longer messages go through a block of their
+  /// own.
   std::size_t message_bytes = 0;
-  /// As QueueOptions'.
+  /// As in QueueOptions.
   std::uint32_t max_deliveries = 3;
 };
 
 namespace detail {
 
-/// What a Connection is without its type. Not used directly.
+/// The untyped part of a Connection. Not used directly.
 ///
-/// It holds a block that stands for this end: while any process or message holds that, the end is open.
+/// It holds a block that represents this end: while any process or message holds that block, the end is open.
 class PipeEnd {
  public:
   using Time = std::chrono::nanoseconds;
 
-  /// The two ends of a new pipe. Errors: UsageError, SharedMemoryExhausted.
+  /// Makes the two ends of a new pipe. Errors: UsageError, SharedMemoryExhausted.
   static std::pair<std::shared_ptr<PipeEnd>, std::shared_ptr<PipeEnd>> create(const std::shared_ptr<JobMemory>& memory,
                                                                               const PipeOptions& options,
                                                                               std::uint64_t type,
                                                                               std::size_t room_bytes);
-  /// The end in a block. Errors: UsageError if there is none, or one of another type.
+  /// Opens the end in a block. Errors: UsageError if there is none, or one of another type.
   static std::shared_ptr<PipeEnd> open(const SharedBlock& block, std::uint64_t type);
   ~PipeEnd();
   PipeEnd(const PipeEnd&) = delete;
@@ -51,11 +52,11 @@ class PipeEnd {
   bool can_receive() const noexcept { return in_ != nullptr; }
   bool can_send() const noexcept { return out_ != nullptr; }
 
-  /// As MessageChannel's.
+  /// As MessageChannel::announce().
   void announce();
-  /// A message, and the blocks that it refers to. False: not in time.
+  /// Sends a message and the blocks that it refers to. Returns false if not in time.
   bool send(std::span<const std::byte> message, const std::vector<SharedBlock>& references, Time timeout);
-  /// Hands the next message to `reader`. False: not in time.
+  /// Passes the next message to `reader`. Returns false if not in time.
   bool receive(Time timeout, const std::function<void(std::span<const std::byte>)>& reader);
   bool poll(Time timeout);
   int descriptor();

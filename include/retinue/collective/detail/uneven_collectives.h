@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "retinue/collective/call.h"
-#include "retinue/collective/elements.h"
+#include "retinue/collective/detail/elements.h"
 #include "retinue/collective/types.h"
 
 namespace retinue {
 namespace detail {
 
-/// The parts of a buffer that `counts` elements make, one for each rank, one behind the other.
-/// Errors: UsageError where they don't make up the buffer, or are not as many as there are ranks.
+/// Return the contiguous parts of a buffer, one for each rank, with `counts` elements.
+/// Errors: UsageError if they don't make up the buffer, or their number isn't the number of ranks.
 std::vector<ConstBytes> input_parts(std::string_view call, ConstBytes data, std::size_t element_bytes,
                                     const std::vector<std::size_t>& counts, std::size_t ranks);
 std::vector<Bytes> output_parts(std::string_view call, Bytes data, std::size_t element_bytes,
@@ -35,11 +35,12 @@ std::vector<std::size_t> checked_counts(std::string_view call, const Counts& cou
 
 }  // namespace detail
 
-/// Communicator's collectives on ranges whose parts differ in size, as MPI's with a `v`: `counts` say how many elements
-/// each rank's part has, in rank order, a range or a list in braces, and the parts lie one behind the other. Ranks need
-/// not know each other's counts, but what one gives another must be what that takes: CollectiveMismatch.
+/// Communicator's collectives on ranges whose parts differ in size, as MPI's with a `v`. `counts`, a range or a list in
+/// braces, gives the number of elements of each rank's part, in rank order; the parts are contiguous. Ranks need not
+/// know each other's counts, but the size that one rank gives another must be the size that the other takes: otherwise
+/// CollectiveMismatch.
 ///
-/// Counts of who has no parts (gather, where it is not the root) don't matter, nor does that buffer.
+/// A rank without parts (in gather, one that isn't the root) may pass any counts and any buffer.
 template <class Ranks>
 class UnevenCollectives {
  public:
@@ -66,7 +67,7 @@ class UnevenCollectives {
       run<Output>(CollectiveCall::scatter(inputs, std::as_writable_bytes(detail::elements_of(output)), root), site);
     }
   }
-  /// `given`: how many elements of `input` each rank gets; `taken`: how many of `output` come from each.
+  /// `given` is the number of elements of `input` for each rank; `taken` is the number in `output` from each rank.
   template <class Input, detail::PartCounts Given = detail::CountList, class Output,
             detail::PartCounts Taken = detail::CountList>
   void all_to_all(Input&& input, const Given& given, Output&& output, const Taken& taken, CallSite site = {}) {
@@ -76,7 +77,7 @@ class UnevenCollectives {
       run<Output>(CollectiveCall::all_to_all(inputs, outputs), site);
     }
   }
-  /// `counts`: of `input`, the same on all ranks; the rank's own is that of `output`.
+  /// `counts` refers to `input` and is the same on all ranks; the rank's own count is the count of `output`.
   template <class Input, detail::PartCounts Counts = detail::CountList, std::ranges::range Output>
   void reduce_scatter(Input&& input, const Counts& counts, Output&& output, ReduceOp op = ReduceOp::kSum,
                       CallSite site = {}) {
@@ -89,13 +90,13 @@ class UnevenCollectives {
     }
   }
 
-  // Counts in another place.
+  // Rejects counts in another place.
   template <class Input, class Output, detail::PartCounts Counts>
   requires(!detail::PartCounts<Output>) void scatter(Input&&, Output&&, const Counts&, int) {
     static_assert(detail::kNever<Input>,
                   "counts follow the buffer that they divide: scatter(input, counts, output, 0)");
   }
-  // Without a root.
+  // Rejects calls without a root.
   template <class Input, class Output, detail::PartCounts Counts>
   void gather(Input&&, Output&&, const Counts&) {
     static_assert(detail::kNever<Input>, "gather needs the rank that takes, as in gather(input, output, counts, 0)");

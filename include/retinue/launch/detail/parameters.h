@@ -13,10 +13,10 @@ namespace retinue {
 class RankContext;
 }
 
-/// What a function's parameters take, and how their arguments become bytes and arguments again. Not used directly.
+/// The values that a function's parameters take, and how arguments are archived and read back. Not used directly.
 namespace retinue::detail {
 
-/// A parameter's argument lives in the other process alone, so a change of it would be lost.
+/// Whether a parameter isn't a non-const reference. Its argument exists in the other process only, so a change is lost.
 template <class Parameter>
 constexpr bool kIsPassable =
     !std::is_lvalue_reference_v<Parameter> || std::is_const_v<std::remove_reference_t<Parameter>>;
@@ -38,7 +38,7 @@ struct ParameterList<First, Rest...> {
   static constexpr bool kArePassable = (kFirstIsContext || kIsPassable<First>)&&(kIsPassable<Rest> && ...);
 };
 
-/// Arguments that the other process reads where they lie in job memory, for as long as the function runs.
+/// Arguments that the other process reads in place in job memory, for as long as the function runs.
 template <class T>
 constexpr bool kIsRow = std::is_same_v<T, std::string_view>;
 template <class T>
@@ -67,7 +67,7 @@ void write_argument(ValueOutput& output, const std::tuple<Ts...>& arguments) {
   std::apply([&](const Ts&... each) { (write_argument(output, each), ...); }, arguments);
 }
 
-/// Rows live as long as `input`.
+/// Rows are valid as long as `input`.
 template <class T>
 void read_argument(ValueInput& input, T& argument) {
   if constexpr (kIsRow<T>) {
@@ -91,8 +91,8 @@ requires(sizeof...(Wanted) == sizeof...(Given)) struct AreConvertible<std::tuple
     : std::bool_constant<(std::is_convertible_v<Given, Wanted> && ...)> {
 };
 
-/// What is a Wanted already is not copied; what was moved in is gone afterwards, as in any call: a pipe's end, say, is
-/// the other process's alone.
+/// Doesn't copy a value that is already a Wanted. A value that was moved in is gone afterwards, as in any call: for
+/// example, only the other process has a pipe's end then.
 template <class Wanted, class Given>
 void write_converted(ValueOutput& output, Given&& given) {
   if constexpr (std::is_same_v<Given, Wanted&> || std::is_same_v<Given, const Wanted&>)

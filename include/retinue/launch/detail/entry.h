@@ -12,14 +12,14 @@
 #include <utility>
 
 #include "retinue/ipc/archive.h"
-#include "retinue/launch/parameters.h"
+#include "retinue/launch/detail/parameters.h"
 #include "retinue/launch/rank_context.h"
 
-/// How a function becomes something that another process can run: its address, as {object's build-id, offset}, and its
-/// arguments, as an archive. Used by spawn, start_processes and Process; not called directly.
+/// How another process can run a function: by its address, as {object's build-id, offset}, and its arguments, as an
+/// archive. Used by spawn, start_processes and Process; not called directly.
 namespace retinue::detail {
 
-/// What a function returned, on its way back; `type` is typeid's name, empty where nothing was returned.
+/// What a function returned, as it is sent back; `type` is typeid's name, empty if nothing was returned.
 struct ReturnedValue {
   std::string type;
   Encoded value;
@@ -27,7 +27,7 @@ struct ReturnedValue {
 
 using EntryThunk = ReturnedValue (*)(RankContext&, std::string_view archive);
 
-/// What a rank runs in its process.
+/// The function that a rank runs in its process.
 using RankBody = std::function<ReturnedValue(RankContext&)>;
 
 template <class Result>
@@ -35,7 +35,7 @@ ReturnedValue returned_value(const Result& result) {
   return {typeid(Result).name(), encode_value<Result>(result, Purpose::kReturned)};
 }
 
-/// An entry's name in every process that runs the same binary. `type` serves messages only.
+/// Identifies an entry in every process that runs the same binary. `type` is for error messages only.
 struct EntryKey {
   std::string object_id;
   std::string object_path;
@@ -48,14 +48,14 @@ struct EntryKey {
   }
 };
 
-/// Errors: UsageError when the thunk lies in no loaded object.
+/// Errors: UsageError if the thunk is in no loaded object.
 EntryKey key_of(EntryThunk thunk, const char* type);
-/// Errors: UsageError when this process has no object with that id.
+/// Errors: UsageError if this process has no object with that id.
 EntryThunk find_entry(const EntryKey& key);
 
 struct NotAFunction {};
 
-/// fn as a plain function pointer: functions and captureless lambdas.
+/// Returns fn as a plain function pointer, for functions and captureless lambdas.
 template <auto fn>
 constexpr auto pointer_to() {
   if constexpr (requires { +fn; }) {
@@ -65,7 +65,7 @@ constexpr auto pointer_to() {
   }
 }
 
-/// In place of a function, where one was given as an argument of the call.
+/// Replaces a function that was given as an argument of the call.
 struct FunctionInArguments {};
 
 template <class Pointer>
@@ -83,7 +83,7 @@ struct Signature<Returned (*)(Parameters...)> {
 template <class Returned, class... Parameters>
 struct Signature<Returned (*)(Parameters...) noexcept> : Signature<Returned (*)(Parameters...)> {};
 
-/// Who calls the function: ranks get their number or their context first, a Process may do without.
+/// How the function is called: a rank's function gets its rank or context first; a Process's function may omit them.
 enum class EntryStyle { kRank, kProcess };
 
 template <auto fn, EntryStyle style>
@@ -95,7 +95,7 @@ struct Entry {
   static constexpr bool kTakesRank = style == EntryStyle::kRank && List::kFirstIsInt;
   static constexpr bool kIsFunction = Function::kIsFunction;
   static constexpr bool kHasItsFirst = style == EntryStyle::kProcess || kTakesContext || kTakesRank;
-  /// Whether it can be called; where it can't, one of the sentences below says why, and nothing else.
+  /// Whether it can be called. If it can't, exactly one of the messages below gives the reason.
   static constexpr bool kIsSound = kIsFunction && kHasItsFirst && List::kArePassable;
 
   using Given = std::remove_cvref_t<decltype(fn)>;
@@ -125,7 +125,7 @@ struct Entry {
 template <auto fn>
 using ArgumentsOf = typename Entry<fn, EntryStyle::kRank>::Arguments;
 
-/// Named, not a lambda: stacks end here, and the symboliser knows it by its name.
+/// A named function, not a lambda: stacks end here, and the symboliser recognises it by its name.
 template <auto fn, EntryStyle style, std::size_t... kIndices>
 typename Entry<fn, style>::Result invoke_entry(RankContext& context, typename Entry<fn, style>::Arguments& arguments,
                                                std::index_sequence<kIndices...>) {

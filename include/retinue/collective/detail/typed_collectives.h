@@ -6,16 +6,16 @@
 #include <span>
 
 #include "retinue/collective/call.h"
-#include "retinue/collective/elements.h"
+#include "retinue/collective/detail/elements.h"
 #include "retinue/collective/reduce_function.h"
 #include "retinue/collective/types.h"
 
 namespace retinue {
 
-/// Communicator's collectives on vectors, arrays, spans and all other contiguous ranges of elements. Those with `fn`
-/// reduce by it, a function of the program that makes one element of two, lower ranks first: reduce_function() says
-/// which. Their elements may be of any trivially copyable type, as those of calls that only move data; there, elements
-/// of one Dtype don't meet those of another.
+/// Communicator's collectives on vectors, arrays, spans and all other contiguous ranges of elements. The functions with
+/// `fn` reduce by it, a function of the program that makes one element of two, lower ranks first; see
+/// reduce_function(). Their elements may be of any trivially copyable type, as in calls that only move data; in those
+/// calls, elements of one Dtype don't meet elements of another.
 template <class Ranks>
 class TypedCollectives {
  public:
@@ -144,7 +144,7 @@ class TypedCollectives {
     }
   }
 
-  // What is no range, or no reduction.
+  // Rejects arguments that are not a range, or not a reduction.
   template <class Data, class Other>
   requires(!std::convertible_to<Other, ReduceOp> &&
            !std::convertible_to<Other, CallSite>) void all_reduce(Data&&, Other&&, ReduceOp = ReduceOp::kSum) {
@@ -160,7 +160,7 @@ class TypedCollectives {
   detail::NeedsVariable<T> broadcast(std::initializer_list<T>, int) {
     return {};
   }
-  // Without a root.
+  // Rejects calls without a root.
   template <class Data>
   void broadcast(Data&&) {
     static_assert(detail::kNever<Data>, "broadcast needs the rank that gives, as in broadcast(data, 0)");

@@ -10,30 +10,30 @@
 #include <utility>
 #include <vector>
 
-#include "retinue/launch/chunk.h"
-#include "retinue/launch/task.h"
+#include "retinue/launch/detail/chunk.h"
+#include "retinue/launch/detail/task.h"
 
-/// Where tasks are given and waited for. Not used directly.
+/// How tasks are given and waited for. Not used directly.
 namespace retinue::detail {
 
-/// A task as the one who gave it knows it.
+/// A task, in the process that gave it.
 struct Task;
 using TaskPtr = std::shared_ptr<Task>;
 
 /// Gives tasks to processes, and notices which of these end. Defined by the library.
-class TaskDesk;
-using DeskPtr = std::shared_ptr<TaskDesk>;
+class TaskClient;
+using TaskClientPtr = std::shared_ptr<TaskClient>;
 
 using TaskTime = std::chrono::nanoseconds;
 
-/// What messages call a task: "item 3 of Pool::map".
+/// The name of a task in messages: "item 3 of Pool::map".
 struct TaskLabel {
   const char* call;
   std::size_t first = 0;  ///< Item.
-  std::size_t count = 0;  ///< Items; 0: the call has none.
+  std::size_t count = 0;  ///< Number of items; 0: the call has none.
 };
 
-/// What a task runs; `type` serves messages only.
+/// The function that a task runs; `type` is for messages only.
 struct TaskFunction {
   EntryThunk thunk;
   const char* type;
@@ -48,21 +48,21 @@ TaskFunction chunk_function() {
   return {&chunk_thunk<fn>, __PRETTY_FUNCTION__};
 }
 
-/// Blocking: while as many tasks are under way as the desk takes.
-/// Errors: Closed; what keeps the desk's processes from running; SharedMemoryExhausted.
-TaskPtr give_task(TaskDesk& desk, const TaskFunction& function, Encoded payload, const TaskLabel& label);
+/// Blocking: while the client has as many tasks in progress as it accepts.
+/// Errors: Closed; the error that keeps the client's processes from running; SharedMemoryExhausted.
+TaskPtr submit_task(TaskClient& client, const TaskFunction& function, Encoded payload, const TaskLabel& label);
 
-/// Items of one chunk, where the caller doesn't say.
-std::size_t chunk_size_for(TaskDesk& desk, std::size_t items);
-/// Tasks that keep all processes busy while results are looked at.
-std::size_t tasks_ahead(TaskDesk& desk);
+/// Returns the number of items in a chunk if the caller doesn't specify it.
+std::size_t chunk_size_for(TaskClient& client, std::size_t items);
+/// Returns the number of tasks that keep all processes busy while the caller processes results.
+std::size_t tasks_ahead(TaskClient& client);
 
-/// Waits until all of them are done; false: not in time. Errors: SystemError if the job's guardian was killed.
-bool wait_for_all(TaskDesk& desk, std::span<const TaskPtr> tasks, TaskTime timeout);
-/// Waits until one of them is done, and gives its index; tasks.size(): not in time.
-std::size_t wait_for_any(TaskDesk& desk, std::span<const TaskPtr> tasks, TaskTime timeout);
+/// Waits until all tasks are done. Returns false if not in time. Errors: SystemError if the job's guardian was killed.
+bool wait_for_all(TaskClient& client, std::span<const TaskPtr> tasks, TaskTime timeout);
+/// Waits until one of the tasks is done and returns its index, or tasks.size() if none is in time.
+std::size_t wait_for_any(TaskClient& client, std::span<const TaskPtr> tasks, TaskTime timeout);
 
-/// What a task that is done returned, as long as the task is there. Errors: the task's failure.
+/// Returns the result of a task that is done. It is valid as long as the task exists. Errors: the task's failure.
 std::string_view result_of(const Task& task);
 /// Errors: ProcessRaisedException, always.
 [[noreturn]] void throw_item_failure(const Task& task, const ItemError& error);

@@ -16,7 +16,7 @@
 #include "ipc/memory/job_clock.h"
 #include "launch/tasks/task_board.h"
 #include "os/sync/futex.h"
-#include "retinue/launch/task_desk.h"
+#include "retinue/launch/detail/task_client.h"
 #include "retinue/process/failure.h"
 
 namespace retinue::detail {
@@ -36,7 +36,7 @@ struct Task {
   std::string_view bytes() const;
 };
 
-/// Who runs a desk's tasks, in messages.
+/// Who runs a client's tasks, in messages.
 struct RunnerNames {
   const char* one;     ///< "worker".
   const char* many;    ///< "workers".
@@ -46,13 +46,13 @@ struct RunnerNames {
 /// The side of a board that gives tasks. Who runs them, and what becomes of the dead among those, derived classes know.
 ///
 /// Whoever waits collects what is done, for all. Locks: `mutex_` guards everything; it is not held while asleep.
-class TaskDesk {
+class TaskClient {
  public:
   using Lock = std::unique_lock<std::mutex>;
 
-  virtual ~TaskDesk() = default;
-  TaskDesk(const TaskDesk&) = delete;
-  TaskDesk& operator=(const TaskDesk&) = delete;
+  virtual ~TaskClient() = default;
+  TaskClient(const TaskClient&) = delete;
+  TaskClient& operator=(const TaskClient&) = delete;
 
   TaskPtr submit(const TaskFunction& function, Encoded arguments, const TaskLabel& label);
   /// How many more tasks must be done at least; 0: it is enough. Called with the lock held.
@@ -64,7 +64,7 @@ class TaskDesk {
   virtual RunnerNames names() const = 0;
 
  protected:
-  TaskDesk(const std::shared_ptr<JobMemory>& memory, std::uint32_t records);
+  TaskClient(const std::shared_ptr<JobMemory>& memory, std::uint32_t records);
 
   /// Looks for ends of those who run tasks; with the lock. Errors: what every wait shall throw.
   virtual void reap() = 0;

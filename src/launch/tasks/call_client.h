@@ -3,15 +3,15 @@
 #include <cstdint>
 #include <memory>
 
-#include "launch/tasks/task_desk.h"
+#include "launch/tasks/task_client.h"
 
 namespace retinue {
 
 /// Calls to one rank of a context.
-class CallDesk final : public detail::TaskDesk {
+class CallClient final : public detail::TaskClient {
  public:
   /// Makes the board and tells the rank of it. Errors: SharedMemoryExhausted.
-  CallDesk(const std::shared_ptr<JobMemory>& memory, std::uint32_t context, int rank);
+  CallClient(const std::shared_ptr<JobMemory>& memory, std::uint32_t context, int rank);
 
   std::size_t processes() override { return 1; }
   detail::RunnerNames names() const override { return {"rank", "ranks", ""}; }

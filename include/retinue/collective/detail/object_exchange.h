@@ -12,9 +12,9 @@
 
 #include "retinue/collective/communicator.h"
 #include "retinue/ipc/archive.h"
-#include "retinue/ipc/message_codec.h"
+#include "retinue/ipc/detail/message_codec.h"
 
-/// What collectives of objects (retinue/collective/objects.h) are made of.
+/// The building blocks of object collectives (retinue/collective/objects.h).
 namespace retinue::detail {
 
 /// A type that ranks compare.
@@ -23,7 +23,7 @@ struct ObjectType {
   ObjectType(const std::type_info& type, std::uint64_t hash);
 
   std::uint64_t hash = 0;
-  char name[64] = {};  ///< As much of it as there is room for.
+  char name[64] = {};  ///< As much of the name as fits.
 };
 
 template <class T>
@@ -31,15 +31,15 @@ ObjectType object_type() {
   return {typeid(T), type_hash<T>()};
 }
 
-/// What a rank tells the others before it gives its object.
+/// The notice that a rank gives the others before its object.
 struct ObjectNotice {
   std::uint64_t bytes = 0;
-  std::uint64_t failed = 0;          ///< It has nothing to give.
-  std::uint64_t has_references = 0;  ///< It must be held until all have read it.
+  std::uint64_t failed = 0;          ///< The rank has no object to give.
+  std::uint64_t has_references = 0;  ///< The object must be held until all have read it.
   ObjectType type = {};
 };
 
-/// Archived values of this rank, or the exception that there was instead.
+/// This rank's archived values, or the exception thrown instead.
 struct ObjectsToGive {
   explicit ObjectsToGive(const ObjectType& of) : type(of) {}
 
@@ -53,7 +53,7 @@ struct ObjectsToGive {
       error = std::current_exception();
     }
   }
-  /// Errors: UsageError for references to memory that the group doesn't have in common.
+  /// Checks references. Errors: UsageError for references to memory that the group doesn't share.
   static void check_references(const Communicator& group, const Encoded& value);
   void check_count(std::size_t count, int wanted);
   ObjectNotice notice(std::size_t index) const;
@@ -64,16 +64,16 @@ struct ObjectsToGive {
   std::exception_ptr error;
 };
 
-/// Makes objects of bytes, and keeps what went wrong until the givers may go on.
+/// A reader that makes objects of bytes, and keeps an error until the givers may continue.
 class ObjectReader {
  public:
   ObjectReader(std::string_view call, const Communicator& group, const CallSite& site)
       : call_(call), group_(group), site_(site) {}
 
-  /// What `giver` gives, of that type.
+  /// Reads what `giver` gives, of that type.
   template <class T>
   void read(std::span<const std::byte> bytes, const ObjectType& type, int giver, T& value) {
-    if (error_) return;  // The first says enough.
+    if (error_) return;  // The first error says enough.
     if (const ObjectType wanted = object_type<T>(); type.hash != wanted.hash) return refuse(type, giver, wanted);
     try {
       decode_value({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, value);
@@ -83,12 +83,12 @@ class ObjectReader {
       error_ = std::current_exception();
     }
   }
-  /// Lets the givers go on, then throws what went wrong.
+  /// Lets the givers continue, then throws the error, if any.
   void finish(Communicator& group, bool has_references, CallSite site) {
     if (has_references) group.barrier(site);
     check();
   }
-  /// Throws what went wrong.
+  /// Throws the error, if any.
   void check() const {
     if (error_) std::rethrow_exception(error_);
   }
@@ -103,19 +103,19 @@ class ObjectReader {
   std::exception_ptr error_;
 };
 
-/// The notices of the ranks from `first_rank` on. Errors: what archiving this rank's value threw; UsageError that names
-/// another rank whose value failed.
+/// Checks the notices of the ranks from `first_rank` on. Errors: the exception that archiving this rank's value threw;
+/// UsageError that names another rank whose value failed.
 void check_notices(std::string_view call, const ObjectsToGive& own, std::span<const ObjectNotice> notices,
                    int first_rank);
 void check_root(std::string_view call, const Communicator& group, int root);
 bool any_has_references(std::span<const ObjectNotice> notices);
 
 using ObjectBytes = std::vector<std::byte>;
-/// All ranks' objects, at `root`, or without one at all ranks; empty elsewhere.
+/// Returns all ranks' objects at `root`, or at all ranks if there is no root; empty elsewhere.
 std::vector<ObjectBytes> gather_object_bytes(Communicator& group, const ObjectsToGive& own,
                                              std::span<const ObjectNotice> notices, std::optional<int> root,
                                              CallSite site);
-/// The notice for this rank of those that the root's objects make, then the object.
+/// Return this rank's notice of those for the root's objects, then its object.
 ObjectNotice scatter_notices(Communicator& group, const ObjectsToGive& own, int root, CallSite site);
 ObjectBytes scatter_object_bytes(Communicator& group, const ObjectsToGive& own, const ObjectNotice& notice, int root,
                                  CallSite site);
@@ -130,7 +130,7 @@ struct ReceivedObject {
   ObjectNotice notice;
 };
 ReceivedObject recv_encoded(Communicator& group, int source, int tag, CallSite site);
-/// Lets the sender go on.
+/// Lets the sender continue.
 void reply_to(Communicator& group, const ReceivedObject& object, CallSite site);
 
 template <class T>

@@ -1,5 +1,5 @@
 // ProcessContext::call and RankContext::serve_calls.
-#include "launch/tasks/call_desk.h"
+#include "launch/tasks/call_client.h"
 
 #include <fmt/format.h>
 
@@ -36,8 +36,11 @@ std::exception_ptr unserved_failure(const RankOutcome& end) {
 
 }  // namespace
 
-CallDesk::CallDesk(const std::shared_ptr<JobMemory>& memory, std::uint32_t context, int rank)
-    : TaskDesk(memory, kRecords), context_(context), slot_(context_record(*memory, context).slots[rank]), rank_(rank) {
+CallClient::CallClient(const std::shared_ptr<JobMemory>& memory, std::uint32_t context, int rank)
+    : TaskClient(memory, kRecords),
+      context_(context),
+      slot_(context_record(*memory, context).slots[rank]),
+      rank_(rank) {
   ProcessSlot& slot = process_slot(*memory, slot_);
   const detail::Encoded blocks = detail::encode_value(board_.blocks());
   const BlockHandle payload = store_payload(*memory, {blocks.bytes}, blocks.references);
@@ -47,7 +50,7 @@ CallDesk::CallDesk(const std::shared_ptr<JobMemory>& memory, std::uint32_t conte
   publish(slot, kTakesCalls);
 }
 
-void CallDesk::add_watched(std::vector<FutexWait>& words) {
+void CallClient::add_watched(std::vector<FutexWait>& words) {
   if (!is_attached_) return;
   auto& guardian = process_slot(*memory_, kGuardianSlot).life.word();
   words.push_back({&guardian, guardian.fetch_or(LifeLock::kWaiters, std::memory_order_acq_rel) | LifeLock::kWaiters});
@@ -55,18 +58,18 @@ void CallDesk::add_watched(std::vector<FutexWait>& words) {
   words.push_back({&changed, changed.load(std::memory_order_acquire)});
 }
 
-std::pair<int, int> CallDesk::runner_of(std::uint32_t) const {
+std::pair<int, int> CallClient::runner_of(std::uint32_t) const {
   return {rank_, is_attached_ ? process_slot(*memory_, slot_).pid.load(std::memory_order_acquire) : 0};
 }
 
-void CallDesk::reap() {
+void CallClient::reap() {
   if (!is_attached_) return;
   throw_if_job_ends(*memory_, "waiting for a call");
   const ProcessSlot& slot = process_slot(*memory_, slot_);
   if (slot.state.load(std::memory_order_acquire) == ProcessState::kDead) on_end(outcome_of(slot));
 }
 
-void CallDesk::on_end(const RankOutcome& end) {
+void CallClient::on_end(const RankOutcome& end) {
   collect();
   recover_tasks_of(owner_of(slot_, process_slot(*memory_, slot_)), end);
   const std::exception_ptr failure = unserved_failure(end);
@@ -75,7 +78,7 @@ void CallDesk::on_end(const RankOutcome& end) {
   is_attached_ = false;
 }
 
-void CallDesk::close() {
+void CallClient::close() {
   check_process();
   const Lock lock(mutex_);
   if (refusal_ == nullptr)
@@ -83,7 +86,7 @@ void CallDesk::close() {
   board_.tasks().close();
 }
 
-void CallDesk::detach() {
+void CallClient::detach() {
   const Lock lock(mutex_);
   if (!is_attached_) return;
   const ProcessSlot& slot = process_slot(*memory_, slot_);

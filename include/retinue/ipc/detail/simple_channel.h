@@ -13,17 +13,17 @@
 
 namespace retinue::detail {
 
-/// What a SimpleQueue is without its type: bytes in, bytes out, and the hold on its memory. Not used directly.
+/// The untyped part of a SimpleQueue: bytes in, bytes out, and the hold on its memory. Not used directly.
 ///
-/// Errors: SharedMemoryExhausted from put; TimeoutError when another process stands still in it; SystemError from take
+/// Errors: SharedMemoryExhausted from put; TimeoutError when another process is stopped in it; SystemError from take
 /// when the job's guardian was killed.
 class SimpleChannel {
  public:
   using Time = std::chrono::nanoseconds;
 
-  /// A new queue in the job's memory. `type` tells types of messages apart. Errors: SharedMemoryExhausted.
+  /// Makes a new queue in the job's memory. `type` distinguishes types of messages. Errors: SharedMemoryExhausted.
   static std::shared_ptr<SimpleChannel> create(const std::shared_ptr<JobMemory>& memory, std::uint64_t type);
-  /// The queue in a block. Errors: UsageError if there is none, or one of another type.
+  /// Opens the queue in a block. Errors: UsageError if there is none, or one of another type.
   static std::shared_ptr<SimpleChannel> open(const SharedBlock& block, std::uint64_t type);
   ~SimpleChannel();
   SimpleChannel(const SimpleChannel&) = delete;
@@ -31,12 +31,12 @@ class SimpleChannel {
 
   const SharedBlock& block() const noexcept;
 
-  /// Whoever waits for a message is told that one will be there in some 100 us.
+  /// Informs waiting consumers that a message will be there in some 100 us.
   void announce();
-  /// A message, and the blocks that it refers to.
+  /// Puts a message and the blocks that it refers to.
   void put(std::span<const std::byte> message, const std::vector<SharedBlock>& references);
-  /// Hands the next message to `reader`, in this process's own memory or in a block that it holds meanwhile. Zero only
-  /// tries, nanoseconds::max() waits without an end of its own. False: not in time.
+  /// Passes the next message to `reader`, in this process's own memory or in a block that it holds meanwhile. A timeout
+  /// of zero only tries; nanoseconds::max() waits without a time limit. Returns false if not in time.
   bool take(Time timeout, const std::function<void(std::span<const std::byte>)>& reader);
   bool is_empty() const;
 
