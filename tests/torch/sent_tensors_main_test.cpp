@@ -115,6 +115,9 @@ TEST(SentTensor, IsRefusedWithTheReason) {
   EXPECT_NE(usage_error_of([&] { sent(leaf * 2); }).find("detach"), std::string::npos);
   EXPECT_NE(usage_error_of([&] { sent(torch::empty({2}, torch::kMeta)); }).find("meta"), std::string::npos);
   expect_same(sent((leaf * 2).detach()), torch::full({2}, 2.f));
+  const auto of_dimensions = [](std::size_t count) { return torch::zeros(std::vector<std::int64_t>(count, 1)); };
+  EXPECT_NE(usage_error_of([&] { sent(of_dimensions(256)); }).find("256 dimensions"), std::string::npos);
+  expect_same(sent(of_dimensions(255)), of_dimensions(255));
 }
 
 TEST(SentTensor, MovesToJobMemoryOnceAndIsTheSameStorageEverywhere) {

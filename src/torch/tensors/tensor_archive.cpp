@@ -33,6 +33,9 @@ struct Flags {
   }
 };
 
+/// Their number is sent as one byte.
+constexpr std::int64_t kMostDimensions = 255;
+
 Form form_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return Form::kUndefined;
   if (!tensor.is_cpu() && !(kSendsCuda && tensor.is_cuda()))
@@ -43,6 +46,9 @@ Form form_of(const at::Tensor& tensor) {
     throw UsageError(
         "sending a tensor: it requires grad and is no leaf; the graph that it was computed by stays in its process: "
         "send tensor.detach()");
+  if (tensor.dim() > kMostDimensions)
+    throw UsageError(c10::str("sending a tensor: it has ", tensor.dim(), " dimensions; at most ", kMostDimensions,
+                              " can be sent: reshape it"));
   if (tensor.is_sparse()) return Form::kCoo;
   if (at::sparse_csr::is_sparse_compressed(tensor)) return Form::kCompressed;
   if (tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.is_nested())
