@@ -8,7 +8,7 @@ CTEST = ctest --parallel $(JOBS)
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .NOTPARALLEL:
-.PHONY: demo build test-tools test test-full chaos bench performance peers lint asan tsan fuzz install
+.PHONY: demo build test-tools test test-full chaos bench performance peers lint docs asan tsan fuzz install
 
 demo:
 	@scripts/bootstrap build torch data
@@ -52,6 +52,11 @@ lint:
 	@scripts/bootstrap build lint torch mpi
 	@cmake --preset release -DRETINUE_TORCH=ON --log-level=WARNING
 	$(CTEST) --preset lint
+
+# The documentation as a site, in build/docs; a broken link or a comment that Doxygen can't read is an error.
+docs:
+	@scripts/bootstrap docs
+	NO_MKDOCS_2_WARNING=1 .retinue/venv-docs/bin/mkdocs build
 
 asan tsan:
 	@scripts/bootstrap build
