@@ -1,6 +1,6 @@
 include_guard(GLOBAL)
 
-# retinue_test(NAME n SOURCES ... MODULE r [LABELS quick|full] [TIMEOUT seconds] [OWN_MAIN])
+# retinue_test(NAME n SOURCES ... MODULE m [LABELS quick|full] [TIMEOUT seconds] [OWN_MAIN])
 # One executable, one CTest test for each of its cases. TIMEOUT is a case's; default 120 s, for `full` 1800 s. Tests
 # measure no path table and keep none in the user's home.
 function(retinue_test)
