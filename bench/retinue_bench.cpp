@@ -53,7 +53,7 @@ void print_paths(retinue::RankContext& context) {
 
 int main(int argc, char** argv) {
   retinue::Runtime runtime(argc, argv);
-  CLI::App app("Measures Retinue, and its peers, side by side in one run.");
+  CLI::App app("Measures Retinue and other libraries (peers) side by side in one run.");
   Settings settings;
   std::string case_name;
   std::string json;
@@ -68,9 +68,8 @@ int main(int argc, char** argv) {
   app.add_option("--calls", settings.calls,
                  "Calls in a round of a barrier or collective, in place of as many as it takes")
       ->check(CLI::PositiveNumber);
-  app.add_flag("--peers", settings.peers, "Measure the peers too (install them by make peers)");
-  app.add_flag("--busy", settings.beside_busy,
-               "Beside an unrelated program that never sleeps, on the last of the CPUs");
+  app.add_flag("--peers", settings.peers, "Measure the peers, too (install them with make peers)");
+  app.add_flag("--busy", settings.beside_busy, "Run beside an unrelated program that keeps the last CPU busy");
   app.add_option("--json", json, "File for the rows");
   bool explain = false;
   app.add_flag("--explain", explain, "Print which path collectives take for which sizes, and why");

@@ -23,10 +23,9 @@ std::string likely_meant(const CLI::App& app, std::string name) {
 }
 
 [[noreturn]] void refuse(const CLI::App& app, const std::string& word) {
-  throw UsageError(
-      fmt::format("retinue run has no flag '{}'{}; see retinue run --help; a program of such a name is "
-                  "started after --",
-                  word, likely_meant(app, name_of(word))));
+  throw UsageError(fmt::format(
+      "retinue run has no flag '{}'{}; see retinue run --help; if the program has this name, put -- before it", word,
+      likely_meant(app, name_of(word))));
 }
 
 }  // namespace

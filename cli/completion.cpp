@@ -99,7 +99,7 @@ complete -o filenames -F _retinue retinue
 )sh";
 
 constexpr const char* kZsh = R"sh(#compdef retinue
-# retinue's completion for zsh: source <(retinue completion zsh), or as _retinue in a folder of $fpath
+# retinue's completion for zsh: source <(retinue completion zsh), or save it as _retinue in a folder of $fpath
 _retinue() {{
   local -a flags
   flags=({specs})
@@ -150,7 +150,7 @@ function __retinue_in
   set -l words (commandline -opc)
   test (count $words) -ge 2; and contains -- $words[2] $argv
 end
-# Whether the program of `retinue run` is still to be named.
+# True until the command line names the program of `retinue run`.
 function __retinue_before_program
   __retinue_in run; or return 1
   set -l words (commandline -opc)
@@ -215,7 +215,7 @@ std::string all_fish_specs(const CLI::App& app) {
 
 std::string completion_script(const CLI::App& app, const std::string& shell) {
   if (shell != "bash" && shell != "zsh" && shell != "fish")
-    throw UsageError(fmt::format("retinue completion: there is none for '{}'; give bash, zsh or fish", shell));
+    throw UsageError(fmt::format("retinue completion: the shell '{}' is not supported; give bash, zsh or fish", shell));
   std::string commands;
   const CLI::App* run = nullptr;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {

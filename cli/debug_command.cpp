@@ -22,7 +22,7 @@ int debug_command(const DebugOptions& options) {
     std::string contexts;
     for (const RankView& rank : ranks) contexts += fmt::format("\n  --context {} (pid {})", rank.context, rank.pid);
     throw Error(
-        fmt::format("several contexts of job {} have a rank {}; say which:{}", job.name(), options.rank, contexts));
+        fmt::format("several contexts of job {} have a rank {}; choose one:{}", job.name(), options.rank, contexts));
   }
   const FileDescriptor pause = pause_deadlines(job);
   fcntl(pause.get(), F_SETFD, 0);  // gdb has it until it ends, however that comes.

@@ -40,7 +40,7 @@ Check check_cores(const Machine& machine) {
 
 Check check_memory(const Machine& machine) {
   if (machine.ram_bytes == 0)
-    return {Verdict::kProblem, "memory", "not known: /proc/meminfo can't be read",
+    return {Verdict::kProblem, "memory", "unknown: /proc/meminfo can't be read",
             "Retinue needs /proc, which isn't mounted here: mount -t proc proc /proc"};
   const std::uint64_t limit = machine.cgroup_memory_bytes.value_or(Machine::kUnlimited);
   Check check{Verdict::kOk, "memory",
@@ -49,10 +49,12 @@ Check check_memory(const Machine& machine) {
     check.found += fmt::format(", cgroup allows {}", size_text(limit));
     check.verdict = Verdict::kLimit;
     check.advice =
-        "a cgroup kills where an allocation should fail: raise memory.max (docker --memory), or keep below it";
+        "above its limit the cgroup kills processes instead of failing an allocation: raise memory.max (docker "
+        "--memory), or use less memory";
   } else if (machine.available_bytes < machine.ram_bytes / 10) {
     check.verdict = Verdict::kLimit;
-    check.advice = "less than a tenth is left: end what else uses memory, or expect SharedMemoryExhausted";
+    check.advice =
+        "less than a tenth is available: end other programs that use memory, or expect SharedMemoryExhausted";
   }
   return check;
 }
@@ -61,7 +63,8 @@ Check check_overcommit(const Machine& machine) {
   Check check{Verdict::kOk, "overcommit", fmt::format("vm.overcommit_memory = {}", machine.overcommit), ""};
   if (machine.overcommit != 2) return check;
   check.verdict = Verdict::kLimit;
-  check.advice = "strict accounting also counts memory that forks share: sysctl vm.overcommit_memory=0, or fewer ranks";
+  check.advice =
+      "strict accounting also counts memory that forks share: sysctl vm.overcommit_memory=0, or start fewer ranks";
   return check;
 }
 
@@ -76,7 +79,7 @@ Check check_open_files(const Machine& machine) {
   check.advice = machine.open_files_hard > machine.open_files
                      ? fmt::format("ulimit -n {}", limit_text(std::min<std::uint64_t>(machine.open_files_hard, 65536)))
                      : "raise the hard limit (limits.conf, LimitNOFILE=, docker --ulimit nofile=65536)";
-  check.advice += "; log files need two a rank";
+  check.advice += "; log files need two descriptors per rank";
   return check;
 }
 
@@ -95,13 +98,13 @@ Check check_processes(const Machine& machine) {
 Check check_huge_pages(const Machine& machine) {
   if (machine.shmem_huge_pages.empty())
     return {Verdict::kLimit, "huge pages", "the kernel has no transparent huge pages",
-            "job memory is made of small pages: first touches and large reductions are slower; use a kernel with "
+            "job memory uses small pages, so first accesses and large reductions are slower; use a kernel with "
             "CONFIG_TRANSPARENT_HUGEPAGE"};
   Check check{Verdict::kOk, "huge pages",
               fmt::format("enabled {}, shmem {}", machine.huge_pages, machine.shmem_huge_pages), ""};
   if (machine.shmem_huge_pages == "deny") {
     check.verdict = Verdict::kLimit;
-    check.advice = "job memory is made of small pages: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+    check.advice = "job memory uses small pages: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled";
   }
   return check;
 }
@@ -112,8 +115,8 @@ Check check_ptrace(const Machine& machine) {
   if (*machine.ptrace_scope == 0 || (machine.is_root && *machine.ptrace_scope < 3)) return check;
   check.verdict = Verdict::kLimit;
   check.advice = *machine.ptrace_scope >= 3
-                     ? "no debugger can attach until the next boot; start ranks under one: --wrap 'gdb --args'"
-                     : "gdb -p cannot attach to a rank: sysctl kernel.yama.ptrace_scope=0, or start ranks under it: "
+                     ? "no debugger can attach until the next boot; start ranks under a debugger: --wrap 'gdb --args'"
+                     : "gdb -p cannot attach to a rank: sysctl kernel.yama.ptrace_scope=0, or start ranks under gdb: "
                        "--wrap 'gdb --args'";
   return check;
 }
@@ -131,7 +134,7 @@ Check check_cores_dumped(const Machine& machine) {
 
 Check check_shm(const Machine& machine) {
   return {Verdict::kOk, "/dev/shm",
-          fmt::format("{}, of no importance: job memory is not there", size_text(machine.shm_bytes)), ""};
+          fmt::format("{}; not important: job memory is not in /dev/shm", size_text(machine.shm_bytes)), ""};
 }
 
 /// The kernel that first had a call.
@@ -141,21 +144,21 @@ const char* first_kernel_of(const std::string& call) {
 }
 
 Check check_call(const Machine& machine, const std::string& call, int error) {
-  if (error == 0) return {Verdict::kOk, call, fmt::format("there (Linux {})", machine.kernel), ""};
+  if (error == 0) return {Verdict::kOk, call, fmt::format("available (Linux {})", machine.kernel), ""};
   Check check{Verdict::kProblem, call, fmt::format("errno {} on Linux {}", error, machine.kernel), ""};
   // Filters answer EPERM, and some ENOSYS, as a kernel would that never had the call.
   check.advice = error == EPERM || machine.seccomp != 0
                      ? fmt::format(
-                           "a seccomp filter forbids it, or the kernel is older than {}: update the container "
-                           "runtime, or docker --security-opt seccomp=unconfined",
+                           "a seccomp filter forbids it, or the kernel is older than {}: update the container runtime, "
+                           "or use docker --security-opt seccomp=unconfined",
                            first_kernel_of(call))
                      : fmt::format("Retinue needs it: use Linux {} or later", first_kernel_of(call));
   return check;
 }
 
 Check check_seccomp(const Machine& machine) {
-  return {Verdict::kOk, "seccomp", machine.seccomp == 0 ? "no filter" : "a filter is on; what it forbids shows below",
-          ""};
+  return {Verdict::kOk, "seccomp",
+          machine.seccomp == 0 ? "no filter" : "a filter is active; the system calls below show what it forbids", ""};
 }
 
 std::vector<Check> check_engines(const Machine& machine) {
@@ -164,7 +167,8 @@ std::vector<Check> check_engines(const Machine& machine) {
     checks.push_back({Verdict::kOk, "LibTorch", "in this build", ""});
   } else {
     checks.push_back({Verdict::kLimit, "LibTorch", "not in this build",
-                      "programs of retinue::core and any others run; for retinue::torch build with RETINUE_TORCH=ON"});
+                      "programs that use retinue::core, and programs without Retinue, run; for retinue::torch, build "
+                      "with RETINUE_TORCH=ON"});
   }
   for (const auto& [name, path] : machine.libraries)
     checks.push_back({Verdict::kOk, name, path.empty() ? "not found; not needed on one machine" : path, ""});

@@ -30,18 +30,18 @@ std::string HelpText::make_option_opts(const CLI::Option* option) const {
 }
 
 const char* const kRunExamples =
-    R"(Each flag is also read from RETINUE_<NAME> and PET_<NAME>, as RETINUE_NPROC_PER_NODE=4, and may be
-written with underscores. All after the program's name is the program's.
+    R"(Each flag can also be set by a variable, RETINUE_<NAME> or PET_<NAME>, for example RETINUE_NPROC_PER_NODE=4,
+and can be written with underscores. Everything after the program's name belongs to the program.
 
 Examples:
   retinue run -n 4 ./program --its --flags             # four ranks of any program
   retinue run -n auto train.py --epochs 3              # a Python script, one rank per GPU or CPU
   retinue run -n 2 -m package.train                    # a Python module
   retinue run -n 2 --log-dir logs --tee 3 ./program    # output to files and, with a prefix, to the console
-  retinue run -n 2 --max-restarts 3 ./program          # all ranks again after a failure
+  retinue run -n 2 --max-restarts 3 ./program          # start all ranks again after a failure
   retinue run -n 1 ./learner : -n 3 ./actor            # two programs, one world of four ranks
   retinue run -n 2 --wrap 'gdb -ex run --args' --wrap-ranks 1 --stdin 1 ./program
-  retinue run -n 2 --dry-run ./program                 # what would be started
+  retinue run -n 2 --dry-run ./program                 # print what would be started
 )";
 
 namespace {
@@ -76,7 +76,7 @@ std::string unknown_command_text(const CLI::App& app, const std::string& command
   std::string text = fmt::format("there is no command \"{}\"", command);
   if (nearest != names.end() && edits_between(command, *nearest) <= std::min(kMostEdits, command.size() - 1))
     text += fmt::format("; did you mean \"{}\"?", *nearest);
-  return text + fmt::format("\nThere are {}; `retinue --help` says what they do.", fmt::join(names, ", "));
+  return text + fmt::format("\nThe commands are {}; `retinue --help` describes them.", fmt::join(names, ", "));
 }
 
 }  // namespace retinue

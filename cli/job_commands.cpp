@@ -11,10 +11,10 @@
 namespace retinue {
 namespace {
 
-constexpr const char* kJobHelp = "Its name, its id or a unique beginning of either, or its program's pid";
+constexpr const char* kJobHelp = "Name of the job, its id, a unique prefix of either, or the pid of its program";
 constexpr const char* kContextHelp = "Only ranks of this context, as `retinue ps` lists it";
 
-std::optional<double> number_of(const std::string& text) {
+std::optional<double> parsed_number(const std::string& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
@@ -23,13 +23,13 @@ std::optional<double> number_of(const std::string& text) {
 
 /// CLI11's own says all of the numbers that a double can be.
 std::string not_negative(const std::string& text) {
-  const std::optional<double> number = number_of(text);
-  return number && *number >= 0 ? "" : "'" + text + "' is no number of at least 0";
+  const std::optional<double> number = parsed_number(text);
+  return number && *number >= 0 ? "" : "'" + text + "' is not a number of at least 0";
 }
 
 std::string positive(const std::string& text) {
-  const std::optional<double> number = number_of(text);
-  return number && *number > 0 ? "" : "'" + text + "' is no number greater than 0";
+  const std::optional<double> number = parsed_number(text);
+  return number && *number > 0 ? "" : "'" + text + "' is not a number greater than 0";
 }
 
 }  // namespace
@@ -40,22 +40,23 @@ bool is_job_command(const std::string& word) {
 
 JobCommands::JobCommands(CLI::App& app)
     : ps_(app.add_subcommand("ps", "List your running jobs with their ranks, states, CPU time and memory")),
-      stop_(app.add_subcommand("stop", "Stop a job's ranks: SIGTERM, and SIGKILL when their time is over")),
+      stop_(app.add_subcommand("stop", "Stop a job's ranks: SIGTERM, then SIGKILL for ranks that do not end in time")),
       stacks_(app.add_subcommand("stacks", "Print the stack of every thread of a job's ranks")),
-      debug_(app.add_subcommand("debug", "Attach gdb to a rank; the job's deadlines pause until gdb leaves")),
-      trace_(app.add_subcommand("trace", "Write the last calls of all ranks: a timeline, or dumps for torchfrtrace")),
-      top_(app.add_subcommand("top", "Show what a job's ranks do, again each second")) {
-  ps_->add_flag("--all", ps_options_.all, "Other users' jobs too; for root");
-  ps_->add_flag("--json", ps_options_.json, "For programs");
+      debug_(app.add_subcommand("debug", "Attach gdb to a rank; the job's deadlines pause until gdb ends")),
+      trace_(
+          app.add_subcommand("trace", "Write the last calls of all ranks, as a timeline or as dumps for torchfrtrace")),
+      top_(app.add_subcommand("top", "Show what a job's ranks are doing, updated each second")) {
+  ps_->add_flag("--all", ps_options_.all, "Also list other users' jobs; for root only");
+  ps_->add_flag("--json", ps_options_.json, "Print JSON, for programs");
   stop_->add_option("job", stop_options_.job, kJobHelp)->required();
   stop_
       ->add_option("--timeout", stop_options_.timeout_seconds,
-                   "Seconds to wait for the ranks' ends; left out: what their stop policies allow, and 10")
+                   "Seconds to wait until the ranks have ended; default: what their stop policies allow, plus 10")
       ->check(not_negative);
   stacks_->add_option("job", stacks_options_.job, kJobHelp)->required();
-  stacks_->add_option("--rank", stacks_options_.rank, "Only this rank's")->check(not_negative);
+  stacks_->add_option("--rank", stacks_options_.rank, "Only the stacks of this rank")->check(not_negative);
   stacks_->add_option("--context", stacks_options_.context, kContextHelp)->check(not_negative);
-  stacks_->add_option("--timeout", stacks_options_.timeout_seconds, "Seconds for each rank, at most")
+  stacks_->add_option("--timeout", stacks_options_.timeout_seconds, "Maximum time for each rank, in seconds")
       ->check(positive)
       ->capture_default_str();
   debug_->add_option("job", debug_options_.job, kJobHelp)->required();
@@ -65,14 +66,14 @@ JobCommands::JobCommands(CLI::App& app)
   trace_->add_option("--format", trace_options_.format, "chrome, for Perfetto, or pytorch, for torchfrtrace")
       ->check(CLI::IsMember({"chrome", "pytorch"}))
       ->capture_default_str();
-  trace_->add_option("--out", trace_options_.out, "File, or with pytorch folder, to write; - is standard output");
+  trace_->add_option("--out", trace_options_.out, "Output file, or with pytorch folder; - is standard output");
   trace_->add_option("--context", trace_options_.context, kContextHelp)->check(not_negative);
   top_->add_option("job", top_options_.job, kJobHelp)->required();
-  top_->add_option("--interval", top_options_.interval_seconds, "Seconds between two looks")
+  top_->add_option("--interval", top_options_.interval_seconds, "Seconds between two updates")
       ->check(positive)
       ->capture_default_str();
-  top_->add_flag("--once", top_options_.once, "One look, an interval long, as plain lines");
-  top_->add_flag("--json", top_options_.json, "The same for programs");
+  top_->add_flag("--once", top_options_.once, "Print one measurement, over one interval, as plain lines");
+  top_->add_flag("--json", top_options_.json, "The same as JSON, for programs");
 }
 
 int JobCommands::run() const {

@@ -44,10 +44,10 @@ FoundJob choose_job(const std::string& text) {
     found = matching(jobs, text);
   }
   if (found.empty())
-    throw Error(jobs.empty() ? fmt::format("there is no job '{}': none of yours runs on this machine", text)
-                             : fmt::format("there is no job '{}'; there are:{}", text, list_of(jobs)));
+    throw Error(jobs.empty() ? fmt::format("there is no job '{}': you have no running job on this machine", text)
+                             : fmt::format("there is no job '{}'; the running jobs are:{}", text, list_of(jobs)));
   if (found.size() > 1)
-    throw Error(fmt::format("'{}' may mean several jobs; say which by its id:{}", text, list_of(found)));
+    throw Error(fmt::format("'{}' matches several jobs; give the id of one of them:{}", text, list_of(found)));
   if (!found.front().memory) throw Error(fmt::format("job {}: {}", found.front().id, found.front().problem));
   return found.front();
 }
@@ -64,7 +64,7 @@ std::vector<RankView> choose_ranks(const FoundJob& job, const std::vector<RankVi
   }
   if (!chosen.empty()) return chosen;
   if (ranks.empty()) throw Error(fmt::format("job {} has no ranks now", job.name()));
-  throw Error(fmt::format("job {} has no such rank alive; there are:{}", job.name(), there));
+  throw Error(fmt::format("job {} has no such running rank; its ranks are:{}", job.name(), there));
 }
 
 }  // namespace retinue

@@ -23,12 +23,12 @@ std::size_t terminal_columns() {
 
 int ps_command(const PsOptions& options) {
   if (options.all && geteuid() != 0)
-    throw UsageError("retinue ps --all: other users' jobs are shown to root only; call it as root (sudo)");
+    throw UsageError("retinue ps --all: only root can see other users' jobs; run this command as root (sudo)");
   std::vector<ListedJob> jobs;
   bool is_complete = true;
   for (FoundJob& job : find_jobs(options.all ? WhoseJobs::kAll : WhoseJobs::kOwn)) {
     if (!job.memory) {
-      fmt::print(stderr, "retinue ps: job {} of user {} cannot be looked at: {}\n", job.id, job.user, job.problem);
+      fmt::print(stderr, "retinue ps: job {} of user {} cannot be inspected: {}\n", job.id, job.user, job.problem);
       is_complete = false;
     }
     std::vector<RankView> ranks = job.memory ? view_ranks(*job.memory) : std::vector<RankView>();

@@ -8,10 +8,6 @@
 namespace retinue {
 namespace {
 
-double seconds_of(std::chrono::nanoseconds duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 std::string age_text(std::chrono::nanoseconds age) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(age).count();
   return fmt::format("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);

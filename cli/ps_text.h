@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@ struct ListedJob {
   std::vector<RankView> ranks;
 };
 
+inline double seconds_of(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 /// The line of a job, without its end.
 std::string job_heading(const FoundJob& job);
 /// "running", or how it ended, or "-" and the like where nothing is known.

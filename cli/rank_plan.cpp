@@ -27,8 +27,8 @@ void check_named_ranks(const RunOptions& options, const Devices& devices, std::s
     check_rank(number_of(options.input, "--stdin (a rank, or none)", 0), world_size, "--stdin");
   if (options.virtual_local_rank && devices.gpus.size() < world_size)
     throw UsageError(
-        fmt::format("--virtual-local-rank gives each rank a GPU of its own, but there are {} ranks and {} "
-                    "visible GPUs; start fewer, or set CUDA_VISIBLE_DEVICES",
+        fmt::format("--virtual-local-rank gives each rank a GPU of its own, but there are {} ranks and {} visible "
+                    "GPUs; start fewer ranks, or set CUDA_VISIBLE_DEVICES",
                     world_size, devices.gpus.size()));
 }
 

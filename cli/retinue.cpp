@@ -42,7 +42,7 @@ void declare_other_commands(CLI::App& app, std::optional<retinue::JobCommands>& 
       ->add_option("shell", shell, "bash, zsh or fish")
       ->required();
   job_commands.emplace(app);
-  app.add_subcommand("doctor", "Say what on this machine will limit a job, and what to do about it");
+  app.add_subcommand("doctor", "Check what limits jobs on this machine, and print remedies");
 }
 
 }  // namespace
@@ -54,11 +54,12 @@ int main(int argc, char** argv) try {
   mallopt(M_ARENA_MAX, 1);  // Threads here allocate next to nothing: an arena would be 128 MiB to map and unmap.
   std::optional<retinue::Runtime> runtime;
   if (command == "run") runtime.emplace(argc, argv);
-  CLI::App app("Starts and looks after programs of several processes.", "retinue");
+  CLI::App app("Starts and supervises programs of several processes.", "retinue");
   app.set_version_flag("--version", RETINUE_VERSION);
   app.require_subcommand(1);
   app.formatter(std::make_shared<retinue::HelpText>());
-  CLI::App* run = app.add_subcommand("run", "Start a program's ranks, with the environment that torchrun gives");
+  CLI::App* run =
+      app.add_subcommand("run", "Start the ranks of a program, with the environment variables that torchrun sets");
   retinue::RunFlags flags;
   retinue::declare_run_flags(*run, flags);
   run->footer(retinue::kRunExamples);

@@ -57,50 +57,57 @@ std::string variable_of_flag(const std::string& long_name) {
 }
 
 void declare_run_flags(CLI::App& run, RunFlags& flags) {
-  Group(run, "Program (may be given anew for each program of the job)")
-      .text("-n,nproc-per-node", flags.program.count, "Ranks: a number, auto (one per GPU, else per CPU), cpu, gpu")
-      .text("role", flags.program.role, "ROLE_NAME of these ranks; heads their tee'd lines")
-      .flag("no-python", flags.no_python, "Execute the program as it is, also a .py file")
+  Group(run, "Program (can be repeated for each program of the job)")
+      .text("-n,nproc-per-node", flags.program.count,
+            "Number of ranks, or auto (one per GPU, else one per CPU), cpu, gpu")
+      .text("role", flags.program.role, "ROLE_NAME of these ranks, and the prefix of their tee'd lines")
+      .flag("no-python", flags.no_python, "Execute the program as it is, even if it is a .py file")
       .flag("-m,module", flags.module, "The program is a Python module: python -u -m")
-      .flag("run-path", flags.run_path, "Run the script by Python's runpy.run_path()");
+      .flag("run-path", flags.run_path, "Run the script with Python's runpy.run_path()");
   Group(run, "Output")
-      .text("log-dir", flags.log_dir, "Folder for DIR/<run id>/attempt_<n>/<local rank>/stdout.log and others")
-      .text("-r,redirects", flags.redirects, "To files only: 1 stdout, 2 stderr, 3 both, or by rank, as 0:3,1:2")
-      .text("-t,tee", flags.tee, "To files and the console: as --redirects")
-      .text("local-ranks-filter", flags.local_ranks_filter, "Local ranks that the console shows, as 0,2; all if empty")
-      .text("console-filters", flags.console_filters, "Show only tee'd lines with one of these texts, as error,loss")
+      .text("log-dir", flags.log_dir,
+            "Folder for log files: DIR/<run id>/attempt_<n>/<local rank>/stdout.log and others")
+      .text("-r,redirects", flags.redirects,
+            "Streams that go to files only: 1 stdout, 2 stderr, 3 both, or by rank, for example 0:3,1:2")
+      .text("-t,tee", flags.tee, "Streams that go to files and the console; values as for --redirects")
+      .text("local-ranks-filter", flags.local_ranks_filter,
+            "Local ranks whose output the console shows, for example 0,2; default: all")
+      .text("console-filters", flags.console_filters,
+            "Show only tee'd lines that contain one of these texts, for example error,loss")
       .text("duplicate-stdout-filters", flags.duplicate_stdout_filters,
-            "Copy tee'd lines of stdout with one of these texts to filtered_stdout.log")
-      .text("duplicate-stderr-filters", flags.duplicate_stderr_filters, "The same of stderr, to filtered_stderr.log");
-  Group(run, "Life and death")
-      .text("max-restarts", flags.max_restarts, "How often all ranks are started again after a failure")
-      .text("signals-to-handle", flags.signals, "Signals that end the job; ranks get them first")
+            "Copy tee'd lines of stdout that contain one of these texts to filtered_stdout.log")
+      .text("duplicate-stderr-filters", flags.duplicate_stderr_filters, "The same for stderr, to filtered_stderr.log");
+  Group(run, "Restarts, signals and input")
+      .text("max-restarts", flags.max_restarts, "How many times all ranks are started again after a failure")
+      .text("signals-to-handle", flags.signals,
+            "Signals that end the job; the ranks get the signal first, then SIGKILL")
       .text("shutdown-timeout", flags.shutdown_timeout, "Seconds between the first signal and SIGKILL (30)")
-      .text("stdin", flags.input, "The rank that reads our standard input, or none; else files and pipes go to all");
+      .text("stdin", flags.input, "Rank that reads standard input, or none; default: all ranks read files and pipes");
   Group(run, "World")
       .text("master-addr", flags.master_addr, "MASTER_ADDR (127.0.0.1)")
-      .text("master-port", flags.master_port, "MASTER_PORT; a free one if left out")
-      .text("rdzv-id", flags.rdzv_id, "Name of the run: TORCHELASTIC_RUN_ID, and the folder of its logs")
-      .flag("standalone", flags.standalone, "One machine, and a run id of its own")
-      .text("nnodes", flags.nnodes, "Machines: 1")
-      .text("node-rank", flags.node_rank, "This machine's number: 0")
-      .text("rdzv-backend", flags.rdzv_backend, "static or c10d: the same on one machine")
-      .text("rdzv-endpoint", flags.rdzv_endpoint, "This machine, as localhost or localhost:29400")
-      .text("rdzv-conf", flags.rdzv_conf, "Settings of a meeting of machines: key=value,... ; nothing to do on one")
-      .text("local-addr", flags.local_addr, "Address of this machine: MASTER_ADDR, unless that is given")
-      .flag("virtual-local-rank", flags.virtual_local_rank, "LOCAL_RANK=0 for all, and one GPU of its own for each")
-      .text("numa-binding", flags.numa_binding, "CPUs by NUMA node: node, socket, exclusive or core-complex");
-  Group(run, "Looking into it")
+      .text("master-port", flags.master_port, "MASTER_PORT; default: a free port")
+      .text("rdzv-id", flags.rdzv_id, "Name of the run: TORCHELASTIC_RUN_ID and the folder of its logs")
+      .flag("standalone", flags.standalone, "One machine, with a random run id unless --rdzv-id gives one")
+      .text("nnodes", flags.nnodes, "Number of machines; must be 1")
+      .text("node-rank", flags.node_rank, "Rank of this machine; must be 0")
+      .text("rdzv-backend", flags.rdzv_backend, "static or c10d, which are the same on one machine")
+      .text("rdzv-endpoint", flags.rdzv_endpoint, "This machine, for example localhost or localhost:29400")
+      .text("rdzv-conf", flags.rdzv_conf, "Rendezvous settings, key=value,...; no effect on one machine")
+      .text("local-addr", flags.local_addr, "Address of this machine: the default of MASTER_ADDR")
+      .flag("virtual-local-rank", flags.virtual_local_rank, "LOCAL_RANK=0 for all ranks, and one visible GPU for each")
+      .text("numa-binding", flags.numa_binding,
+            "Bind ranks to CPUs by NUMA topology: node, socket, exclusive or core-complex");
+  Group(run, "Debugging and tracing")
       .flag("dry-run", flags.dry_run, "Print programs, environment and log folders; start nothing")
-      .text("report", flags.report, "File for a page about the run: timelines, waiting, calls, failures")
-      .text("trace-dir", flags.trace_dir, "Folder for the last calls of all ranks, if one fails: see retinue trace")
-      .text("wrap", flags.wrap, "Command to put before the program, as 'gdb --args'")
-      .text("wrap-ranks", flags.wrap_ranks, "Ranks that --wrap is for, as 0,2; all if empty");
-  Group(run, "Accepted because torchrun has them")
-      .text("monitor-interval", flags.monitor_interval, "Nothing is polled here")
-      .text("start-method", flags.start_method, "Programs are always executed")
-      .text("event-log-handler", flags.event_log_handler, "null")
-      .text("logs-specs", flags.logs_specs, "default");
+      .text("report", flags.report, "File for an HTML report of the run: timelines, waits, calls, failures")
+      .text("trace-dir", flags.trace_dir, "Folder for the last calls of all ranks if a rank fails; see retinue trace")
+      .text("wrap", flags.wrap, "Command that runs the program, for example 'gdb --args'")
+      .text("wrap-ranks", flags.wrap_ranks, "Ranks that --wrap applies to, for example 0,2; default: all");
+  Group(run, "Accepted for compatibility with torchrun")
+      .text("monitor-interval", flags.monitor_interval, "No effect: Retinue does not poll")
+      .text("start-method", flags.start_method, "No effect: programs are always executed")
+      .text("event-log-handler", flags.event_log_handler, "Must be null")
+      .text("logs-specs", flags.logs_specs, "Must be default");
 }
 
 }  // namespace retinue

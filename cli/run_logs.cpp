@@ -14,8 +14,9 @@ namespace retinue {
 namespace {
 
 [[noreturn]] void refuse(const std::string& path, int error) {
-  throw UsageError(fmt::format("--log-dir: making the folder '{}' failed: {}; give one that this user may write to",
-                               path, std::strerror(error)));
+  throw UsageError(
+      fmt::format("--log-dir: making the folder '{}' failed: {}; give a folder that this user can write to", path,
+                  std::strerror(error)));
 }
 
 }  // namespace

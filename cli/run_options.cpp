@@ -30,7 +30,7 @@ void check_command(const std::vector<std::string>& command) {
 
 CommandForm form_of(const RunFlags& flags) {
   if (flags.no_python + flags.module + flags.run_path > 1)
-    throw UsageError("--no-python, --module and --run-path exclude one another: give one of them");
+    throw UsageError("--no-python, --module and --run-path are mutually exclusive: give only one of them");
   if (flags.no_python) return CommandForm::kProgram;
   if (flags.module) return CommandForm::kModule;
   return flags.run_path ? CommandForm::kRunPath : CommandForm::kAutomatic;
@@ -52,8 +52,8 @@ ProgramSection further_section(const std::vector<std::string>& words) {
     flags.program.command = line.program;
   } catch (const std::runtime_error& error) {  // CLI11's and ours.
     throw UsageError(
-        fmt::format("after ':' only -n, --role, --no-python, -m and --run-path may stand before the "
-                    "program; the whole job's flags stand before the first one: {}",
+        fmt::format("after ':' only -n, --role, --no-python, -m and --run-path can precede the program; put flags of "
+                    "the whole job before the first program: {}",
                     error.what()));
   }
   flags.program.form = form_of(flags);
@@ -103,25 +103,27 @@ void refuse_several_machines(const RunFlags& flags) {
   if (flags.node_rank != "0") throw UsageError(fmt::format("--node-rank {}: {}; give 0", flags.node_rank, kOneMachine));
   if (flags.rdzv_backend != "static" && flags.rdzv_backend != "c10d")
     throw UsageError(
-        fmt::format("--rdzv-backend {}: {}, which need no such meeting point; give static or c10d, or "
-                    "leave it out",
+        fmt::format("--rdzv-backend {}: {}, which needs no other rendezvous; give static or c10d, or omit the flag",
                     flags.rdzv_backend, kOneMachine));
   if (!flags.rdzv_endpoint.empty() && !is_this_machine(flags.rdzv_endpoint))
-    throw UsageError(fmt::format("--rdzv-endpoint {}: {}, and that is another one; give localhost, or leave it out",
-                                 flags.rdzv_endpoint, kOneMachine));
+    throw UsageError(
+        fmt::format("--rdzv-endpoint {}: {}, and this endpoint is on another machine; give localhost, or omit the flag",
+                    flags.rdzv_endpoint, kOneMachine));
   for (const std::string& setting : split_at_commas(flags.rdzv_conf)) {
     if (setting.find('=') == std::string::npos)
-      throw UsageError(fmt::format("--rdzv-conf: '{}' is no key=value", setting));
+      throw UsageError(fmt::format("--rdzv-conf: '{}' is not a key=value pair", setting));
     if (setting == "is_host=0" || setting == "is_host=false" || setting == "is_host=False")
-      throw UsageError(fmt::format("--rdzv-conf {}: {}, so the host is this one", setting, kOneMachine));
+      throw UsageError(
+          fmt::format("--rdzv-conf {}: {}, so this machine is the host; omit the setting", setting, kOneMachine));
   }
 }
 
 void refuse_what_is_not_there(const RunFlags& flags) {
   if (flags.event_log_handler != "null")
-    throw UsageError(fmt::format("--event-log-handler {}: there is only null", flags.event_log_handler));
+    throw UsageError(fmt::format("--event-log-handler {}: only null is supported", flags.event_log_handler));
   if (!flags.logs_specs.empty() && flags.logs_specs != "default")
-    throw UsageError(fmt::format("--logs-specs {}: Python plug-ins are not there; leave it out", flags.logs_specs));
+    throw UsageError(
+        fmt::format("--logs-specs {}: Python plug-ins are not supported; omit the flag", flags.logs_specs));
   for (const char* known : {"spawn", "fork", "forkserver"})
     if (flags.start_method == known) return;
   throw UsageError(fmt::format("--start-method {}: give spawn, fork or forkserver", flags.start_method));
@@ -139,7 +141,10 @@ CpuAffinity affinity_of(const std::string& numa_binding) {
 std::string random_id() {
   std::ifstream file("/proc/sys/kernel/random/uuid");
   std::string id;
-  if (!std::getline(file, id)) throw UsageError("--standalone: no random id can be made here; give --rdzv-id as well");
+  if (!std::getline(file, id))
+    throw UsageError(
+        "--standalone: making a random run id failed: /proc/sys/kernel/random/uuid cannot be read; give --rdzv-id, "
+        "too");
   return id;
 }
 
@@ -148,14 +153,15 @@ void read_world(const RunFlags& flags, RunOptions& options) {
   options.run_id = flags.standalone && flags.rdzv_id == "none" ? random_id() : flags.rdzv_id;
   if (options.run_id.empty() || options.run_id.find('/') != std::string::npos || options.run_id.starts_with("."))
     throw UsageError(
-        fmt::format("--rdzv-id '{}': it names a folder, so it must not be empty, begin with a dot or have "
-                    "a slash",
+        fmt::format("--rdzv-id '{}': the run id is also the name of a folder, so it must not be empty, begin with a "
+                    "dot or contain a slash",
                     options.run_id));
   const std::string local = flags.local_addr.empty() ? "127.0.0.1" : flags.local_addr;
   options.master_addr = flags.master_addr.empty() ? find_variable("MASTER_ADDR").value_or(local) : flags.master_addr;
   const std::string port = flags.master_port.empty() ? find_variable("MASTER_PORT").value_or("") : flags.master_port;
   if (!port.empty() && port != "0") options.master_port = number_of(port, "--master-port", 1);
-  if (options.master_port.value_or(1) > 65535) throw UsageError(fmt::format("--master-port {}: at most 65535", port));
+  if (options.master_port.value_or(1) > 65535)
+    throw UsageError(fmt::format("--master-port {}: a port is at most 65535", port));
 }
 
 void read_end(const RunFlags& flags, RunOptions& options) {
@@ -188,7 +194,8 @@ RunOptions make_run_options(const RunFlags& flags, const std::vector<std::string
   options.wrap = shell_words(flags.wrap);
   options.wrap_ranks = ranks_of(flags.wrap_ranks, "--wrap-ranks");
   if (options.wrap.empty() && !options.wrap_ranks.empty())
-    throw UsageError("--wrap-ranks says for which ranks --wrap is: give --wrap as well, as --wrap 'gdb --args'");
+    throw UsageError(
+        "--wrap-ranks selects the ranks that --wrap applies to: give --wrap, too, for example --wrap 'gdb --args'");
   options.dry_run = flags.dry_run;
   options.report = flags.report;
   options.trace_dir = flags.trace_dir;

@@ -12,11 +12,11 @@ namespace retinue {
 namespace {
 
 constexpr auto kBeyondPolicy = std::chrono::seconds(10);
-constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
+constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
 std::chrono::milliseconds patience_of(const StopOptions& options, const FoundJob& job) {
-  if (!options.timeout_seconds) return std::min(longest_stop_of(*job.memory) + kBeyondPolicy, kLongest);
-  const double milliseconds = std::min(*options.timeout_seconds * 1e3, static_cast<double>(kLongest.count()));
+  if (!options.timeout_seconds) return std::min(longest_stop_of(*job.memory) + kBeyondPolicy, kLongestTimeout);
+  const double milliseconds = std::min(*options.timeout_seconds * 1e3, static_cast<double>(kLongestTimeout.count()));
   return std::chrono::milliseconds(static_cast<std::int64_t>(milliseconds));
 }
 
@@ -25,11 +25,11 @@ void report_rest(const FoundJob& job, std::chrono::milliseconds patience) {
              std::chrono::duration<double>(patience).count(), job.name());
   for (const RankView& rank : view_ranks(*job.memory)) {
     if (!rank.is_alive()) continue;
-    const char* reason = rank.process_state == 'D' ? ", in the kernel, which does not let it go (state D)" : "";
+    const char* reason = rank.process_state == 'D' ? ", in uninterruptible sleep in the kernel (state D)" : "";
     fmt::print(stderr, "  rank {} of context {} (pid {}): {}{}\n", rank.rank, rank.context, rank.pid, rank.state,
                reason);
   }
-  fmt::print(stderr, "  the guardian goes on stopping them; kill -KILL {} ends all at once\n", job.guardian);
+  fmt::print(stderr, "  the guardian continues to stop them; kill -KILL {} ends the whole job at once\n", job.guardian);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ int number_of(const std::string& text, const std::string& flag, int least) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (text.empty() || error != std::errc() || end != text.data() + text.size() || number < least)
-    throw UsageError(fmt::format("{}: '{}' is no whole number of at least {}", flag, text, least));
+    throw UsageError(fmt::format("{}: '{}' is not a whole number of at least {}", flag, text, least));
   return number;
 }
 
@@ -49,9 +49,9 @@ std::vector<int> signals_of(const std::string& text) {
       if (const char* known = sigabbrev_np(signal); known != nullptr && bare == known) found = signal;
     if (found == 0)
       throw UsageError(
-          fmt::format("--signals-to-handle: there is no signal '{}'; write names as SIGTERM,SIGUSR1", name));
+          fmt::format("--signals-to-handle: there is no signal '{}'; give names, for example SIGTERM,SIGUSR1", name));
     if (std::ranges::count(std::vector{SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGCHLD}, found) > 0)
-      throw UsageError(fmt::format("--signals-to-handle: {} cannot be taken and passed on", name));
+      throw UsageError(fmt::format("--signals-to-handle: {} cannot be caught and passed on; remove it", name));
     signals.push_back(found);
   }
   return signals;
@@ -79,7 +79,7 @@ std::vector<std::string> shell_words(const std::string& text) {
       words.back() += c;
     }
   }
-  if (quote != 0) throw UsageError(fmt::format("'{}' has a quote {} that does not end", text, quote));
+  if (quote != 0) throw UsageError(fmt::format("'{}' has a quote {} that is not closed", text, quote));
   return words;
 }
 

@@ -16,7 +16,7 @@
 namespace retinue {
 namespace {
 
-constexpr double kLongest = 3600;
+constexpr double kLongestInterval = 3600;
 constexpr double kShortest = 0.1;
 
 void print(const std::vector<std::string>& lines) {
@@ -38,7 +38,7 @@ int show_once(const FoundJob& job, JobSampler& sampler, const TopOptions& option
 int top_command(const TopOptions& options) {
   const FoundJob job = choose_job(options.job);
   const auto interval =
-      std::chrono::milliseconds(static_cast<int>(std::clamp(options.interval_seconds, kShortest, kLongest) * 1e3));
+      std::chrono::milliseconds(static_cast<int>(std::clamp(options.interval_seconds, kShortest, kLongestInterval) * 1e3));
   const FileDescriptor guardian = open_pidfd(job.guardian);
   JobSampler sampler(job.memory);
   JobSample sample = sampler.next();
@@ -54,7 +54,8 @@ int top_command(const TopOptions& options) {
     if (!screen->is_terminal()) print(top_lines(job, sample, {}));
   }
   screen.reset();
-  if (wake == Wake::kGone && is_once) throw Error(fmt::format("job {} ended meanwhile", job.name()));
+  if (wake == Wake::kGone && is_once)
+    throw Error(fmt::format("job {} ended before the measurement was complete", job.name()));
   if (wake == Wake::kGone) fmt::print("job {} has ended\n", job.name());
   return 0;
 }

@@ -23,15 +23,12 @@ std::string short_number(double value, const char* unit) {
   return fmt::format("{:.{}f} {}{}", value, value < 9.95 && value > 0 ? 1 : 0, kPrefixes[prefix], unit);
 }
 
-double seconds_of(std::chrono::nanoseconds duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 std::string straggler_line(const JobSample& sample) {
-  if (!sample.straggler) return "last minute: no collective of all members of a group was seen";
+  if (!sample.straggler) return "last minute: no collective was recorded for all members of a group";
   const Straggler& worst = *sample.straggler;
-  return fmt::format("last minute: rank {} of context {} came last to {} of {} collectives; the others waited {:.1f} s",
-                     worst.rank.rank, worst.rank.context, worst.last, worst.seen, seconds_of(worst.waited));
+  return fmt::format(
+      "last minute: rank {} of context {} was the last to begin {} of {} collectives; the others waited {:.1f} s",
+      worst.rank.rank, worst.rank.context, worst.last, worst.seen, seconds_of(worst.waited));
 }
 
 std::string sums_line(const JobSample& sample) {
@@ -43,11 +40,11 @@ std::string sums_line(const JobSample& sample) {
     bytes += rank.bytes_per_second;
     alive += rank.view.is_alive() ? 1 : 0;
   }
-  return fmt::format("{} of {} ranks run, {:.0f} % of a CPU, {}", alive, sample.ranks.size(), cpu,
+  return fmt::format("{} of {} ranks are running, {:.0f} % of a CPU, {}", alive, sample.ranks.size(), cpu,
                      short_number(bytes, "B/s"));
 }
 
-std::string row_of(const RankSample& sample) {
+std::string sample_row(const RankSample& sample) {
   const RankView& rank = sample.view;
   if (!rank.end.empty())
     return fmt::format("  {:>7} {:>5} {:>8} {:<11} {}", rank.context, rank.rank, rank.pid, rank.state, rank.end);
@@ -74,11 +71,11 @@ std::vector<std::string> top_lines(const FoundJob& job, const JobSample& sample,
   std::vector<std::string> lines = {job_heading(job), sums_line(sample), straggler_line(sample), ""};
   lines.push_back(fmt::format("  {:>7} {:>5} {:>8} {:<11} {:>6} {:>12} {:>8} {:>8} {:>9}  {}", "CONTEXT", "RANK", "PID",
                               "STATE", "CPU %", "MEMORY", "STEPS/s", "CALLS/s", "BYTES/s", "CALL"));
-  std::ranges::transform(sample.ranks, std::back_inserter(lines), &row_of);
+  std::ranges::transform(sample.ranks, std::back_inserter(lines), &sample_row);
   if (size.lines != 0 && lines.size() > size.lines) {
     const std::size_t left = lines.size() - size.lines + 1;
     lines.resize(size.lines - 1);
-    lines.push_back(fmt::format("  ... and {} more lines than the screen has", left));
+    lines.push_back(fmt::format("  ... {} more lines do not fit on the screen", left));
   }
   if (size.columns != 0)
     for (std::string& line : lines) line = line.substr(0, size.columns);

@@ -24,8 +24,8 @@ std::vector<RecordedProcess> recordings_of(const FoundJob& job, const TraceOptio
     });
   if (processes.empty())
     throw Error(
-        fmt::format("no process{} of job {} has recorded a call: none has made a communicator or process group "
-                    "yet, or RETINUE_FLIGHT_RECORDER is 0 there",
+        fmt::format("no process{} of job {} has recorded a call: no process has made a communicator or process group "
+                    "yet, or the job has RETINUE_FLIGHT_RECORDER=0",
                     options.context < 0 ? "" : fmt::format(" of context {}", options.context), job.name()));
   return processes;
 }
@@ -50,10 +50,10 @@ void write_chrome(const FoundJob& job, const MergedCalls& calls, std::string out
 
 /// A folder of dumps for each context, since the tool knows one world.
 void write_pytorch(const FoundJob& job, const MergedCalls& calls, std::string out) {
-  if (out == "-") throw UsageError("retinue trace --format pytorch writes a file for each rank: name a folder");
+  if (out == "-") throw UsageError("retinue trace --format pytorch writes a file for each rank: give --out a folder");
   if (out.empty()) out = file_name_of(job) + ".trace";
   if (std::filesystem::exists(out) && (!std::filesystem::is_directory(out) || !std::filesystem::is_empty(out)))
-    throw UsageError(fmt::format("{} is there already: name a folder that is empty or not there", out));
+    throw UsageError(fmt::format("{} exists already: give --out an empty or new folder", out));
   std::set<std::uint32_t> contexts;
   for (const RecordedProcess& process : calls.processes())
     if (process.is_rank()) contexts.insert(process.context);

@@ -51,16 +51,16 @@ int rank_count_of(const std::string& text, int cpus, const std::vector<std::stri
   if (text == "gpu") {
     if (gpu_count == 0)
       throw UsageError(
-          "--nproc-per-node gpu: this machine shows no GPU: there is no /dev/nvidia0, or CUDA_VISIBLE_DEVICES hides "
-          "them all; give a number, cpu or auto");
+          "--nproc-per-node gpu: no GPU is visible on this machine: there is no /dev/nvidia0, or CUDA_VISIBLE_DEVICES "
+          "hides all GPUs; give a number, cpu or auto");
     return gpu_count;
   }
-  if (text == "xpu") throw UsageError("--nproc-per-node xpu: Retinue cannot count such devices; give their number");
+  if (text == "xpu") throw UsageError("--nproc-per-node xpu: Retinue cannot count XPUs; give a number");
   int count = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (text.empty() || error != std::errc() || end != text.data() + text.size() || count < 1)
     throw UsageError(
-        fmt::format("--nproc-per-node: '{}' is no number of processes; give 1, 2, ... or auto, cpu, gpu", text));
+        fmt::format("--nproc-per-node: '{}' is not a number of processes; give 1, 2, ..., auto, cpu or gpu", text));
   return count;
 }
 

@@ -289,15 +289,15 @@ int run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   retinue::Runtime runtime(argc, argv);
-  CLI::App app("Learns to balance a pole on a cart, by asynchronous actors and one learner.");
+  CLI::App app("Learns to balance a pole on a cart, with asynchronous actors and one learner.");
   Flags flags;
   app.add_option("--nprocs", flags.nprocs, "Actors")->check(CLI::Range(1, 64))->capture_default_str();
-  app.add_option("--updates", flags.updates, "Steps of the optimizer, at most")
+  app.add_option("--updates", flags.updates, "Largest number of optimizer steps")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--lr", flags.lr, "Learning rate")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--min-pushes", flags.min_pushes,
-                 "For how many pushes, of at most 500, the pole is to stay up, in the mean over 50 episodes")
+                 "Pushes (at most 500) for which the pole must stay up, as the mean of 50 episodes")
       ->check(CLI::Range(1.0, 1.0 * CartPole::kMostPushes))
       ->capture_default_str();
   app.add_option("--seed", flags.seed, "Seed of parameters, actors and poles")->capture_default_str();

@@ -81,8 +81,8 @@ int main(int argc, char** argv) {
   app.add_option("-n,--nprocs", nprocs, "ranks")->check(CLI::Range(2, 64));
   app.add_option("--seconds", seconds, "how late rank 1 is")->check(CLI::Range(0.0, 60.0));
   app.add_subcommand("meet", "a barrier in two places");
-  app.add_subcommand("late", "a barrier that one rank comes late to");
-  app.add_subcommand("lost", "a barrier that one rank never comes to");
+  app.add_subcommand("late", "a barrier that one rank reaches late");
+  app.add_subcommand("lost", "a barrier that one rank never reaches");
   CLI11_PARSE(app, argc, argv);
   if (app.got_subcommand("meet")) retinue::spawn<meet>({.nprocs = nprocs});
   if (app.got_subcommand("late")) retinue::spawn<wait_for_late_one>({.nprocs = nprocs}, seconds);

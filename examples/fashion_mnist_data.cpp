@@ -36,14 +36,14 @@ class IdxFile {
   void expect_number(std::uint32_t wanted, const char* what) {
     const std::uint32_t found = read_number();
     if (found != wanted)
-      fail("is no Fashion-MNIST file: its " + std::string(what) + " is " + std::to_string(found) + ", expected " +
+      fail("is not a Fashion-MNIST file: its " + std::string(what) + " is " + std::to_string(found) + ", expected " +
            std::to_string(wanted));
   }
 
   std::uint32_t read_count() {
     const std::uint32_t count = read_number();
     if (count == 0 || count > kMaxCount)
-      fail("is no Fashion-MNIST file: it claims to hold " + std::to_string(count) + " items");
+      fail("is not a Fashion-MNIST file: it claims to hold " + std::to_string(count) + " items");
     return count;
   }
 
@@ -55,7 +55,7 @@ class IdxFile {
 
   void expect_end() {
     std::uint8_t byte;
-    if (gzread(file_.get(), &byte, 1) != 0) fail("is no Fashion-MNIST file: it is longer than its header says");
+    if (gzread(file_.get(), &byte, 1) != 0) fail("is not a Fashion-MNIST file: it is longer than its header says");
   }
 
   [[noreturn]] void fail(const std::string& problem) const {
@@ -94,7 +94,7 @@ std::vector<std::uint8_t> read_labels(const fs::path& path) {
   file.expect_end();
   for (const std::uint8_t label : labels) {
     if (label >= LabelledImages::kClasses)
-      file.fail("is no Fashion-MNIST file: it has a class " + std::to_string(label));
+      file.fail("is not a Fashion-MNIST file: it has a class " + std::to_string(label));
   }
   return labels;
 }

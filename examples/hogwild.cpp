@@ -221,7 +221,7 @@ void add_flags(CLI::App& app, Flags& flags) {
   app.add_option("--batch-size", flags.batch_size, "Images per step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--sync", flags.sync, "Train also with models of the ranks' own, exchanged every K batches")
+  app.add_option("--sync", flags.sync, "Also train one model per rank, and exchange them every K batches")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--lr", flags.lr, "Learning rate at the start")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--min-accuracy", flags.min_accuracy, "Test accuracy below which the run has failed")

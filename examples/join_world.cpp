@@ -21,11 +21,11 @@ void step_together(const retinue::WorldOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Ranks that find each other, whoever started them.");
+  CLI::App app("Makes one world of ranks that any launcher started.");
   retinue::WorldOptions options;
   app.add_option("--init-method", options.init_method, "env://, tcp://host:port or file:///path");
-  app.add_option("--world-size", options.world_size, "ranks in all; left out, the environment says");
-  app.add_option("--rank", options.rank, "which of them this is");
+  app.add_option("--world-size", options.world_size, "number of ranks; default: from the environment");
+  app.add_option("--rank", options.rank, "number of this rank; default: from the environment");
   CLI11_PARSE(app, argc, argv);
   step_together(options);
 }

@@ -126,10 +126,10 @@ int run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   retinue::Runtime runtime(argc, argv);
-  CLI::App app("Trains on batches that other ranks decode, in buffers that go round.");
+  CLI::App app("Trains on batches that other ranks decode, in buffers that are reused.");
   Flags flags;
   app.add_option("--nprocs", flags.nprocs, "Decoder ranks")->check(CLI::Range(1, 64))->capture_default_str();
-  app.add_option("--buffers", flags.buffers, "Batches on their way at once")
+  app.add_option("--buffers", flags.buffers, "Batches in flight at once")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--batches", flags.batches, "Batches of 64 images")

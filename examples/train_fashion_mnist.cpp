@@ -206,7 +206,7 @@ void add_flags(CLI::App& app, Flags& flags) {
 
 int main(int argc, char** argv) {
   retinue::Runtime runtime(argc, argv);
-  CLI::App app("Trains a convolutional network on Fashion-MNIST with ranks that step together.");
+  CLI::App app("Trains a convolutional network on Fashion-MNIST with data-parallel ranks.");
   Flags flags;
   add_flags(app, flags);
   CLI11_PARSE(app, argc, argv);

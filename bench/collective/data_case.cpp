@@ -146,7 +146,7 @@ std::vector<Row> run_data_op(const DataOp& op, const Settings& settings) {
   std::vector<Row> rows;
   for (const std::size_t bytes : sizes) {
     if (bytes == 0 || bytes % sizeof(float) != 0)
-      throw std::invalid_argument(fmt::format("--bytes: {} is no multiple of 4", bytes));
+      throw std::invalid_argument(fmt::format("--bytes: {} is not a multiple of 4", bytes));
     for (Row& row : run_size(op, settings, bytes, others)) rows.push_back(std::move(row));
   }
   return rows;

@@ -8,7 +8,7 @@ namespace {
 cpu_set_t own_cpus() {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
-  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) throw Unavailable("the kernel does not tell this program's CPUs");
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) throw Unavailable("the CPU affinity of this program is not known");
   return cpus;
 }
 

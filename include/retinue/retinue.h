@@ -38,7 +38,6 @@
 #include "retinue/launch/arguments.h"
 #include "retinue/launch/future.h"
 #include "retinue/launch/guest.h"
-#include "retinue/launch/initializer.h"
 #include "retinue/launch/join_group.h"
 #include "retinue/launch/join_world.h"
 #include "retinue/launch/options.h"

@@ -18,7 +18,7 @@ std::uint64_t checksum(std::string_view head, std::string_view body) {
   std::array<char, EVP_MAX_MD_SIZE> digest;
   if (EVP_Digest(text.data(), text.size(), reinterpret_cast<unsigned char*>(digest.data()), nullptr, EVP_sha256(),
                  nullptr) != 1)
-    throw Error("OpenSSL computes no SHA-256: see its configuration (openssl.cnf)");
+    throw Error("OpenSSL cannot compute SHA-256: see its configuration (openssl.cnf)");
   return number_at<std::uint64_t>({digest.data(), digest.size()});
 }
 

@@ -25,7 +25,8 @@ constexpr std::chrono::seconds kLeaveTime(5);
 std::string checked_path(const FileStoreOptions& options) {
   if (options.path.empty()) throw UsageError("FileStoreOptions::path is empty");
   if (options.world_size > kMostMembers)
-    throw UsageError(fmt::format("FileStoreOptions::world_size is {}: at most {}", options.world_size, kMostMembers));
+    throw UsageError(
+        fmt::format("FileStoreOptions::world_size is {}: it may be at most {}", options.world_size, kMostMembers));
   return std::filesystem::absolute(options.path);
 }
 
@@ -70,7 +71,7 @@ struct FileStore::Impl {
       }
       if (!is_ending) return true;
       if (deadline.passed())
-        throw TimeoutError(fmt::format("{}: those that were to meet there before have not all left", name()));
+        throw TimeoutError(fmt::format("{}: the ranks of an earlier group have not all left the file", name()));
       if (watch)
         watch->wait(Deadline::after(deadline.left(kLookUp)));
       else
@@ -94,12 +95,12 @@ struct FileStore::Impl {
   void check_job(const LogFile::Turn& turn, const FileStoreOptions& options) const {
     const LogState& state = turn.state();
     if (!options.job.empty() && !state.job().empty() && options.job != state.job())
-      refuse(fmt::format("is of the job '{}', and this is the job '{}'", state.job(), options.job));
+      refuse(fmt::format("belongs to the job '{}', but this is the job '{}'", state.job(), options.job));
     if (options.world_size <= 0 || state.world_size() == options.world_size) return;
     // Those that wait for the rest of their job may be this process's.
     if (state.joined() < state.world_size() && living_members(turn) > 0)
       turn.append(Record::kRefusal, options.world_size, {});
-    refuse(fmt::format("is of a job of {} members, and this one has {}",
+    refuse(fmt::format("belongs to a job with {} members, but this job has {}",
                        state.world_size() == 0 ? "any number" : std::to_string(state.world_size()),
                        options.world_size));
   }
@@ -116,17 +117,17 @@ struct FileStore::Impl {
   void check_nobody_was_refused(const LogState& state) const {
     if (member < 0 || state.refused_size() == 0 || state.joined() == state.world_size()) return;
     throw UsageError(
-        fmt::format("{}: a process came that counts {} members, and {} are of this job: all must give the same world "
-                    "size",
+        fmt::format("{}: another process gave a world size of {}, but this job has {} members: all must give the same "
+                    "world size",
                     name(), state.refused_size(), state.world_size()));
   }
 
   void join(const LogFile::Turn& turn, const FileStoreOptions& options) {
     if (turn.state().joined() >= options.world_size)
-      refuse(fmt::format("is of a job whose {} members have all come already", options.world_size));
+      refuse(fmt::format("belongs to a job whose {} members have all joined already", options.world_size));
     for (const std::int64_t other : turn.state().present())
       if (!is_mark_held(turn.fd(), static_cast<std::uint32_t>(other)))
-        refuse(fmt::format("was left by a job of which member {}, in the order in which they came, died", other));
+        refuse(fmt::format("was left over from a job whose member {} (in the order of joining) died", other));
     member = turn.state().joined();
     std::optional<FileDescriptor> opened = open_shared_file(file->path());
     if (!opened) throw Closed(fmt::format("{}: somebody deleted the file", name()));
@@ -153,8 +154,8 @@ struct FileStore::Impl {
 
   void check_owner() const {
     if (getpid() != owner)
-      throw UsageError(
-          fmt::format("{} was opened by process {}, of which this is a fork: make a store here", name(), owner));
+      throw UsageError(fmt::format("{} was opened by process {}, of which this process is a fork: create a store here",
+                                   name(), owner));
   }
 
   void look(Deadline deadline, const std::function<void(const LogState&)>& body) {

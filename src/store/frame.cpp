@@ -16,7 +16,8 @@ std::uint64_t body_bytes(const Frame& frame) {
 
 std::string encode(const Frame& frame) {
   const std::uint64_t bytes = body_bytes(frame);
-  if (bytes > std::numeric_limits<std::uint32_t>::max()) throw UsageError("keys and values of 4 GiB in one call");
+  if (bytes > std::numeric_limits<std::uint32_t>::max())
+    throw UsageError("the keys and values of one store call have 4 GiB or more: split the call");
   std::string text;
   text.reserve(kFrameHead + bytes);
   put_number(text, static_cast<std::uint32_t>(bytes));

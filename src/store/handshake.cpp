@@ -18,7 +18,7 @@ std::string mac(std::string_view token, const std::string& text) {
            reinterpret_cast<const unsigned char*>(text.data()), text.size(),
            reinterpret_cast<unsigned char*>(result.data()), &bytes) == nullptr ||
       bytes != kMacBytes)
-    throw Error("OpenSSL computes no HMAC-SHA256: see its configuration (openssl.cnf)");
+    throw Error("OpenSSL cannot compute HMAC-SHA256: see its configuration (openssl.cnf)");
   return result;
 }
 

@@ -51,12 +51,12 @@ std::int64_t KeyTable::sum(std::string_view key, std::int64_t delta) const {
     const char* const end = value->data() + value->size();
     const auto [stop, error] = std::from_chars(value->data(), end, number);
     if (error != std::errc() || stop != end)
-      throw UsageError(fmt::format("add() to the key {}, whose value is no number", shown_key(key)));
+      throw UsageError(fmt::format("add() to the key {}: its value is not a number", shown_key(key)));
   }
   std::int64_t sum = 0;
   if (__builtin_add_overflow(number, delta, &sum))
-    throw UsageError(fmt::format("add() of {} to the key {}, which is {}: the sum is beyond 64 bits", delta,
-                                 shown_key(key), number));
+    throw UsageError(fmt::format("add() of {} to the key {}, whose value is {}: the sum does not fit into 64 bits",
+                                 delta, shown_key(key), number));
   return sum;
 }
 

@@ -26,16 +26,16 @@ class Unlock {
 
 LogFile::LogFile(std::string path)
     : path_(std::move(path)), kept_(make_shared_file(path_)), facts_(facts_of(kept_.get())) {
-  if (!facts_.is_regular) throw UsageError(fmt::format("{} is no ordinary file: choose another path", path_));
+  if (!facts_.is_regular) throw UsageError(fmt::format("{} is not a regular file: choose another path", path_));
 }
 
 void LogFile::run(FileLock kind, const FileDescriptor& fd, Deadline deadline, const std::function<void()>& body) {
   RETINUE_CRASH_POINT();
   if (!lock_file(fd.get(), kind, deadline))
-    throw TimeoutError(
-        fmt::format("FileStore {}: another process has its lock and does not go on: find it by lsof or "
-                    "/proc/locks, and continue or end it",
-                    path_));
+    throw TimeoutError(fmt::format(
+        "FileStore {}: another process holds its lock and does not release it: find that process with lsof or "
+        "/proc/locks, and continue or end it",
+        path_));
   const Unlock unlock(fd.get());
   RETINUE_CRASH_POINT();
   const std::lock_guard lock(mutex_);
@@ -49,7 +49,7 @@ FileDescriptor LogFile::open() {
     throw Closed(
         fmt::format("FileStore {}: its file was removed{}: all members of the job have left, or somebody "
                     "deleted it",
-                    path_, fd ? ", another one is there now" : ""));
+                    path_, fd ? ", and another file is there now" : ""));
   return *std::move(fd);
 }
 
@@ -57,11 +57,13 @@ void LogFile::catch_up(int fd, FileLock kind) {
   const FileFacts facts = facts_of(fd);
   if (facts.is_removed) throw Closed(fmt::format("FileStore {}: the last member of the job removed its file", path_));
   if (facts.bytes < state_.taken_bytes())
-    throw UsageError(fmt::format("FileStore {}: somebody shortened the file, which only stores may write", path_));
+    throw UsageError(
+        fmt::format("FileStore {}: another program truncated the file, which only stores may write", path_));
   const LogState::End end = state_.take(read_from(fd, state_.taken_bytes()));
   if (end == LogState::End::kDamaged)
-    throw UsageError(fmt::format("{} is no store's file, or was damaged at byte {}: choose another path, or delete it",
-                                 path_, state_.taken_bytes()));
+    throw UsageError(
+        fmt::format("{} is not the file of a store, or is damaged at byte {}: choose another path, or delete it", path_,
+                    state_.taken_bytes()));
   // Whoever wrote it had the lock and is dead. Readers leave it there.
   if (end == LogState::End::kTorn && kind == FileLock::kExclusive) truncate_file(fd, state_.taken_bytes());
 }

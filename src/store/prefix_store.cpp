@@ -8,7 +8,7 @@ namespace retinue {
 namespace {
 
 const Store& checked(const std::shared_ptr<Store>& store) {
-  if (store == nullptr) throw UsageError("a PrefixStore needs a store whose keys it gives the prefix");
+  if (store == nullptr) throw UsageError("PrefixStore: the store is a null pointer");
   return *store;
 }
 

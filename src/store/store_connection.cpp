@@ -57,12 +57,13 @@ std::string receive_greeting(int socket, const std::string& where, Deadline dead
     receive_exactly(socket, kGreetingBytes, greeting, deadline);
   } catch (const TimeoutError&) {
     throw Refused{
-        "it took the connection and has not greeted as a store does: another program listens there, or the "
+        "it accepted the connection, but did not greet as a store does: another program listens there, or the "
         "server's process is stopped",
         Refused::Kind::kSilent};
   }
   if (greeting.size() != kGreetingBytes || !greeting.starts_with(kStoreMagic))
-    throw UsageError(fmt::format("{} is no Retinue store: another program speaks there; correct host and port", where));
+    throw UsageError(
+        fmt::format("{} is not a Retinue store: another program listens there; correct host and port", where));
   return greeting.substr(kStoreMagic.size());
 }
 
@@ -78,14 +79,14 @@ ServerFacts shake_hands(int socket, const std::string& where, const Token& token
   } catch (const Refused& refused) {
     throw Refused{refused.why, Refused::Kind::kToken};
   } catch (const TimeoutError&) {
-    throw Refused{"it greeted and then did not answer: the server's process is stopped or has no time",
+    throw Refused{"it greeted, but then did not answer: the server's process is stopped or overloaded",
                   Refused::Kind::kSilent};
   }
   std::optional<ServerFacts> facts = check_acceptance(token.secret, server_nonce, client_nonce, acceptance);
   if (!facts)
     throw UsageError(
-        fmt::format("the store at {} does not know this process's token, which is from {}: another job's "
-                    "server listens there, or a stranger's",
+        fmt::format("the store at {} does not know this process's token, which is from {}: the server of "
+                    "another job or another user listens there",
                     where, token.source));
   return *std::move(facts);
 }
@@ -174,8 +175,8 @@ StoreConnection connect_to_store(const StoreAddress& address, const Token& token
     if (patience == Patience::kItWasThere && !connector.is_silent()) throw ConnectionLost{connector.story()};
     if (deadline.passed())
       throw TimeoutError(
-          fmt::format("no store at {} took this process in time: {}. Is its server started, and is the "
-                      "address right?",
+          fmt::format("could not connect to the store at {} in time: {}. Has its server been started, and is the "
+                      "address correct?",
                       address.text(), connector.story()));
     // Nothing tells when a server begins to listen.
     std::this_thread::sleep_for(deadline.left(pause));

@@ -79,7 +79,7 @@ void StoreService::answer(Client client, Answer kind, std::int64_t number, std::
   if (const std::uint64_t bytes = body_bytes(frame); bytes > max_frame_bytes_ && kind == Answer::kDone)
     frame = {static_cast<std::uint8_t>(Answer::kRefused),
              0,
-             {fmt::format("the values have {} bytes, and one call may have {}: get them one by one, or raise "
+             {fmt::format("the values have {} bytes, but one call may have at most {}: get them one by one, or raise "
                           "TcpStoreOptions::max_message_bytes",
                           bytes, max_frame_bytes_)}};
   answers_.emplace_back(client, encode(frame));

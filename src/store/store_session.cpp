@@ -27,7 +27,7 @@ std::optional<std::string> StoreSession::receive(std::string_view bytes) {
   if (reader_.is_too_long()) {
     const Frame refusal{static_cast<std::uint8_t>(Answer::kRefused),
                         0,
-                        {fmt::format("the call has {} bytes, and one may have {}: see "
+                        {fmt::format("the call has {} bytes, but a call may have at most {}: raise "
                                      "TcpStoreOptions::max_message_bytes",
                                      reader_.expected(), side_->facts.max_frame_bytes)}};
     reader_ = FrameReader(side_->facts.max_frame_bytes);

@@ -14,7 +14,7 @@ namespace retinue {
 namespace {
 
 constexpr std::uint64_t kListener = 0;  // Clients are counted from 1.
-constexpr std::size_t kReadBytes = 256 << 10;
+constexpr std::size_t kServerReadBytes = 256 << 10;
 // In which a member proves itself: where there is no room for another, who has been silent for longer makes some.
 constexpr std::chrono::milliseconds kTimeInACrowd(500);
 // After it, descriptors are asked for again where there were none.
@@ -27,7 +27,7 @@ TcpServer::TcpServer(FileDescriptor listening, TcpServerOptions options)
       options_(std::move(options)),
       side_{options_.token, {random_bytes(kServerIdBytes), options_.max_frame_bytes}},
       service_(options_.max_frame_bytes),
-      room_(kReadBytes) {
+      room_(kServerReadBytes) {
   poll_.add(listening_.get(), kListener, EventPoll::Interest::kRead);
   const SignalsBlocked blocked;  // A thread is born with its maker's mask: the program's signals are not for this one.
   thread_ = std::thread([this] { run(); });

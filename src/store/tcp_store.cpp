@@ -27,12 +27,14 @@ constexpr std::size_t kKeptConnections = 4;
 void check_options(const TcpStoreOptions& options) {
   if (options.host.empty()) throw UsageError("TcpStoreOptions::host is empty");
   if (options.port < 0 || options.port > 65535)
-    throw UsageError(fmt::format("TcpStoreOptions::port is {}: 1 to 65535, or 0 of the server", options.port));
+    throw UsageError(
+        fmt::format("TcpStoreOptions::port is {}: it must be 1 to 65535, or 0 on the server", options.port));
   if (options.port == 0 && !options.is_server)
-    throw UsageError("TcpStoreOptions::port is 0: only the server may choose one; give clients its port()");
+    throw UsageError(
+        "TcpStoreOptions::port is 0: only the server may choose a free port; give its port() to the clients");
   if (options.max_message_bytes < kLeastMessageBytes || options.max_message_bytes > kMostMessageBytes)
-    throw UsageError(fmt::format("TcpStoreOptions::max_message_bytes is {}: {} to {}", options.max_message_bytes,
-                                 kLeastMessageBytes, kMostMessageBytes));
+    throw UsageError(fmt::format("TcpStoreOptions::max_message_bytes is {}: it must be {} to {}",
+                                 options.max_message_bytes, kLeastMessageBytes, kMostMessageBytes));
   if (options.handshake_timeout <= std::chrono::milliseconds(0))
     throw UsageError("TcpStoreOptions::handshake_timeout must be positive");
   if (options.token.size() > kLeastMessageBytes) throw UsageError("TcpStoreOptions::token is longer than 4096 bytes");
@@ -81,7 +83,8 @@ struct TcpStore::Impl {
   }
 
   [[noreturn]] void throw_closed(const std::string& why) const {
-    throw Closed(fmt::format("{}: the server is gone: {}. Look why its process ended; its keys are lost", name(), why));
+    throw Closed(
+        fmt::format("{}: the server is gone: {}. Its keys are lost; find out why its process ended", name(), why));
   }
 
   StoreConnection take_connection(Deadline deadline) {
@@ -95,7 +98,7 @@ struct TcpStore::Impl {
       }
     }
     StoreConnection connection = connect_to_store(address, token, deadline, Patience::kItWasThere);
-    if (connection.facts().id != server_facts.id) throw ConnectionLost{"another one serves there now"};
+    if (connection.facts().id != server_facts.id) throw ConnectionLost{"another server listens there now"};
     return connection;
   }
 
@@ -107,8 +110,8 @@ struct TcpStore::Impl {
   /// Errors: as of the call.
   Frame call(const Frame& request, Deadline deadline) {
     if (getpid() != owner)
-      throw UsageError(
-          fmt::format("{} was made by process {}, of which this is a fork: make a store here", name(), owner));
+      throw UsageError(fmt::format("{} was created by process {}, of which this process is a fork: create a store here",
+                                   name(), owner));
     check_length(request);
     const Deadline end = Deadline::after(deadline.left()).is_never() ? Deadline::never()
                                                                      : Deadline::after(deadline.left() + kAnswerTime);
@@ -117,8 +120,8 @@ struct TcpStore::Impl {
       std::optional<Frame> answer = connection.call(encode(request), end);
       if (!answer)
         throw TimeoutError(
-            fmt::format("{}: its server did not answer in time; whether it carried out a call for {} is "
-                        "not known. Is its process stopped?",
+            fmt::format("{}: its server did not answer in time. It is not known whether it executed the call for {}. "
+                        "Is its process stopped?",
                         name(), shown_keys(request.strings)));
       put_back(std::move(connection));
       return checked(*std::move(answer));
@@ -133,7 +136,7 @@ struct TcpStore::Impl {
   void check_length(const Frame& request) const {
     if (const std::uint64_t bytes = body_bytes(request); bytes > server_facts.max_frame_bytes)
       throw UsageError(
-          fmt::format("{}: a call for the key {} has {} bytes, and its server takes {}: see "
+          fmt::format("{}: a call for the key {} has {} bytes, but its server accepts at most {}: raise "
                       "TcpStoreOptions::max_message_bytes",
                       name(), shown_keys({request.strings.front()}), bytes, server_facts.max_frame_bytes));
   }
@@ -147,7 +150,7 @@ struct TcpStore::Impl {
   Frame call(Request kind, std::vector<std::string> strings, std::int64_t number, Deadline deadline,
              std::size_t expected) {
     Frame answer = call({static_cast<std::uint8_t>(kind), number, std::move(strings)}, deadline);
-    if (answer.strings.size() != expected) throw Error(name() + ": its server answered what was not asked");
+    if (answer.strings.size() != expected) throw Error(name() + ": its server sent an unexpected answer");
     return answer;
   }
 };

@@ -29,8 +29,8 @@ std::string token_file() {
   const std::string home = find_variable("HOME").value_or("");
   if (!home.starts_with('/'))
     throw UsageError(
-        "a store needs the job's token, and neither XDG_CONFIG_HOME nor HOME says where the user's is: set "
-        "RETINUE_TOKEN to the same secret for all processes of the job");
+        "a store needs the job's token, but neither XDG_CONFIG_HOME nor HOME is an absolute path to find the "
+        "token file in: set RETINUE_TOKEN to the same secret for all processes of the job");
   return home + "/.config/retinue/token";
 }
 
@@ -43,9 +43,9 @@ Token job_token(const std::string& option) {
     make_private_file(path, in_hex(random_bytes(kTokenBytes)) + "\n");
     text = read_private_file(path);
   }
-  if (!text) throw UsageError(fmt::format("{} was removed while a token was made in it: try again", path));
+  if (!text) throw UsageError(fmt::format("{} was removed while a token was being written to it: try again", path));
   std::string secret = without_end(*std::move(text));
-  if (secret.empty()) throw UsageError(fmt::format("{} is empty: remove it, and a token is made anew", path));
+  if (secret.empty()) throw UsageError(fmt::format("{} is empty: remove it, and a new token is created", path));
   return {std::move(secret), path};
 }
 

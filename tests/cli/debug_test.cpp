@@ -87,7 +87,7 @@ TEST(Debug, SaysWhatIsMissing) {
   EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE debug " + job).status), 2);  // No rank.
   const auto absent = shell_run("$RETINUE debug --rank 9 " + job);
   EXPECT_EQ(WEXITSTATUS(absent.status), 1);
-  EXPECT_TRUE(contains(absent.output, "no such rank alive")) << absent.output;
+  EXPECT_TRUE(contains(absent.output, "no such running rank")) << absent.output;
   const auto without = shell_run("PATH=/nowhere $RETINUE debug --rank 0 " + job);
   EXPECT_EQ(WEXITSTATUS(without.status), 1);
   EXPECT_TRUE(contains(without.output, "executing gdb: install it")) << without.output;

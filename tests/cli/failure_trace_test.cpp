@@ -97,7 +97,7 @@ TEST_F(FailureTrace, TakesNothingElseAlongWhenItsHelperDies) {
 TEST_F(FailureTrace, ThatCannotBeWrittenIsSaid) {
   std::filesystem::create_directory(folder_ / "traces");
   const auto refused = run(std::string("touch file; RETINUE_TRACE_DIR=file ") + kProgram + " dies 2");
-  EXPECT_TRUE(contains(refused.output, "trace_dir 'file' is no directory")) << refused.output;
+  EXPECT_TRUE(contains(refused.output, "trace_dir 'file' is not a directory")) << refused.output;
   const auto lost = run(std::string("RETINUE_TRACE_DIR=file/below ") + kProgram + " dies 2");
   EXPECT_TRUE(contains(lost.output, "the last calls of rank are lost: making the folder ")) << lost.output;
   EXPECT_TRUE(contains(lost.output, "was killed by SIGKILL")) << lost.output;

@@ -67,16 +67,16 @@ TEST(ProgramBelowARank, CannotBeTheRankBesideAnother) {
   EXPECT_EQ(result.status, 0) << result.output;
   EXPECT_EQ(count_of(result.output, "code 4\n"), 2u) << result.output;
   for (const char* rank : {"rank 0 of 2", "rank 1 of 2"})
-    EXPECT_TRUE(contains(result.output, std::string("by RANK and WORLD_SIZE this process is ") + rank))
+    EXPECT_TRUE(contains(result.output, std::string("RANK and WORLD_SIZE say that this process is ") + rank))
         << result.output;
-  EXPECT_EQ(count_of(result.output, " is that rank already"), 2u) << result.output;
+  EXPECT_EQ(count_of(result.output, " is this rank already"), 2u) << result.output;
   EXPECT_FALSE(contains(result.output, "rank 0 of 1")) << result.output;
 }
 
 TEST(ProgramBelowARank, OfARanksOwnIsNoSilentWorldOfOne) {
   const Result result = shell_run("$RETINUE run -n 2 " + kProgram + " below");
   EXPECT_NE(result.status, 0) << result.output;
-  EXPECT_TRUE(contains(result.output, "by RANK and WORLD_SIZE this process is rank")) << result.output;
+  EXPECT_TRUE(contains(result.output, "RANK and WORLD_SIZE say that this process is rank")) << result.output;
   EXPECT_FALSE(contains(result.output, "of 1,")) << result.output;
 }
 
@@ -96,13 +96,13 @@ TEST(ProgramBelowARank, WarnsOfOtherNumbersThanItsLaunchers) {
   const Result result = shell_run("$RETINUE run -n 2 sh -c 'RANK=$((RANK + 4)) WORLD_SIZE=6 " + kProgram + " sum low'");
   expect_both_ranks(result, "low");
   EXPECT_EQ(count_of(result.output,
-                     "retinue: the environment is not what the launcher made it: RANK is 5, and was 1, WORLD_SIZE is "
-                     "6, and was 2. This process is rank 1 of 2 of its job"),
+                     "retinue: the environment differs from what the launcher set: RANK is 5, but was 1, WORLD_SIZE is "
+                     "6, but was 2. rank_context() and join_world() still use rank 1 of 2 of the job"),
             1u)
       << result.output;
   const Result same = shell_run("$RETINUE run -n 2 " + kProgram + " sum same");
   expect_both_ranks(same, "same");
-  EXPECT_FALSE(contains(same.output, "not what the launcher made it")) << same.output;
+  EXPECT_FALSE(contains(same.output, "differs from what the launcher set")) << same.output;
 }
 
 TEST(RankOfOthers, IsNoSilentWorldOfOne) {
@@ -110,8 +110,8 @@ TEST(RankOfOthers, IsNoSilentWorldOfOne) {
                                "PMI_RANK=1 PMI_SIZE=2", "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2"}) {
     const Result result = shell_run(std::string("env ") + launcher + " " + kProgram + " sum other");
     EXPECT_EQ(WEXITSTATUS(result.status), 4) << result.output;
-    EXPECT_TRUE(
-        contains(result.output, "this process is rank 1 of 2, but it is no rank of a Retinue job: join_world()"))
+    EXPECT_TRUE(contains(result.output,
+                         "this process is rank 1 of 2, but it is not a rank of a Retinue job: call join_world()"))
         << result.output;
   }
 }

@@ -212,7 +212,7 @@ TEST(Ps, ShowsNobodyElsesJobs) {
   ASSERT_TRUE(ranks_come_to(name, {"running"}));
   const std::string id = listed_job(name)["id"];
   EXPECT_FALSE(contains(output_as_nobody({"retinue", "ps"}), name));
-  EXPECT_TRUE(contains(output_as_nobody({"retinue", "ps", "--all"}), "root only"));
+  EXPECT_TRUE(contains(output_as_nobody({"retinue", "ps", "--all"}), "only root"));
   const std::string stopped = output_as_nobody({"retinue", "stop", id});
   EXPECT_TRUE(contains(stopped, "there is no job '" + id + "'")) << stopped;
   EXPECT_EQ(connect_as_nobody("retinue/0/" + id), 0);

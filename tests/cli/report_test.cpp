@@ -164,11 +164,11 @@ TEST_F(Report, IsShownByABrowserWithoutAnyError) {
   EXPECT_EQ(shown.status, 0) << shown.output;
   EXPECT_FALSE(contains(shown.output, "CONSOLE")) << shown.output.substr(shown.output.find("CONSOLE") - 100, 1000);
   EXPECT_TRUE(contains(shown.output, "data-ready=\"4\"")) << "the page's script did not come to its end";
-  for (const char* text : {"ended well", "die: failed", "bad &lt;/script&gt; of &lt;b&gt;rank 1&lt;/b&gt;",
-                           "all_reduce", "1.00 KiB to 4.00 KiB", "report_program.cpp:", "waited for most"})
+  for (const char* text : {"succeeded", "die: failed", "bad &lt;/script&gt; of &lt;b&gt;rank 1&lt;/b&gt;", "all_reduce",
+                           "1.00 KiB to 4.00 KiB", "report_program.cpp:", "the others waited longest for it: "})
     EXPECT_TRUE(contains(shown.output, text)) << text;
   // Of ranks that recorded no calls, it is not known how long they were in some.
-  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">most memory</th>"), 4u);
+  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">peak memory</th>"), 4u);
   EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">in calls</th>"), 3u);
 }
 

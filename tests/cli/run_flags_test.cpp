@@ -124,21 +124,21 @@ TEST(RunFlags, SaysWhatItCannotDo) {
       {{"--event-log-handler", "mine", "x"}, "--event-log-handler"},
       {{"--logs-specs", "mine", "x"}, "--logs-specs"},
       {{"--start-method", "thread", "x"}, "forkserver"},
-      {{"--max-restarts", "-1", "x"}, "'-1' is no whole number"},
-      {{"--max-restarts", "2x", "x"}, "'2x' is no whole number"},
+      {{"--max-restarts", "-1", "x"}, "'-1' is not a whole number"},
+      {{"--max-restarts", "2x", "x"}, "'2x' is not a whole number"},
       {{"--master-port", "65536", "x"}, "65535"},
       {{"--signals-to-handle", "SIGFOO", "x"}, "SIGFOO"},
       {{"--signals-to-handle", "SIGKILL", "x"}, "SIGKILL"},
       {{"--tee", "0:4", "x"}, "no stream 4"},
       {{"--wrap-ranks", "1", "x"}, "--wrap"},
-      {{"--wrap", "gdb '", "x"}, "does not end"},
+      {{"--wrap", "gdb '", "x"}, "is not closed"},
       {{"--rdzv-id", "../up", "x"}, "slash"},
-      {{"-m", "--no-python", "x"}, "exclude"},
+      {{"-m", "--no-python", "x"}, "mutually exclusive"},
       {{"--nproc", "2", "x"}, "did you mean --nproc-per-node"},
       {{"-n", "2"}, "program to run is missing"},
       {{"-n", "2", "--"}, "program to run is missing"},
       {{"x", ":", "-n", "2"}, "program to run is missing"},
-      {{"x", ":", "-n", "2", "--log-dir", "y", "z"}, "whole job's flags"}};
+      {{"x", ":", "-n", "2", "--log-dir", "y", "z"}, "flags of the whole job"}};
   for (const auto& [words, part] : cases)
     EXPECT_NE(refusal_of(words).find(part), std::string::npos) << part << ", but: " << refusal_of(words);
 }

@@ -52,7 +52,7 @@ TEST(Run, SaysWhichProgramIsMissing) {
   EXPECT_TRUE(contains(result.output, "executing './no_such_program': ENOENT")) << result.output;
   const Result by_name = shell_run("$RETINUE run no_such_program");
   EXPECT_EQ(WEXITSTATUS(by_name.status), 127);
-  EXPECT_TRUE(contains(by_name.output, "no folder in PATH has it")) << by_name.output;
+  EXPECT_TRUE(contains(by_name.output, "no directory in PATH contains it")) << by_name.output;
 }
 
 TEST(Run, SaysWhyAProgramCannotBeExecuted) {
@@ -68,7 +68,7 @@ TEST(Run, RefusesAWrongCount) {
   for (const std::string count : {"0", "-1", "two", "2x"}) {
     const Result result = shell_run("$RETINUE run -n " + count + " true");
     EXPECT_NE(result.status, 0);
-    EXPECT_TRUE(contains(result.output, "is no number of processes")) << result.output;
+    EXPECT_TRUE(contains(result.output, "is not a number of processes")) << result.output;
   }
   EXPECT_NE(shell_run("$RETINUE run -n 2").status, 0);
 }

@@ -54,7 +54,7 @@ TEST_F(Stacks, OfOneRank) {
   EXPECT_TRUE(contains(shown.output, "rank 1 of context 1")) << shown.output;
   const auto absent = shell_run("$RETINUE stacks --rank 7 " + pid_);
   EXPECT_EQ(WEXITSTATUS(absent.status), 1);
-  EXPECT_TRUE(contains(absent.output, "no such rank alive; there are:\n  rank 0 of context 1")) << absent.output;
+  EXPECT_TRUE(contains(absent.output, "no such running rank; its ranks are:\n  rank 0 of context 1")) << absent.output;
 }
 
 TEST_F(Stacks, OfAStoppedRankLeaveItStopped) {

@@ -72,11 +72,12 @@ TEST(Stop, SaysWhatThereIsWhenTheNameIsWrongOrNotEnough) {
   const std::string id = listed_job(name + "_b")["id"];
   const auto absent = shell_run("$RETINUE stop there_is_no_such_job");
   EXPECT_EQ(WEXITSTATUS(absent.status), 1);
-  EXPECT_TRUE(contains(absent.output, "there is no job 'there_is_no_such_job'; there are:")) << absent.output;
+  EXPECT_TRUE(contains(absent.output, "there is no job 'there_is_no_such_job'; the running jobs are:"))
+      << absent.output;
   EXPECT_TRUE(contains(absent.output, name + "_b (id " + id)) << absent.output;
   const auto several = shell_run("$RETINUE stop " + name.substr(0, name.size() - 1));
   EXPECT_EQ(WEXITSTATUS(several.status), 1);
-  EXPECT_TRUE(contains(several.output, "may mean several jobs")) << several.output;
+  EXPECT_TRUE(contains(several.output, "matches several jobs")) << several.output;
   EXPECT_TRUE(contains(several.output, id)) << several.output;
   EXPECT_EQ(shell_run("$RETINUE stop " + id).status, 0);
   EXPECT_TRUE(wait_until([&] { return listed_job(name + "_b").is_null(); }));
@@ -89,14 +90,14 @@ TEST(Stop, SaysWhatThereIsWhenTheNameIsWrongOrNotEnough) {
 TEST(Stop, RefusesNegativeTimesByName) {
   const auto stop = shell_run("$RETINUE stop --timeout -1 x");
   EXPECT_EQ(WEXITSTATUS(stop.status), 2);
-  EXPECT_TRUE(contains(stop.output, "--timeout: '-1' is no number of at least 0\n")) << stop.output;
+  EXPECT_TRUE(contains(stop.output, "--timeout: '-1' is not a number of at least 0\n")) << stop.output;
   const auto stacks = shell_run("$RETINUE stacks --timeout=0 x");
-  EXPECT_TRUE(contains(stacks.output, "--timeout: '0' is no number greater than 0\n")) << stacks.output;
+  EXPECT_TRUE(contains(stacks.output, "--timeout: '0' is not a number greater than 0\n")) << stacks.output;
   const auto top = shell_run("$RETINUE top --interval=-0.5 x");
-  EXPECT_TRUE(contains(top.output, "--interval: '-0.5' is no number greater than 0\n")) << top.output;
+  EXPECT_TRUE(contains(top.output, "--interval: '-0.5' is not a number greater than 0\n")) << top.output;
   const auto run = shell_run("$RETINUE run --shutdown-timeout -1 true");
   EXPECT_EQ(WEXITSTATUS(run.status), 2);
-  EXPECT_TRUE(contains(run.output, "--shutdown-timeout: '-1' is no whole number of at least 0\n")) << run.output;
+  EXPECT_TRUE(contains(run.output, "--shutdown-timeout: '-1' is not a whole number of at least 0\n")) << run.output;
 }
 
 }  // namespace

@@ -146,12 +146,12 @@ TEST(Top, SaysWhoIsLateAndHowMuchIsDone) {
 TEST(Top, IsPlainLinesWhereThereIsNoTerminal) {
   SteppingJob job;
   const std::string once = shell_run("$RETINUE top --once --interval 0.1 " + job.pid()).output;
-  EXPECT_TRUE(contains(once, "last minute: rank 1 of context 1 came last to ")) << once;
+  EXPECT_TRUE(contains(once, "last minute: rank 1 of context 1 was the last to begin ")) << once;
   EXPECT_TRUE(contains(once, "CONTEXT  RANK      PID STATE")) << once;
   EXPECT_FALSE(contains(once, "\x1b")) << once;
   StartedProgram top("retinue", {"top", "--interval", "0.1", job.pid()});
   EXPECT_TRUE(contains(top.read_line(), "calling_program-"));
-  EXPECT_EQ(top.read_line().substr(0, 14), "3 of 3 ranks r");
+  EXPECT_EQ(top.read_line().substr(0, 24), "3 of 3 ranks are running");
   job.end();
   EXPECT_TRUE(top.read_all().ends_with("has ended\n"));
 }
@@ -163,7 +163,7 @@ TEST(Top, FollowsTheWindowAndPutsTheTerminalBack) {
   EXPECT_TRUE(top.shows("        1     2"));
   EXPECT_FALSE(top.is_as_before());
   top.resize(6, 40);
-  EXPECT_TRUE(top.shows("  ... and 3 more lines than the screen "));
+  EXPECT_TRUE(top.shows("  ... 3 more lines do not fit on the sc"));
   top.resize(20, 200);
   EXPECT_TRUE(top.shows("context 1/world"));
   top.type("xq");

@@ -24,7 +24,7 @@ class ChannelTest : public testing::TestWithParam<int> {
     void operator()(Channel* channel) const { ::operator delete(channel, std::align_val_t(128)); }
   };
 
-  std::size_t room_ = Channel::room_bytes(GetParam());
+  std::size_t space_ = Channel::space_bytes(GetParam());
   std::unique_ptr<Channel, Free> memory_{
       static_cast<Channel*>(::operator new(Channel::bytes_for(GetParam()), std::align_val_t(128)))};
 };
@@ -35,12 +35,12 @@ std::size_t random_bytes(std::mt19937& random, std::size_t largest) {
 }
 
 TEST_P(ChannelTest, BringsAllInOrderAndKeepsWhatIsNotTaken) {
-  ChannelSender sender(*memory_, room_);
+  ChannelSender sender(*memory_, space_);
   ChannelReceiver receiver(*memory_);
   constexpr int kCount = is_sanitized() ? 2000 : 20000;
   std::thread producer([&] {
     std::mt19937 random(1);
-    std::vector<std::byte> data(room_);
+    std::vector<std::byte> data(space_);
     for (int i = 0; i < kCount; ++i) {
       const std::size_t bytes = random_bytes(random, sender.piece_bytes());
       std::fill_n(data.begin(), bytes, static_cast<std::byte>(i));
@@ -66,7 +66,7 @@ TEST_P(ChannelTest, BringsAllInOrderAndKeepsWhatIsNotTaken) {
 }
 
 TEST_P(ChannelTest, BringsAnswersBack) {
-  ChannelSender sender(*memory_, room_);
+  ChannelSender sender(*memory_, space_);
   ChannelReceiver receiver(*memory_);
   constexpr std::uint64_t kCount = is_sanitized() ? 20000 : 300000;
   std::thread answerer([&] {
@@ -88,14 +88,14 @@ TEST_P(ChannelTest, BringsAnswersBack) {
 }
 
 TEST_P(ChannelTest, TakesNoMoreThanItHasRoomFor) {
-  ChannelSender sender(*memory_, room_);
+  ChannelSender sender(*memory_, space_);
   ChannelReceiver receiver(*memory_);
   const std::vector<std::byte> piece(sender.piece_bytes());
   const auto post = [&] { return sender.try_post({.bytes = piece.size(), .data = piece}); };
-  const std::size_t pieces = room_ / piece.size();
+  const std::size_t pieces = space_ / piece.size();
   for (std::size_t i = 0; i < pieces; ++i) EXPECT_TRUE(post());
   EXPECT_FALSE(post());
-  // What needs no room still has an envelope.
+  // What needs no space still has an envelope.
   for (std::uint64_t i = pieces; i < kEnvelopes; ++i) EXPECT_TRUE(sender.try_post({.tag = 5}));
   EXPECT_FALSE(sender.try_post({.tag = 5}));
   receiver.take();

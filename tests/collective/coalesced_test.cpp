@@ -168,14 +168,14 @@ void check_mismatch(const Counts& ours, const Counts& theirs, const std::string&
 }
 
 TEST(Coalesced, OfDifferentBuffersIsAMismatch) {
-  check_mismatch({3, 5}, {5, 3}, "buffer 0 is of 12 bytes on rank 0 and of 20 on rank 2 (the 1st call of each)");
-  check_mismatch({3, 100'000, 1}, {3, 100'001, 1}, "buffer 1 is of 400000 bytes on rank 0 and of 400004 on rank 2");
-  check_mismatch({3, 5}, {8}, "rank 0 gives 2 buffers and rank 2 gives 1");
-  check_mismatch({}, {8}, "rank 0 gives 0 buffers and rank 2 gives 1");
+  check_mismatch({3, 5}, {5, 3}, "buffer 0 has 12 bytes on rank 0 and 20 on rank 2 (the 1st call of each)");
+  check_mismatch({3, 100'000, 1}, {3, 100'001, 1}, "buffer 1 has 400000 bytes on rank 0 and 400004 on rank 2");
+  check_mismatch({3, 5}, {8}, "rank 0 passes 2 buffers and rank 2 passes 1");
+  check_mismatch({}, {8}, "rank 0 passes 0 buffers and rank 2 passes 1");
   Counts many(60'000, 1);
   many.back() = 0;
   many[59'000] = 2;
-  check_mismatch(Counts(60'000, 1), many, "one of the buffers from 49151 on is of different sizes on ranks 0 and 2");
+  check_mismatch(Counts(60'000, 1), many, "one of the buffers from 49151 on has different sizes on ranks 0 and 2");
 }
 
 TEST(Coalesced, MeetsOtherCallsAsAMismatch) {
@@ -203,12 +203,13 @@ TEST(Coalesced, RefusesWhatIsNoListOfBuffers) {
   EXPECT_EQ(refusal({all.first(4), {}, all.first(4)}), "all_reduce_coalesced: buffers 0 and 2 overlap");
   EXPECT_EQ(refusal({all.first(8), Bytes(static_cast<std::byte*>(nullptr), 4)}),
             "all_reduce_coalesced: buffer 1 is null");
-  EXPECT_EQ(refusal({all.first(6)}), "all_reduce_coalesced: buffer 0 of 6 bytes is not of whole fp32 elements");
+  EXPECT_EQ(refusal({all.first(6)}),
+            "all_reduce_coalesced: buffer 0 of 6 bytes does not consist of whole fp32 elements");
   EXPECT_EQ(refusal({all.subspan(8, 8), all.first(8), all.subspan(16)}), "no UsageError");
   CollectiveCall call = CollectiveCall::all_reduce_coalesced({}, Dtype::kFloat32, ReduceOp::kFunction);
   call.function = &reduce_function<[](float a, float b) { return a * b; }, float>();
   EXPECT_EQ(usage_error_of([&] { check_call(call, 0, 2); }),
-            "all_reduce_coalesced: it reduces by no function of the program");
+            "all_reduce_coalesced: it does not support reduction functions");
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ TEST(Communicator, IsOfNoUseInAFork) {
         try {
           call();
         } catch (const UsageError& error) {
-          return std::string(error.what()).find("was forked by fork() from rank") != std::string::npos;
+          return std::string(error.what()).find("is a fork() of rank") != std::string::npos;
         } catch (...) {
         }
         return false;

@@ -244,7 +244,7 @@ TEST(CustomReduction, IsRefusedWhereItIsNone) {
   CollectiveCall call = CollectiveCall::all_reduce(&data, 1, Dtype::kInt32, ReduceOp::kFunction);
   EXPECT_NE(usage_error_of([&] { check_call(call, 0, 2); }).find("the function is missing"), std::string::npos);
   call = CollectiveCall::all_reduce(&data, 1, reduce_function<multiply, Matrix>()).premultiplied(2);
-  EXPECT_NE(usage_error_of([&] { check_call(call, 0, 2); }).find("it has a function and is a reduction premul_sum"),
+  EXPECT_NE(usage_error_of([&] { check_call(call, 0, 2); }).find("it has a function, but its reduction is premul_sum"),
             std::string::npos);
   call = CollectiveCall::broadcast(&data, 1, 0);
   call.op = ReduceOp::kFunction;

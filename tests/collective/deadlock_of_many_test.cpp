@@ -23,7 +23,7 @@ TEST(DeadlockOfMany, NamesAll) {
     } catch (const CollectiveMismatch& error) {
       text = error.what();
     }
-    const std::string before = "; and those of ranks ";
+    const std::string before = "; and the waits of ranks ";
     const std::size_t others = text.find(before);
     ASSERT_NE(others, std::string::npos) << text;
     const std::string rest = text.substr(others + before.size());

@@ -123,7 +123,7 @@ TEST(Deadlock, OfTwoGroupsInOppositeOrder) {
       const std::string in_a = have_one_name ? ", group \"a\", the 1st of that name" : ", group \"a\"";
       const std::string in_b = have_one_name ? ", group \"a\", the 2nd of that name" : ", group \"b\"";
       expect_all(text, {"rank 0 waits in its 1st call, barrier, at ", in_a + "), for rank 1",
-                        "rank 1 waits in its 1st call, barrier, at ", in_b + "), for rank 0", "in one order"});
+                        "rank 1 waits in its 1st call, barrier, at ", in_b + "), for rank 0", "in the same order"});
       text_of_deadlock([&] { second.barrier(); });
     });
 }
@@ -187,7 +187,7 @@ TEST(Deadlock, OfBegunCollectives) {
     Communicator a(named(group, "a"), {.timeout = kTimeout});
     Communicator b(named(group, "b"), {.timeout = kTimeout});
     const Request request = (group.rank == 0 ? a : b).start(CollectiveCall::barrier());
-    expect_all(text_of_deadlock([&] { request.wait(); }), {"waits in barrier, begun at "});
+    expect_all(text_of_deadlock([&] { request.wait(); }), {"waits in barrier, started at "});
   });
 }
 

@@ -239,7 +239,7 @@ TEST(ByAnEngineErrors, NamePartsThatDontFit) {
                     });
                     group.run(CollectiveCall::all_to_all(parts.inputs(), parts.outputs()));
                   },
-                  {"rank 2 takes 12 bytes from rank 0, which gives 8"});
+                  {"rank 2 expects 12 bytes from rank 0, which sends 8"});
 }
 
 TEST(ByAnEngineErrors, OfUseAreTheCallersAlone) {
@@ -258,7 +258,7 @@ TEST(ByAnEngineErrors, OfUseAreTheCallersAlone) {
 TEST(ByAnEngineErrors, OfAForkAreItsOwn) {
   Communicator alone(std::make_unique<ThreadEngine>(std::make_shared<ThreadEngine::Shared>(1), 0), EngineMembers{});
   const pid_t child = fork();
-  if (child == 0) _exit(usage_error_of([&] { alone.barrier(); }).find("was forked by fork()") == std::string::npos);
+  if (child == 0) _exit(usage_error_of([&] { alone.barrier(); }).find("is a fork() of rank") == std::string::npos);
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);

@@ -19,7 +19,7 @@ namespace retinue::test {
 inline std::set<std::size_t> borders_of(const PathTable& table, std::size_t ranks) {
   std::set<std::size_t> borders;
   for (const std::size_t bytes :
-       {line_room(ReduceOp::kPremulSum), line_room(ReduceOp::kSum), table.staged_in_job, table.staged_in_job_one_way,
+       {line_space(ReduceOp::kPremulSum), line_space(ReduceOp::kSum), table.staged_in_job, table.staged_in_job_one_way,
         table.staged, table.staged_one_way, table.staged_reads / ranks, table.stored_plainly, kChunkBytes})
     borders.insert(bytes);
   return borders;
@@ -37,8 +37,8 @@ inline std::set<std::size_t> counts_around_borders(const PathTable& table, Colle
   for (const std::size_t border : borders_of(table, ranks)) add(border / (element_bytes * parts));
   // Where a part goes through chunks in rounds: five of the smallest.
   const std::size_t takers = parts > 1 ? parts - 1 : 1;
-  const std::size_t room = std::min((table.smallest_chunk / takers + 63) / 64, kChunkBytes / takers / 64) * 64;
-  add(5 * room / element_bytes);
+  const std::size_t space = std::min((table.smallest_chunk / takers + 63) / 64, kChunkBytes / takers / 64) * 64;
+  add(5 * space / element_bytes);
   return counts;
 }
 

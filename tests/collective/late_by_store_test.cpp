@@ -44,7 +44,8 @@ TEST(LateByStore, NamesWhoIsLateAndWhatItDoes) {
         for (int turn = 0; turn < 2; ++turn) {
           group.barrier();
           if (group.rank() == 1) {
-            EXPECT_TRUE(wait_until([&] { return says(captured.text(), "It is said again in "); })) << captured.text();
+            EXPECT_TRUE(wait_until([&] { return says(captured.text(), "This report repeats in "); }))
+                << captured.text();
           }
           group.all_reduce(&number, 1, Dtype::kInt32, ReduceOp::kSum);
           const std::string text = captured.text();

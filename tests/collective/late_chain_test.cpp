@@ -53,7 +53,7 @@ TEST(LateChain, TheLastOneIsLate) {
   run_ranks(4, [&](const JobGroup& group) {
     captured.begin();
     Communicator communicator(group, {.late_after = group.rank == 0 ? kLateAfter : 0s});
-    if (group.rank == 3) await([&] { return count_of(captured.text(), "It is said again") == 1; });
+    if (group.rank == 3) await([&] { return count_of(captured.text(), "This report repeats") == 1; });
     pass_on(group, communicator);
   });
   const std::string text = captured.text();
@@ -76,7 +76,7 @@ TEST(LateChain, AnErrorNamesTheLastOneToo) {
     } catch (const TimeoutError& error) {
       const std::string text = error.what();
       EXPECT_NE(text.find("missing: rank 1 (pid "), std::string::npos) << text;
-      EXPECT_NE(text.find("; behind which is rank 3 (pid "), std::string::npos) << text;
+      EXPECT_NE(text.find("; the chain of waits ends at rank 3 (pid "), std::string::npos) << text;
       EXPECT_EQ(text.find("rank 2 (pid "), std::string::npos) << text;
     }
     *done = true;
@@ -91,7 +91,7 @@ TEST(LateChain, AllThatOthersWaitForAreLate) {
     int value = 0;
     if (group.rank == 0) await([&] { return waits(group, 2); });
     if (group.rank % 2 == 0) return static_cast<void>(communicator.recv(std::span(&value, 1), group.rank + 1));
-    await([&] { return count_of(captured.text(), "It is said again") == 1; });
+    await([&] { return count_of(captured.text(), "This report repeats") == 1; });
     communicator.send(std::span(&value, 1), group.rank - 1);
   });
   EXPECT_EQ(count_of(captured.text(), "ranks 1 and 3 are late\n"), 1) << captured.text();
@@ -111,7 +111,7 @@ TEST(LateChain, AStoppedOneInItIsLate) {
       kill(*middle, SIGSTOP);
       await([&] { return state_of_thread(*middle, *middle) == 'T'; });
       communicator.send(std::span(&value, 1), 1);
-      await([&] { return count_of(captured.text(), "It is said again") == 1; });
+      await([&] { return count_of(captured.text(), "This report repeats") == 1; });
       kill(*middle, SIGCONT);
     } else {
       if (group.rank == 0) await([&] { return *middle != 0 && state_of_thread(*middle, *middle) == 'T'; });
@@ -133,7 +133,7 @@ TEST(LateChain, OneThatWaitsForAnybodyIsLate) {
     if (group.rank == 0) await([&] { return waits(group, 1); });
     if (group.rank == 1) communicator.recv(std::span(&value, 1), kAnySource);
     if (group.rank == 2) {
-      await([&] { return count_of(captured.text(), "It is said again") == 1; });
+      await([&] { return count_of(captured.text(), "This report repeats") == 1; });
       communicator.send(std::span(&value, 1), 1);
     }
     communicator.barrier();
@@ -158,7 +158,7 @@ TEST(LateChain, WhoLeftIsNotLateForAnybodysMessage) {
       communicator.recv(std::span(&value, 1), kAnySource);
     } else {
       if (group.rank == 2) *leaver = getpid();
-      if (group.rank == 1) await([&] { return count_of(captured.text(), "It is said again") == 1; });
+      if (group.rank == 1) await([&] { return count_of(captured.text(), "This report repeats") == 1; });
       communicator.send(std::span(&value, 1), 0);
     }
   });

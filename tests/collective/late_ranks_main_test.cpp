@@ -16,7 +16,7 @@ LateScene* scene = nullptr;
 
 void play(RankContext& context, int lateness) {
   play_late(*scene, context.world(), static_cast<Lateness>(lateness),
-            [](const std::string& text) { return text.find("It is said again") != std::string::npos; });
+            [](const std::string& text) { return text.find("This report repeats") != std::string::npos; });
   if (testing::Test::HasFailure()) throw std::logic_error("a rank saw a failure");
 }
 

@@ -23,7 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 
 bool is_reported(const std::string& text) {
-  return text.find("It is said again") != std::string::npos;
+  return text.find("This report repeats") != std::string::npos;
 }
 
 class LateReports : public testing::TestWithParam<Lateness> {};
@@ -55,7 +55,7 @@ TEST(LateReport, ComesAgainAfterTimesThatDouble) {
     scene.captured.begin();
     std::chrono::steady_clock::time_point first;
     play_late(scene, group, Lateness::kLooping, [&](const std::string& text) {
-      const int reports = count_of(text, "It is said again");
+      const int reports = count_of(text, "This report repeats");
       if (reports > 0 && first == std::chrono::steady_clock::time_point()) first = std::chrono::steady_clock::now();
       if (reports > 1) *between = (std::chrono::steady_clock::now() - first) / 1ms;
       return reports > 1;
@@ -73,12 +73,13 @@ TEST(LateReport, IsOfTheNextLatenessFromItsBeginningOn) {
     Communicator communicator(group, {.late_after = kLateAfter});
     for (int i = 1; i <= 2; ++i) {
       if (group.rank == 1) {
-        EXPECT_TRUE(wait_until([&] { return count_of(captured.text(), "It is said again") == i; })) << captured.text();
+        EXPECT_TRUE(wait_until([&] { return count_of(captured.text(), "This report repeats") == i; }))
+            << captured.text();
       }
       communicator.barrier();
     }
   });
-  EXPECT_EQ(count_of(captured.text(), "It is said again in 2."), 2) << captured.text();
+  EXPECT_EQ(count_of(captured.text(), "This report repeats in 2."), 2) << captured.text();
 }
 
 /// Of all its members but rank 0.
@@ -143,7 +144,7 @@ TEST(LateReport, SaysWhenItComesBeforeTheEnd) {
     }
     communicator.barrier();
   });
-  EXPECT_EQ(count_of(captured.text(), "It is said again in 0."), 1) << captured.text();
+  EXPECT_EQ(count_of(captured.text(), "This report repeats in 0."), 1) << captured.text();
 }
 
 TEST(LateReport, OfAMessageDoesNotTellOfOneWhoLeftACollectiveThatItIsInIt) {

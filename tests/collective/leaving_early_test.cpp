@@ -125,7 +125,7 @@ TEST(LeavesEarly, AsFarAsTheRingGoes) {
     EXPECT_EQ(calls, kRing - 1) << text;
     const std::string behind = std::to_string(kRing / 2).append(" or more calls behind its last");
     for (const char* const words :
-         {behind.c_str(), "rank 0 waits for those that are ", ", broadcast(4 bytes, root 0) at ",
+         {behind.c_str(), "rank 0 waits for ranks that are ", ", broadcast(4 bytes, root 0) at ",
           "leaving_early_test.cpp:", "its timeout of 100 ms passed; missing: rank 1", "after 1 barrier, the last at "})
       EXPECT_NE(text.find(words), std::string::npos) << words << " in: " << text;
     done.add();

@@ -22,7 +22,7 @@ std::vector<std::byte> content(int source, int number, std::size_t bytes) {
   return data;
 }
 
-// Around the borders of: an envelope, what is sent whole, a piece, a channel's room.
+// Around the borders of: an envelope, what is sent whole, a piece, a channel's space.
 constexpr std::size_t kSizes[] = {0,     1,     39,    40,     41,     64,     1000,   16383,   16384,  16385,
                                   65535, 65536, 65537, 262143, 262144, 262145, 300000, 1048577, 5000001};
 
@@ -179,7 +179,7 @@ TEST(Messages, ToOneself) {
       std::vector<std::byte> got(1);
       EXPECT_EQ(usage_error_of([&] { communicator.recv(std::span(got), group.rank); }),
                 "recv: rank " + std::to_string(group.rank) +
-                    " has sent itself no such message, and waits; use irecv or sendrecv");
+                    " waits for a message from itself that it has not sent; use irecv or sendrecv");
       if (size == 1) {
         EXPECT_THROW(communicator.recv(std::span(got), kAnySource), UsageError);
       }
@@ -228,7 +228,7 @@ TEST(Messages, WithBadArgumentsAreUsageErrors) {
     EXPECT_EQ(usage_error_of([&] { (void)communicator.batch_isend_irecv(batch); }),
               "send: rank 9 is outside of the group's [0, 2)");
     EXPECT_EQ(usage_error_of([] { Request().wait(); }),
-              "a Request that was made by default, or moved from, stands for nothing that was begun");
+              "this Request is empty: it was default-constructed or moved from");
     communicator.barrier();  // Nothing was sent and nothing is broken.
   });
 }

@@ -90,7 +90,7 @@ class MismatchTable : public testing::TestWithParam<int> {
  protected:
   /// Rank 1 makes the call `odd`, all others `ours`. `preface`: what the message begins with, behind the group's name.
   static void check(const JobGroup& group, const Entry& ours, const Entry& odd,
-                    const std::string& preface = "the ranks met in different calls (the 2nd of each): ") {
+                    const std::string& preface = "the ranks made different calls (the 2nd of each): ") {
     SCOPED_TRACE(text_of(ours) + " against " + text_of(odd));
     Communicator communicator(group);
     communicator.barrier();
@@ -151,9 +151,9 @@ TEST_P(MismatchTable, OfCounts) {
       const bool lists = kind == CollectiveKind::kAllReduceCoalesced;
       for (const std::size_t odd : {std::size_t{0}, std::size_t{5}, std::size_t{40}})
         check(group, {.kind = kind}, {.kind = kind, .count = odd},
-              lists ? fmt::format("buffer 0 is of 16 bytes on rank 0 and of {} on rank 1 (the 2nd call of each): ",
+              lists ? fmt::format("buffer 0 has 16 bytes on rank 0 and {} on rank 1 (the 2nd call of each): ",
                                   odd * sizeof(float))
-                    : "the ranks met in different calls (the 2nd of each): ");
+                    : "the ranks made different calls (the 2nd of each): ");
     }
   });
 }
@@ -212,7 +212,7 @@ TEST_P(MismatchTable, OfUnevenSizes) {
       } catch (const CollectiveMismatch& error) {
         message = error.what();
       }
-      EXPECT_NE(message.find(" takes 4 bytes from rank 1, which gives 5 (the 2nd call of each): "), std::string::npos)
+      EXPECT_NE(message.find(" expects 4 bytes from rank 1, which sends 5 (the 2nd call of each): "), std::string::npos)
           << message;
       EXPECT_NE(call_of_rank(message, kOdd).find(" at odd.cpp:22"), std::string::npos) << message;
       EXPECT_NE(message.find(" at ours.cpp:11"), std::string::npos) << message;

@@ -150,7 +150,7 @@ TEST(Mismatch, OfManyRanksNamesAllAndFirstThoseThatDiffer) {
     } catch (const CollectiveMismatch& error) {
       EXPECT_STREQ(
           error.what(),
-          "group \"test group\": the ranks met in different calls (the 1st of each): "
+          "group \"test group\": the ranks made different calls (the 1st of each): "
           "ranks 3, 40: all_reduce(fp32, 11, sum) at rest.cpp:88; "
           "rank 0: all_reduce(fp32, 10, sum) at .../is/no/room/in/what/ranks/tell/of/their/calls/first.cpp:88; "
           "ranks 1, 2, 4-39, 41-63: all_reduce(fp32, 10, sum) at rest.cpp:88");

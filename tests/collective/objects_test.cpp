@@ -177,26 +177,26 @@ TEST(Objects, OfAnotherTypeAreRefusedAndTheGroupGoesOn) {
     if (group.rank == 0)
       broadcast_object(communicator, ints, 0);
     else
-      expect_refusal("broadcast_object", "rank 0 gives a std::vector<int>",
+      expect_refusal("broadcast_object", "rank 0 sends a std::vector<int>",
                      [&] { broadcast_object(communicator, floats, 0); });
     if (group.rank == 2)
       expect_refusal("all_gather_object",
-                     "rank 0 gives a float, and rank 2 takes a int: ", [&] { all_gather_object(communicator, 1); });
+                     "rank 0 sends a float, but rank 2 expects a int: ", [&] { all_gather_object(communicator, 1); });
     else
       expect_refusal("all_gather_object",
-                     "rank 2 gives a int, and rank " + std::to_string(group.rank) + " takes a float: ", [&] {
+                     "rank 2 sends a int, but rank " + std::to_string(group.rank) + " expects a float: ", [&] {
                        all_gather_object(communicator, 1.0F);
                      });
     if (group.rank == 0)
       scatter_object(communicator, std::vector<int>(3), 0);
     else
-      expect_refusal("scatter_object", "rank 0 gives a int",
+      expect_refusal("scatter_object", "rank 0 sends a int",
                      [&] { scatter_object(communicator, std::vector<double>(), 0); });
     Growing growing;
     if (group.rank == 0)
       broadcast_object(communicator, growing, 0);
     else
-      expect_refusal("broadcast_object", "rank 0 gives a retinue::test::(anonymous namespace)::Growing, and rank ",
+      expect_refusal("broadcast_object", "rank 0 sends a retinue::test::(anonymous namespace)::Growing, but rank ",
                      [&] { broadcast_object(communicator, growing, 0); });
     if (group.rank == 0) {
       send_object(communicator, ints, 1);
@@ -204,7 +204,7 @@ TEST(Objects, OfAnotherTypeAreRefusedAndTheGroupGoesOn) {
       communicator.send(std::span(bytes), 1);
     }
     if (group.rank == 1) {
-      expect_refusal("recv_object", "rank 0 gives a std::vector<int>", [&] { recv_object(communicator, floats, 0); });
+      expect_refusal("recv_object", "rank 0 sends a std::vector<int>", [&] { recv_object(communicator, floats, 0); });
       EXPECT_THROW(recv_object(communicator, floats, 0), UsageError);
     }
     EXPECT_EQ(all_gather_object(communicator, group.rank), (std::vector{0, 1, 2}));

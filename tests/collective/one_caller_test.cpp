@@ -39,9 +39,9 @@ std::vector<WaitingCall> waiting_calls() {
            [](Communicator& c) { c.monitored_barrier(); }},
           {"recv at first.cpp:1", [=](Communicator& c) { c.recv(data(), 1, 0, kFirst); },
            [=](Communicator& c) { c.send(data(), 0); }},
-          {"Request::wait for what was begun at first.cpp:1",
+          {"Request::wait for the operation started at first.cpp:1",
            [](Communicator& c) { c.start(CollectiveCall::barrier(), kFirst).wait(); }, barrier},
-          {"Request::wait_any for what was begun at first.cpp:1",
+          {"Request::wait_any for the operation started at first.cpp:1",
            [](Communicator& c) {
              const Request request = c.start(CollectiveCall::barrier(), kFirst);
              Request::wait_any({&request, 1});
@@ -108,14 +108,17 @@ TEST(OneCaller, RefusesTheSecondThreadAndLetsTheFirstGoOn) {
       const ThreadThatSleeps first([&] { waiting.first(communicator); });
       for (const SecondCall& second : second_calls()) {
         const std::string refusal = usage_error_of([&] { second.call(communicator); });
-        EXPECT_EQ(refusal,
-                  "group \"test group\": two threads of this rank are in one communicator at the same time, one in " +
-                      waiting.text + ", this one in " + second.text +
-                      ". Give each thread a communicator of its own, by retinue::split or new_group: threads that "
-                      "take turns in one must do so in the same order on all ranks, which a mutex does not see to");
+        EXPECT_EQ(
+            refusal,
+            "group \"test group\": two threads of this rank use one communicator at the same time, one in " +
+                waiting.text + ", this one in " + second.text +
+                ". Give each thread its own communicator, with retinue::split or new_group. Threads that take turns "
+                "with one must do so in the same order on all ranks, which a mutex does not ensure");
       }
-      EXPECT_TRUE(says(usage_error_of([&] { begun.wait(); }), "this one in Request::wait for what was begun at "));
-      EXPECT_TRUE(says(usage_error_of([&] { (void)begun.done(); }), "this one in Request::done of what was begun at "));
+      EXPECT_TRUE(
+          says(usage_error_of([&] { begun.wait(); }), "this one in Request::wait for the operation started at "));
+      EXPECT_TRUE(
+          says(usage_error_of([&] { (void)begun.done(); }), "this one in Request::done of the operation started at "));
       gate.barrier();
     }
     communicator.barrier();  // Nothing of what was refused was begun, and nothing is broken.

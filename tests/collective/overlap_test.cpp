@@ -49,7 +49,7 @@ TEST_P(Overlap, OfOutputsIsRefusedOnItsRankAndTheNextTryIsRight) {
     for (std::size_t i = 0; i < size; ++i) parts.outputs.push_back(Bytes(taken).subspan(i * kPart, kPart));
     for (const ListCall& call : calls_into_lists()) {
       if (group.rank == 1) {
-        const std::string refusal = call.name + ": outputs 0 and 1 overlap; each rank's part needs memory of its own";
+        const std::string refusal = call.name + ": outputs 0 and 1 overlap; use separate memory for each rank's part";
         Parts wrong = parts;
         wrong.outputs[0] = wrong.outputs[1];
         EXPECT_EQ(usage_error_of([&] { communicator.run(call.make(wrong)); }), refusal);
@@ -112,14 +112,14 @@ TEST(OverlapOfMessages, IsRefusedWhereOneIsReceivedInto) {
     const std::span<int> all(data);
     const int peer = 1 - group.rank;
     EXPECT_EQ(usage_error_of([&] { communicator.sendrecv(all.first(4), peer, all.subspan(3, 4), peer); }),
-              "sendrecv: the message is received into what is sent; give each memory of its own");
+              "sendrecv: the two buffers overlap; use separate buffers to send and to receive");
     const auto batch_error = [&](std::vector<P2POp> batch) {
       return usage_error_of([&] { (void)communicator.batch_isend_irecv(batch); });
     };
     const Bytes bytes = std::as_writable_bytes(all);
     const std::string refusal =
-        "batch_isend_irecv: the buffers of messages 0 and 2 overlap, of which one is received into; give each memory "
-        "of its own";
+        "batch_isend_irecv: the buffers of messages 0 and 2 overlap, and at least one of them receives; use separate "
+        "buffers";
     EXPECT_EQ(batch_error({P2POp::irecv(bytes.first(8), peer), P2POp::isend(bytes.last(8), peer),
                            P2POp::irecv(bytes.subspan(4, 8), peer)}),
               refusal);

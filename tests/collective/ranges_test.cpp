@@ -149,17 +149,17 @@ TEST(Ranges, WhosePartsDontFitAreRefused) {
     EXPECT_EQ(usage_error_of([&] {
                 c.all_gather(own, all, Ints{2, 2});
               }),
-              "all_gather: a buffer of 5 elements does not consist of parts of 2, 2 elements");
+              "all_gather: a buffer of 5 elements can't be divided into parts of 2, 2 elements");
     EXPECT_EQ(usage_error_of([&] {
                 c.gather(own, all, Ints{2, 4}, group.rank);
               }),
-              "gather: a buffer of 5 elements does not consist of parts of 2, 4 elements");
+              "gather: a buffer of 5 elements can't be divided into parts of 2, 4 elements");
     EXPECT_EQ(usage_error_of([&] {
                 c.scatter(all, Ints{6, -1}, own, group.rank);
               }),
               "scatter: the count of rank 1's part is negative");
     EXPECT_EQ(usage_error_of([&] { c.all_gather(own, own); }),
-              "all_gather: a buffer holds 2 elements where 4 are needed");
+              "all_gather: a buffer holds 2 elements, but 4 are needed");
     c.barrier();  // None of these was sent.
   });
 }

@@ -111,15 +111,15 @@ TEST(Split, WhatMakesNoSenseOnOneIsAnErrorOnAll) {
       const std::string text = usage_error_of(call);
       EXPECT_NE(text.find(world.rank == 1 ? own : others), std::string::npos) << text;
     };
-    says("color -2", "rank 1 asked", [&] { split(parent, {.color = world.rank == 1 ? -2 : 0}); });
+    says("color -2", "rank 1 passed", [&] { split(parent, {.color = world.rank == 1 ? -2 : 0}); });
     const std::string name(world.rank == 1 ? 70 : 7, 'n');
-    says("70 bytes", "rank 1 asked", [&] { split(parent, {.name = name}); });
+    says("70 bytes", "rank 1 passed", [&] { split(parent, {.name = name}); });
     const std::vector<int> ranks = world.rank == 1 ? std::vector<int>{0, 3} : std::vector<int>{0, 2};
-    says("rank 3 is outside", "rank 1 asked", [&] { new_group(parent, ranks); });
+    says("rank 3 is outside", "rank 1 passed", [&] { new_group(parent, ranks); });
     const std::vector<int> twice = world.rank == 1 ? std::vector<int>{2, 2} : std::vector<int>{0, 2};
-    says("rank 2 is listed twice", "rank 1 asked", [&] { new_group(parent, twice); });
+    says("rank 2 is listed twice", "rank 1 passed", [&] { new_group(parent, twice); });
     const std::vector<int> other = world.rank == 1 ? std::vector<int>{0, 1} : std::vector<int>{0, 2};
-    says("ranks 0 and 1 gave different lists", "ranks 0 and 1 gave", [&] { new_group(parent, other); });
+    says("ranks 0 and 1 passed different lists", "ranks 0 and 1 passed", [&] { new_group(parent, other); });
     EXPECT_TRUE(split(parent).has_value());
   });
 }

@@ -225,7 +225,7 @@ void check_wrong_size(std::size_t size, Place place) {
     } catch (const CollectiveMismatch& error) {
       const std::string text = error.what();
       const auto words =
-          "rank 2 takes " + std::to_string(size + 1) + " bytes from rank 0, which gives " + std::to_string(size);
+          "rank 2 expects " + std::to_string(size + 1) + " bytes from rank 0, which sends " + std::to_string(size);
       EXPECT_NE(text.find(words), std::string::npos) << text;
       EXPECT_NE(text.find("uneven_exchange_test.cpp:"), std::string::npos) << text;
     }

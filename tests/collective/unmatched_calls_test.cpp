@@ -31,10 +31,10 @@ TEST(UnmatchedCalls, OfRanksThatEachTakeThemselvesForTheRoot) {
       ranks.broadcast(std::span(&value, 1), ranks.rank());
     });
     EXPECT_EQ(count_of(text, "retinue: "), 1) << text;
-    EXPECT_EQ(count_of(text, "the ranks met in different calls (the 4th of each): rank "), 1) << text;
+    EXPECT_EQ(count_of(text, "the ranks made different calls (the 4th of each): rank "), 1) << text;
     for (const char* rank : {"rank 0: ", "rank 1: ", "rank 2: "}) EXPECT_EQ(count_of(text, rank), 1) << text;
     EXPECT_GE(count_of(text, "broadcast(int32, 4 bytes, root "), 2) << text;
-    EXPECT_EQ(count_of(text, "; none waited for another there, so that no call failed\n"), 1) << text;
+    EXPECT_EQ(count_of(text, "; no rank waited for another in this call, so no call failed\n"), 1) << text;
   }
 }
 

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -126,18 +127,29 @@ TEST(Waiting, UsesNoCpuWhereARankIsIdle) {
   }
 }
 
-/// How often a member looks before it sleeps.
+/// Measures a member's wait from its first look until it sleeps for the first time.
 class Looks final : public Background {
  public:
   explicit Looks(const Member& own) : own_(own) {}
+  void begin() { *this = Looks(own_); }
   void advance() override {
-    if (own_.state.load(std::memory_order_relaxed) != MemberState::kParked) ++count;
+    if (sleeps_) return;
+    const auto now = std::chrono::steady_clock::now();
+    if (count == 0) first_ = now;
+    sleeps_ = own_.get().state.load(std::memory_order_relaxed) == MemberState::kParked;
+    if (sleeps_)
+      time = now - first_;
+    else
+      ++count;
   }
   std::uint64_t moves() const override { return 0; }
   long count = 0;
+  std::chrono::nanoseconds time{};
 
  private:
-  const Member& own_;
+  std::reference_wrapper<const Member> own_;
+  std::chrono::steady_clock::time_point first_;
+  bool sleeps_ = false;
 };
 
 void make_barrier(Session& session) {
@@ -148,10 +160,14 @@ void make_barrier(Session& session) {
   session.end_call();
 }
 
-/// The most in several waits of rank 0 for rank 1, which comes only when the other sleeps: in one of them nothing else
-/// was on its CPU. 0 where there is no CPU for each.
-long most_looks_before_sleep(Waiting waiting) {
-  const ForkShared<std::atomic<long>> most;
+struct Watched {
+  std::atomic<long> most_looks;
+  std::atomic<std::int64_t> shortest_ns;
+  std::atomic<std::int64_t> longest_ns;
+};
+
+/// Watches several waits of rank 0 for rank 1, which comes only when rank 0 sleeps. All zero if two ranks share a CPU.
+void watch_waits(Waiting waiting, Watched& watched) {
   run_ranks(2, [&](const JobGroup& group) {
     const std::vector<int> cpus = allowed_cpus();
     set_allowed_cpus({cpus[static_cast<std::size_t>(group.rank) % cpus.size()]});
@@ -160,23 +176,33 @@ long most_looks_before_sleep(Waiting waiting) {
     Looks looks(session.board().member(0));
     session.waiter().set_background(&looks);
     for (int round = 0; round < 30; ++round) {
-      looks.count = 0;
+      looks.begin();
       if (group.rank == 1) wait_until([&] { return session.board().member(0).state.load() == MemberState::kParked; });
       make_barrier(session);
-      if (group.rank == 0) *most = std::max(most->load(), looks.count);
+      if (group.rank != 0) continue;
+      watched.most_looks = std::max(watched.most_looks.load(), looks.count);
+      const std::int64_t ns = looks.time.count();
+      watched.shortest_ns = round == 0 ? ns : std::min(watched.shortest_ns.load(), ns);
+      watched.longest_ns = std::max(watched.longest_ns.load(), ns);
     }
   });
-  return *most;
 }
 
 TEST(Waiting, LooksLongerTheMoreItIsForLatency) {
-  const long polite = most_looks_before_sleep(Waiting::kPolite);
-  if (polite == 0) GTEST_SKIP() << "needs a CPU for each of two ranks";
-  const long balanced = most_looks_before_sleep(Waiting::kBalanced);
-  const long latency = most_looks_before_sleep(Waiting::kLatency);
-  EXPECT_LE(polite, 4);  // One, and one each time that it looks up.
-  EXPECT_GT(balanced, 4 * polite);
-  EXPECT_GT(latency, 4 * balanced);
+  const ForkShared<Watched> polite;
+  watch_waits(Waiting::kPolite, *polite);
+  if (polite->most_looks == 0) GTEST_SKIP() << "needs a CPU for each of two ranks";
+  const ForkShared<Watched> balanced;
+  watch_waits(Waiting::kBalanced, *balanced);
+  const ForkShared<Watched> latency;
+  watch_waits(Waiting::kLatency, *latency);
+  EXPECT_EQ(polite->most_looks, 1);
+  // Another program may take the CPU from any of these waits, which makes it longer and leaves time for fewer looks.
+  EXPECT_GT(balanced->most_looks, 1);
+  EXPECT_GE(balanced->longest_ns, 50'000);
+  EXPECT_GT(latency->most_looks, 1);
+  EXPECT_GE(latency->longest_ns, 2'000'000);
+  EXPECT_LT(balanced->shortest_ns, latency->longest_ns);
 }
 
 /// A program that never sleeps, on this process's CPU, until this ends.

@@ -108,7 +108,7 @@ TEST(ZeroFirst, AFunctionsErrorTravels) {
     };
     expect(text_of(UsageError("no such data")), "usage: ", "no such data");
     expect(text_of(std::runtime_error("disk full")), "other: ", "disk full");
-    expect(text_of(7), world.rank == 0 ? "an int: " : "other: ", world.rank == 0 ? "7" : "no std::exception");
+    expect(text_of(7), world.rank == 0 ? "an int: " : "other: ", world.rank == 0 ? "7" : "not a std::exception");
     expect(text_of(std::runtime_error(std::string(5000, 'x'))), "other: ", "xxxx");
     group.barrier();
   });

@@ -204,12 +204,12 @@ TEST_F(TrainFashionMnist, DamagedFile) {
 
 TEST_F(TrainFashionMnist, ForeignFile) {
   std::ofstream(folder_ / kTrainLabels, std::ios::trunc) << "a letter to somebody, not labels at all\n";
-  expect_refused(kTrainLabels, "is no Fashion-MNIST file");
+  expect_refused(kTrainLabels, "is not a Fashion-MNIST file");
 }
 
 TEST_F(TrainFashionMnist, LabelsInPlaceOfImages) {
   fs::copy_file(folder_ / kTrainLabels, folder_ / kTrainImages, fs::copy_options::overwrite_existing);
-  expect_refused(kTrainImages, "is no Fashion-MNIST file");
+  expect_refused(kTrainImages, "is not a Fashion-MNIST file");
 }
 
 TEST_F(TrainFashionMnist, LongerThanItsHeaderSays) {

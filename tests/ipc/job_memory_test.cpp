@@ -94,7 +94,7 @@ TEST_F(JobMemoryTest, ExhaustionNamesTheHolders) {
     ADD_FAILURE() << "more than the capacity was given";
   } catch (const retinue::SharedMemoryExhausted& error) {
     const std::string text = error.what();
-    EXPECT_NE(text.find("the program (pid " + std::to_string(getpid()) + ") 100 MiB, messages on their way 20 MiB"),
+    EXPECT_NE(text.find("the program (pid " + std::to_string(getpid()) + ") 100 MiB, messages in flight 20 MiB"),
               std::string::npos)
         << text;
     EXPECT_NE(text.find("RETINUE_JOB_MEMORY"), std::string::npos) << text;

@@ -34,7 +34,7 @@ class OverwrittenRing : public retinue::test::JobTest {
 
 TEST_F(OverwrittenRing, OfWordsTakesNoLongMessages) {
   header_.slot_bytes = sizeof(retinue::WordSlot);
-  header_.room_bytes = sizeof(std::uint64_t);
+  header_.space_bytes = sizeof(std::uint64_t);
   Queue<std::string> arrived;
   retinue::detail::decode_value(encoded_.bytes, arrived);
   EXPECT_THROW(arrived.try_put("small"), UsageError);
@@ -42,16 +42,16 @@ TEST_F(OverwrittenRing, OfWordsTakesNoLongMessages) {
 }
 
 TEST_F(OverwrittenRing, WhoseSlotsHaveNoRoomForAPayloadIsRefused) {
-  header_.room_bytes = 9;
+  header_.space_bytes = 9;
   header_.slot_bytes =
-      static_cast<std::uint32_t>((MessageRing::bytes_for({.capacity = 1, .room_bytes = 9}) - sizeof(RingHeader)));
+      static_cast<std::uint32_t>((MessageRing::bytes_for({.capacity = 1, .space_bytes = 9}) - sizeof(RingHeader)));
   Queue<std::string> arrived;
   EXPECT_THROW(retinue::detail::decode_value(encoded_.bytes, arrived), UsageError);
 }
 
 /// Each slot is a lap ahead of who comes from the one before, a third of all laps.
 TEST_F(OverwrittenRing, WhoseLapsGoInACircleIsLeft) {
-  constexpr RingShape kShape{.capacity = 3, .room_bytes = 64};
+  constexpr RingShape kShape{.capacity = 3, .space_bytes = 64};
   constexpr int kLapBits = 35;
   const SharedBlock block = SharedBlock::allocate(memory_, MessageRing::bytes_for(kShape));
   MessageRing::lay_out(*memory_, block.handle(), kShape);
@@ -76,7 +76,7 @@ TEST_F(OverwrittenRing, OfAnyNumberOfLossesEnds) {
 TEST_F(OverwrittenRing, KeepsItsShapeWhileItIsOpen) {
   header_.capacity = 0;
   header_.slot_bytes = 1 << 20;
-  header_.room_bytes = 1 << 30;
+  header_.space_bytes = 1 << 30;
   const std::string large(1000, 'l');
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 4; ++i) queue_.put(large);

@@ -138,9 +138,9 @@ TEST_F(QueueLossesTest, SaysItOnStandardErrorOnce) {
     EXPECT_TRUE(queue.join(kPatience));
   });
   EXPECT_EQ(said, "retinue: a queue of capacity 4 lost message 1 (5 bytes: \"hello\"): process " +
-                      std::to_string(first) + " ended with it in hand\n" +
+                      std::to_string(first) + " ended while it held the message\n" +
                       "retinue: a queue of capacity 4 lost message 2 (2 bytes: 01 02): process " +
-                      std::to_string(second) + " ended with it in hand\n");
+                      std::to_string(second) + " ended while it held the message\n");
 }
 
 TEST_F(QueueLossesTest, SaysOnlyTheFirstTen) {
@@ -152,8 +152,8 @@ TEST_F(QueueLossesTest, SaysOnlyTheFirstTen) {
     }));
     EXPECT_TRUE(queue.join(kPatience));
   });
-  EXPECT_EQ(test::count_of(said, "ended with it in hand\n"), 10) << said;
-  EXPECT_EQ(test::count_of(said, "not told any more; lost() counts it\n"), 1) << said;
+  EXPECT_EQ(test::count_of(said, "ended while it held the message\n"), 10) << said;
+  EXPECT_EQ(test::count_of(said, "not reported; lost() counts them\n"), 1) << said;
 }
 
 TEST_F(QueueLossesTest, KeepsTheNewest) {
@@ -286,7 +286,7 @@ TEST_F(QueueLossesTest, ADeadLetterQueueMayHaveOneOfItsOwn) {
 TEST_F(QueueLossesTest, RefusesDeadLetterQueuesThatCannotBe) {
   const Queue<int> of_ints({.capacity = 2});
   using Text = Queue<std::string>;
-  EXPECT_TRUE(test::usage_error_of([&] { Text(tasks(1, of_ints)); }).find("same type") != std::string::npos);
+  EXPECT_TRUE(test::usage_error_of([&] { Text(tasks(1, of_ints)); }).find("same message type") != std::string::npos);
   const Text small({.capacity = 2, .message_bytes = 32});
   EXPECT_TRUE(test::usage_error_of([&] { Text(tasks(1, small)); }).find("message_bytes") != std::string::npos);
   const Text letters({.capacity = 2});

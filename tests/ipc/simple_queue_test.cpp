@@ -101,7 +101,7 @@ TEST_F(SimpleQueueTest, SaysWhenJobMemoryIsFull) {
   EXPECT_THROW(for (;; ++count) queue.put(large), SharedMemoryExhausted);
   EXPECT_GE(count, 8);
   EXPECT_EQ(queue.get(0ns), large);
-  queue.put(large);  // There is room again.
+  queue.put(large);  // There is space again.
   for (int i = 0; i < count; ++i) EXPECT_TRUE(queue.get(0ns).has_value());
   EXPECT_TRUE(queue.empty());
 }

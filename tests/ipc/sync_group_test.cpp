@@ -226,9 +226,9 @@ TEST_F(BarrierTest, BreaksWhenTimeIsOver) {
   std::string other;
   std::thread waiting([&] { other = why([&] { barrier.wait(); }); });
   ASSERT_TRUE(wait_until([&] { return barrier.n_waiting() == 1; }));
-  EXPECT_EQ(why([&] { barrier.wait(Deadline::after(5ms)); }), "a party's time was over before all had come");
+  EXPECT_EQ(why([&] { barrier.wait(Deadline::after(5ms)); }), "a party timed out before all parties arrived");
   waiting.join();
-  EXPECT_EQ(other, "a party's time was over before all had come");
+  EXPECT_EQ(other, "a party timed out before all parties arrived");
   EXPECT_TRUE(barrier.broken());
   EXPECT_EQ(barrier.n_waiting(), 0);
   EXPECT_THROW(barrier.wait(), BrokenBarrierError);

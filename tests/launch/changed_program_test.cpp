@@ -47,13 +47,13 @@ TEST_P(ChangedProgram, IsToldThatItHasClosedDescriptors) {
 TEST_P(ChangedProgram, IsToldThatADaemonIsAFork) {
   const std::string output = output_of("daemon", GetParam());
   EXPECT_TRUE(contains(output, "UsageError: starting ranks: this process is a fork")) << output;
-  EXPECT_TRUE(contains(output, "make the Runtime after that")) << output;
+  EXPECT_TRUE(contains(output, "make the Runtime after the fork")) << output;
 }
 
 TEST_P(ChangedProgram, IsToldToJoin) {
   const std::string output = output_of("unjoined", GetParam());
   EXPECT_TRUE(contains(output, "512 starts of this job")) << output;
-  EXPECT_TRUE(contains(output, "join() those that have ended, or destroy what they returned")) << output;
+  EXPECT_TRUE(contains(output, "join() those that have ended, or destroy the objects that they returned")) << output;
 }
 
 INSTANTIATE_TEST_SUITE_P(StartMethods, ChangedProgram, testing::Values("forkserver", "spawn", "fork"),

@@ -69,7 +69,7 @@ TEST_F(RankErrorFile, ThatIsCorruptIsSaidInTheMessage) {
   const auto error =
       failure_of<ProcessExitedException>({script(0, "printf '{\"message' >\"$TORCHELASTIC_ERROR_FILE\"; exit 5")});
   EXPECT_EQ(error.exit_code(), 5);
-  EXPECT_NE(std::string(error.what()).find("exited with code 5: (its error file " + file_of(0) + " is no JSON"),
+  EXPECT_NE(std::string(error.what()).find("exited with code 5: (its error file " + file_of(0) + " is not valid JSON"),
             std::string::npos)
       << error.what();
 }

@@ -176,7 +176,7 @@ TEST(Programs, WithARankOfTheirOwnAreNamedByItToo) {
 TEST(Programs, WithARankOfTheirOwnAreNotWarnedOfIt) {
   const std::string script =
       "said=$(" RETINUE_BIN_DIR
-      "/ranked_program sum x 2>&1) && case \"$said\" in *'not what the launcher made it'*) exit 5;; esac";
+      "/ranked_program sum x 2>&1) && case \"$said\" in *'differs from what the launcher set'*) exit 5;; esac";
   const auto place = [](const char* rank) {
     return std::map<std::string, std::string>{{"RANK", rank}, {"WORLD_SIZE", "8"}};
   };

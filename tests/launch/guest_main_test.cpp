@@ -108,7 +108,7 @@ TEST(Guest, IsRefusedToAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   StartedProgram stranger("guest_program", {"stranger", job()});
   EXPECT_EQ(stranger.read_line(), "UsageError: join_job: no job of this user has the name or the id '" + job() +
-                                      "'; `retinue ps` lists those that run\n");
+                                      "'; `retinue ps` lists the running jobs\n");
   // Others who know the name of its socket get no answer.
   EXPECT_EQ(stranger.read_line(), "Error: job " + job() + " has ended\n");
   EXPECT_EQ(end_of(stranger), 0);
@@ -129,7 +129,8 @@ TEST(Guest, IsRefusedWhereJobMemoryIsLaidOutOtherwise) {
 
 TEST(Guest, FindsRoomForSoManyAndWhereOneWas) {
   StartedProgram crowd("guest_program", {"crowd", job()});
-  EXPECT_EQ(crowd.read_line(), "Error: job " + job() + " has no room for another guest\n");
+  EXPECT_EQ(crowd.read_line(),
+            "Error: job " + job() + " accepts no more guests: it has as many guests or processes as it can\n");
   EXPECT_EQ(crowd.read_line(), "256\n");
   EXPECT_EQ(crowd.read_line(), "another one\n");
   EXPECT_EQ(end_of(crowd), 0);

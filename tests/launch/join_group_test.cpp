@@ -240,9 +240,9 @@ TEST(JoinGroupErrors, AreTheSameOnAllRanks) {
               ++greeting.layout_version;
             })).find("different versions of Retinue"),
             std::string::npos);
-  EXPECT_NE(error_of_all(changed<retinue::Introduction>([](auto& one) {
-              strcpy(one.boot_id, "elsewhere");
-            })).find("ranks 0 and 1 are on different hosts, and this group is of one host: make a group for each host"),
+  EXPECT_NE(error_of_all(changed<retinue::Introduction>([](auto& one) { strcpy(one.boot_id, "elsewhere"); }))
+                .find("ranks 0 and 1 are on different hosts, but a group like this needs all ranks on one host: make a "
+                      "group for each host"),
             std::string::npos);
 }
 
@@ -255,7 +255,7 @@ TEST(JoinGroupErrors, OfOneRankComeToAll) {
     };
   });
   EXPECT_NE(other.find("\": rank 1: the memory that rank 0 (pid "), std::string::npos) << other;
-  EXPECT_NE(other.find("in one PID namespace"), std::string::npos) << other;
+  EXPECT_NE(other.find("in the same PID namespace"), std::string::npos) << other;
 }
 
 TEST(JoinGroupErrors, OfThreadsAndMemoryComeToAll) {

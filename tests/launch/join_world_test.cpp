@@ -151,19 +151,20 @@ TEST(JoinWorld, RefusesWhatMakesNoSense) {
   for (const char* method : {"udp://there:1", "tcp://there", "tcp://:29500", "tcp://there:0", "tcp://there:70000",
                              "file://here", "file://", "tcp://there:1?rank=x", "tcp://there:1?color=2", ""})
     EXPECT_TRUE(says(text_of({.init_method = method, .world_size = 2, .rank = 0}), "init method")) << method;
-  EXPECT_TRUE(says(text_of({.world_size = 2, .rank = 2}), "rank 2 of a world of 2"));
+  EXPECT_TRUE(says(text_of({.world_size = 2, .rank = 2}), "there is no rank 2 in a world of 2 ranks"));
   EXPECT_TRUE(says(text_of({.world_size = 0, .rank = 0}), "rank 0 of 0"));
-  EXPECT_TRUE(says(text_of({.world_size = 65'537, .rank = 0}), "a world of 65537 ranks; it has at most 65536"));
+  EXPECT_TRUE(
+      says(text_of({.world_size = 65'537, .rank = 0}), "a world of 65537 ranks is too large: the maximum is 65536"));
   EXPECT_TRUE(says(text_of({.timeout = 0s}), "timeout"));
   EXPECT_TRUE(says(text_of({.late_after = -1s}), "late_after"));
   for (const WorldOptions& options :
        {WorldOptions{.init_method = "tcp://there:1"}, WorldOptions{.world_size = 2}, WorldOptions{.rank = 0}})
-    EXPECT_TRUE(says(text_of(options), "which of how many"));
+    EXPECT_TRUE(says(text_of(options), "the rank and the world size of this process are unknown"));
   EXPECT_TRUE(says(text_of({.world_size = 2, .rank = 0}), "set MASTER_ADDR and MASTER_PORT"));
   set_environment({{"MASTER_ADDR", "127.0.0.1"}});
   EXPECT_TRUE(says(text_of({.world_size = 2, .rank = 0}), "set MASTER_PORT"));
   set_environment({{"RANK", "2"}});
-  EXPECT_TRUE(says(text_of({}), "RANK=2, but not of how many ranks: set WORLD_SIZE too"));
+  EXPECT_TRUE(says(text_of({}), "RANK=2, but not WORLD_SIZE: set WORLD_SIZE too"));
   set_environment({});
 }
 

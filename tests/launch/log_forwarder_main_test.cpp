@@ -82,8 +82,8 @@ TEST_F(OnDemand, AKilledForwarderIsReplacedAndThatIsSaidOnce) {
   EXPECT_EQ(contents_of(logs_.path() + "/filtered_stdout.log"), "[talker0]:line 0\n[talker0]:line 2\n");
   EXPECT_EQ(
       err_.text(),
-      "retinue: the process that shows the output of talker was killed by SIGKILL; the ranks and their files in " +
-          logs_.path() + " go on\n");
+      "retinue: the process that shows the output of talker was killed by SIGKILL; the ranks continue and write to " +
+          logs_.path() + "\n");
 }
 
 TEST_F(OnDemand, AForwarderThatIsAlwaysKilledEndsTheShowOnly) {
@@ -103,7 +103,7 @@ TEST_F(OnDemand, AForwarderThatIsAlwaysKilledEndsTheShowOnly) {
   ranks_->join();
   EXPECT_EQ(out_.text(), "[talker0]:line 0\n");
   EXPECT_EQ(contents_of(logs_.path() + "/0/stdout.log"), "line 0\nline 1\nline 2\n");
-  EXPECT_NE(err_.text().find("is shown no more: see " + logs_.path()), std::string::npos) << err_.text();
+  EXPECT_NE(err_.text().find("is no longer shown: see " + logs_.path()), std::string::npos) << err_.text();
 }
 
 TEST_F(OnDemand, AStoppedForwarderStopsNoRank) {

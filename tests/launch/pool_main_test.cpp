@@ -170,7 +170,7 @@ TEST_F(PoolTest, AWorkerThatExitsHasLostItsTask) {
     pool.apply<leave_early>();
     ADD_FAILURE() << "a result of a task that did not return";
   } catch (const ProcessExitedException& error) {
-    EXPECT_NE(std::string(error.what()).find("which had it in hand, exited with code 0"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("which was running it, exited with code 0"), std::string::npos)
         << error.what();
   }
 }
@@ -256,7 +256,7 @@ TEST_F(PoolTest, EndsWaitsInTime) {
   EXPECT_FALSE(pending.ready());
   EXPECT_FALSE(pending.wait(2ms));
   EXPECT_THROW(pending.get(2ms), retinue::TimeoutError);
-  EXPECT_NE(usage_error_of([&] { pool.join(); }).find("close() it first"), std::string::npos);
+  EXPECT_NE(usage_error_of([&] { pool.join(); }).find("call close() or terminate() first"), std::string::npos);
   pool.close();
   EXPECT_FALSE(pool.join(2ms));
   event.set();
@@ -322,7 +322,7 @@ std::string report_of_a_lost_task(int retries) {
 }
 
 TEST_F(PoolTest, SaysHowOftenALostTaskWasStarted) {
-  constexpr const char* kAdvice = "with PoolOptions::retries it would run again";
+  constexpr const char* kAdvice = "set PoolOptions::retries to run such tasks again";
   EXPECT_NE(report_of_a_lost_task(0).find(kAdvice), std::string::npos);
   const std::string report = report_of_a_lost_task(2);
   EXPECT_NE(report.find("it was started 3 times: PoolOptions::retries is 2"), std::string::npos) << report;

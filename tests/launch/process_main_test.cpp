@@ -156,7 +156,7 @@ TEST_P(EachStartMethod, TellsItsFailureWithoutThrowing) {
     EXPECT_EQ(process.exitcode(), code) << how;
     EXPECT_NE(process.failure().find(text), std::string::npos) << process.failure();
     // What a forked rank used is known in full when its parent has waited for it, after this was printed.
-    const std::string failure = process.failure().substr(0, process.failure().find("\n  it lived"));
+    const std::string failure = process.failure().substr(0, process.failure().find("\n  it ran for"));
     EXPECT_TRUE(failure.starts_with("failing one (pid ")) << failure;
     EXPECT_TRUE(printed.starts_with(failure + "\n")) << printed << process.failure();
   }

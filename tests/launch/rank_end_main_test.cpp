@@ -133,8 +133,9 @@ TEST_P(EachStartMethod, AChildThatComesBackFromItsFunctionIsNoRank) {
     for (int rank = 0; rank < 2; ++rank) {
       EXPECT_EQ(result.value<int>(rank), rank);
       const std::string said = text.get();
-      EXPECT_NE(said.find(back == Back::kReturns ? "returned from that function: it is no rank"
-                                                 : "threw std::runtime_error: of a child from that function"),
+      EXPECT_NE(said.find(back == Back::kReturns
+                              ? "left that function: it returned. It is not a rank"
+                              : "left that function: it threw std::runtime_error: of a child. It is not a rank"),
                 std::string::npos)
           << said;
       EXPECT_NE(said.find("with status 100"), std::string::npos) << said;

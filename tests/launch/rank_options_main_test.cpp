@@ -205,11 +205,11 @@ TEST(RankOptions, AreCheckedBeforeAnythingStarts) {
   EXPECT_NE(error({.nprocs = 2, .environment = {{2, {}}}}).find("there is no rank 2, only 0 to 1"), std::string::npos);
   EXPECT_NE(error({.environment = {{0, {{"A=B", ""}}}}}).find("'A=B' cannot be a variable"), std::string::npos);
   EXPECT_NE(error({.directory = "/no/such/folder"}).find("'/no/such/folder': No such file"), std::string::npos);
-  EXPECT_NE(error({.directory = "/etc/passwd"}).find("is no directory"), std::string::npos);
+  EXPECT_NE(error({.directory = "/etc/passwd"}).find("is not a directory"), std::string::npos);
   EXPECT_NE(error({.threads_per_rank = -1}).find("threads_per_rank is -1"), std::string::npos);
   EXPECT_NE(error({.cpu_affinity = CpuAffinity::lists({{4711}})}).find("CPU 4711, but this process may only use"),
             std::string::npos);
-  EXPECT_NE(error({.memory_nodes = {99}}).find("on node 99, but this process may only use nodes"), std::string::npos);
+  EXPECT_NE(error({.memory_nodes = {99}}).find("of node 99, but this process may only use nodes"), std::string::npos);
   EXPECT_NE(error({.nprocs = 3, .memory_nodes = {0, 0}}).find("2 nodes for 3 ranks"), std::string::npos);
 }
 

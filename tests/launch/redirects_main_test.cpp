@@ -121,9 +121,9 @@ TEST(LogDir, IsRefusedInEachWayInWhichItIsNoEmptyDirectory) {
   const Folder folder;
   expect_refusal({.log_dir = folder.path() + "/none"}, "/none' does not exist");
   std::ofstream(folder.path() + "/file") << "x";
-  expect_refusal({.log_dir = folder.path() + "/file"}, "/file' is no directory");
+  expect_refusal({.log_dir = folder.path() + "/file"}, "/file' is not a directory");
   expect_refusal({.log_dir = folder.path() + "/file/below"}, "cannot be used: Not a directory");
-  expect_refusal({.log_dir = folder.path()}, "is not empty, it holds 'file'");
+  expect_refusal({.log_dir = folder.path()}, "is not empty, it contains 'file'");
   expect_refusal({.log_dir = std::string(5000, 'x')}, "cannot be used: File name too long");
   expect_refusal({.log_dir = "/proc/self/fdinfo/.."}, "is not empty");
 }
@@ -161,13 +161,14 @@ TEST(LogOptions, RefuseRanksThatThereAreNot) {
 }
 
 TEST(LogOptions, RefuseAWrongPrefixAndFilter) {
-  expect_refusal({.line_prefix = "[${name}]"}, "there is no ${name}; ${role_name}, ${local_rank} and ${rank} can");
-  expect_refusal({.line_prefix = "[${rank"}, "a ${ has no }");
-  expect_refusal({.name = "two\nlines"}, "more than one line");
+  expect_refusal({.line_prefix = "[${name}]"},
+                 "${name} is unknown; it can contain ${role_name}, ${local_rank} and ${rank}");
+  expect_refusal({.line_prefix = "[${rank"}, "a ${ is not closed by }");
+  expect_refusal({.name = "two\nlines"}, "it must be one line");
   expect_refusal({.console_filters = {"a\nb"}}, "no line can contain it");
   expect_refusal({.tee = Std::kOut, .duplicate_stdout_filters = {"a\nb"}}, "duplicate_stdout_filters: 'a\nb'");
   expect_refusal({.tee = Std::kOut, .duplicate_stderr_filters = {"a"}}, "no rank's standard error is tee'd");
-  expect_refusal({.tee = Std::kOut, .duplicate_stdout_filters = {"a"}}, "into log_dir, which is left out");
+  expect_refusal({.tee = Std::kOut, .duplicate_stdout_filters = {"a"}}, "into log_dir, but log_dir is not set");
 }
 
 INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start_methods(),

@@ -41,10 +41,10 @@ TEST(StoreExchange, GathersWhatAllGive) {
       char text[2] = {};
       char both[6] = {};
       const std::string why = usage_error_of([&] { exchange.all_gather(text, both, rank == 2 ? 1 : 2); });
-      EXPECT_TRUE(says(why, "rank 2 gives 1 bytes where rank 0 gives 2")) << why;
+      EXPECT_TRUE(says(why, "rank 2 sent 1 bytes, but rank 0 sent 2")) << why;
     });
   for (std::thread& rank : ranks) rank.join();
-  EXPECT_TRUE(says(usage_error_of([] { StoreExchange({}); }), "no store to meet at"));
+  EXPECT_TRUE(says(usage_error_of([] { StoreExchange({}); }), "no store was given"));
   EXPECT_TRUE(says(usage_error_of([&] { StoreExchange({.store = store, .rank = 2, .size = 2}); }), "rank 2 of 2"));
 }
 
@@ -76,7 +76,7 @@ TEST(StoreExchange, RefusesARankWhoseOtherProcessStandsStill) {
   store->set("retinue/twice/process of 0", fmt::format("{}\n0\n{}", identity_of_process(pid), host_of_this_process()));
   const std::string why = usage_error_of(
       [&] { StoreExchange({.store = store, .name = "twice", .size = 2, .deadline = Deadline::after(60s)}); });
-  EXPECT_TRUE(says(why, fmt::format("process {} has come as rank 0, and so has process {}", pid, getpid()))) << why;
+  EXPECT_TRUE(says(why, fmt::format("process {} has joined as rank 0, and so has process {}", pid, getpid()))) << why;
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
 }
@@ -102,7 +102,7 @@ TEST(StoreExchange, SaysThatRank0GotOnTooLate) {
         exchange.all_gather(&own, all, 1);
         ADD_FAILURE() << "the time was over";
       } catch (const TimeoutError& error) {
-        EXPECT_TRUE(says(error.what(), "rank 0 of 3 got on in it, at HashStore, only when the time was over"))
+        EXPECT_TRUE(says(error.what(), "rank 0 of 3 continued in it, at HashStore, only after the timeout"))
             << error.what();
       }
     });

@@ -229,7 +229,7 @@ TEST(Tee, AConsoleThatNobodyReadsIsGivenUpAndThatIsSaid) {
   retinue::start_processes<print_many_lines>({.name = "talker", .log_dir = logs.path(), .tee = Std::kOut}, {{0, {}}})
       .join();
   EXPECT_EQ(err.text(),
-            "retinue: the console took no more lines for some seconds: the rest of the output of talker is in " +
+            "retinue: the console accepted no output for some seconds: the rest of the output of talker is in " +
                 logs.path() + "\n");
   EXPECT_EQ(sorted_lines(contents_of(logs.path() + "/0/stdout.log")).size(), static_cast<std::size_t>(kManyLines));
 }

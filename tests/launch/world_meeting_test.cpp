@@ -39,7 +39,8 @@ TEST(WorldMeeting, NamesTheRanksThatDoNotCome) {
       join_world({.init_method = method, .world_size = 4, .rank = rank, .timeout = 4s});
       ADD_FAILURE() << "ranks 1 and 3 are nowhere";
     } catch (const TimeoutError& error) {
-      EXPECT_TRUE(says(error.what(), fmt::format("ranks 1 and 3 of 4 did not come to TcpStore at 127.0.0.1:{}", port)))
+      EXPECT_TRUE(
+          says(error.what(), fmt::format("ranks 1 and 3 of 4 did not join in time at TcpStore at 127.0.0.1:{}", port)))
           << error.what();
     }
     table.all_gather(i, &unused, both, 1);  // Rank 0 serves to its end.
@@ -60,7 +61,7 @@ TEST(WorldMeeting, RefusesRanksThatCountDifferently) {
         ADD_FAILURE() << "they met";
       } catch (const UsageError& error) {
         for (const std::string& words : {fmt::format("4 ranks, as rank {}", odd), std::string("3 ranks, as rank "),
-                                         std::string("all must give the same world size (WORLD_SIZE)")})
+                                         std::string("give all processes the same world size (WORLD_SIZE)")})
           EXPECT_TRUE(says(error.what(), words)) << error.what();
       }
       table.all_gather(rank, &unused, all, 1);  // Rank 0 serves to its end.
@@ -82,8 +83,8 @@ TEST(WorldMeeting, RefusesRanksThatCountDifferentlyInAFile) {
     const std::string text = usage_error_of(
         [&] { join_world({.init_method = "file://" + path, .world_size = rank == 0 ? 3 : 2, .rank = rank}); });
     EXPECT_TRUE(says(text, path)) << text;
-    EXPECT_TRUE(says(text, rank == 0 ? "a process came that counts 2 members, and 3 are of this job"
-                                     : "is of a job of 3 members, and this one has 2"))
+    EXPECT_TRUE(says(text, rank == 0 ? "another process gave a world size of 2, but this job has 3 members"
+                                     : "belongs to a job with 3 members, but this job has 2"))
         << text;
     table.all_gather(rank, &unused, all, 1);
   });
@@ -101,8 +102,8 @@ TEST(WorldMeeting, RefusesTwoProcessesOfOneRank) {
     char all[3];
     const std::string text =
         usage_error_of([&] { join_world({.init_method = method, .world_size = 3, .rank = rank}); });
-    EXPECT_TRUE(says(text, " has come as rank 1, and so has process ")) << text;
-    EXPECT_TRUE(says(text, ": two processes give that rank (RANK)")) << text;
+    EXPECT_TRUE(says(text, " has joined as rank 1, and so has process ")) << text;
+    EXPECT_TRUE(says(text, ": give each process its own rank (RANK)")) << text;
     table.all_gather(i, &unused, all, 1);  // Rank 0 serves to its end.
   });
 }
@@ -148,8 +149,10 @@ TEST(WorldMeeting, ReportsRanksThatHaveNotCome) {
       EXPECT_TRUE(wait_until([&] { return says(captured.text(), words); })) << captured.text();
     };
     // Rank 0 comes when it is missed, and after it rank 3.
-    if (rank == 0) is_told(" has waited 0.3 s in train at a.cpp:7 for rank 0's store\n  no store at 127.0.0.1:");
-    if (rank == 3) is_told("  rank 3 has not come there; this wait ends in ");
+    if (rank == 0)
+      is_told(
+          " has waited 0.3 s in train at a.cpp:7 for rank 0's store\n  could not connect to the store at 127.0.0.1:");
+    if (rank == 3) is_told("  rank 3 has not joined yet; this wait ends in ");
     const JobGroup group = join_world(
         {.init_method = method, .world_size = 4, .rank = rank, .late_after = 300ms, .call = "train at a.cpp:7"});
     expect_works(group, rank, 4);
@@ -190,7 +193,7 @@ TEST(WorldMeeting, EndsForAllWhereARankDies) {
         ADD_FAILURE() << "they met";
       } catch (const PeerLost& error) {
         EXPECT_EQ(error.ranks(), std::vector<int>{dead});
-        EXPECT_TRUE(says(error.what(), ") has come there, and died")) << error.what();
+        EXPECT_TRUE(says(error.what(), ") has joined, and then died")) << error.what();
       }
     });
   }

@@ -124,7 +124,7 @@ TEST(ProcessActivity, TellsWhatHappenedBetweenTwoLooks) {
   ActivityLook now = before;
   now.time += std::chrono::seconds(2);
   const pid_t none = 0;
-  EXPECT_EQ(describe_activity(none, before, now), "runs, and got no CPU time in the last 2.0 s");
+  EXPECT_EQ(describe_activity(none, before, now), "is ready to run, but got no CPU time in the last 2.0 s");
   before.state = 'S';
   EXPECT_EQ(describe_activity(none, before, now), "runs");  // It has just woken up.
   before.state = 'R';
@@ -140,7 +140,7 @@ TEST(ProcessActivity, TellsWhatHappenedBetweenTwoLooks) {
   EXPECT_EQ(
       describe_activity(none, before, now),
       "waits in the kernel (do_poll); the process runs in the kernel (295 % of a CPU in the last 2.0 s); it waits "
-      "for its pages: 812 major faults; it read 77 MiB meanwhile; 3 MiB of it are swapped out");
+      "for pages from disk: 812 major faults; it read 77 MiB in that time; 3 MiB of its memory are swapped out");
 }
 
 }  // namespace

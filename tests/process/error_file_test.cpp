@@ -116,7 +116,7 @@ TEST_F(ErrorFile, ThatIsCorruptIsSaidToBe) {
   EXPECT_EQ(read_error_file(path_).problem, "is empty");
   std::filesystem::remove(path_);
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_EQ(read_error_file(path_).problem, "is no regular file");
+  EXPECT_EQ(read_error_file(path_).problem, "is not a regular file");
 }
 
 TEST_F(ErrorFile, ReplacesAnOldOneWholeAndKeepsLinks) {

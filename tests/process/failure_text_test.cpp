@@ -74,16 +74,17 @@ TEST(FailureText, TellsOutputAndUseOfTheCause) {
                .system_cpu = std::chrono::milliseconds(30),
                .peak_memory_bytes = 512u << 20,
                .lifetime = std::chrono::seconds(3)};
-  EXPECT_EQ(failure_text(std::vector{cause, stopped(1, 20)}),
-            "rank 0 (pid 4710) raised std::runtime_error: the loss is nan\n"
-            "    #0 train()\n"
-            "  last lines of " +
-                cause.stderr_log +
-                ":\n"
-                "    | first\n"
-                "    | epoch 3: loss nan\n"
-                "  it lived 3.0 s and used 2.5 s of CPU (2.5 s user, 30 ms system), 512 MiB of memory at its peak\n"
-                "  rank 1 (pid 4711): was stopped by the job (SIGTERM)");
+  EXPECT_EQ(
+      failure_text(std::vector{cause, stopped(1, 20)}),
+      "rank 0 (pid 4710) raised std::runtime_error: the loss is nan\n"
+      "    #0 train()\n"
+      "  last lines of " +
+          cause.stderr_log +
+          ":\n"
+          "    | first\n"
+          "    | epoch 3: loss nan\n"
+          "  it ran for 3.0 s and used 2.5 s of CPU time (2.5 s user, 30 ms system), 512 MiB of memory at its peak\n"
+          "  rank 1 (pid 4711): was stopped by the job (SIGTERM)");
   std::remove(cause.stderr_log.c_str());
 }
 
@@ -94,7 +95,7 @@ TEST(FailureText, OfAPythonTracebackKeepsItsEnd) {
   cause.stack += "ValueError: boom\n";
   const std::string text = failure_text(std::vector{cause});
   EXPECT_NE(text.find("ValueError: boom"), std::string::npos) << text;
-  EXPECT_NE(text.find("... 42 lines before\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("... 42 earlier lines\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("File 40"), std::string::npos) << text;
 }
 

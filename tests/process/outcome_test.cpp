@@ -117,7 +117,7 @@ TEST_F(Outcome, OfARankThatTheKernelDidNotLetGo) {
   EXPECT_TRUE(outcome.abandoned);
   EXPECT_TRUE(is_failure(outcome));
   EXPECT_EQ(ending_text(outcome),
-            "was abandoned: SIGKILL did not end it in time (state D: a call that nothing interrupts; see dmesg)");
+            "was abandoned: SIGKILL did not end it in time (state D: uninterruptible sleep in the kernel; see dmesg)");
   RankOutcome cause;
   cause.end = RankEnd::kRaised;
   cause.ended = std::chrono::nanoseconds(2000);

@@ -7,7 +7,7 @@
 
 void refused(retinue::Communicator& group, std::span<const int> read_only) {
   std::deque<int> apart(4);
-  group.send(std::string_view("a") == "b", 1);             // refused: of one value write std::span(&value, 1)
+  group.send(std::string_view("a") == "b", 1);             // refused: for one value write std::span(&value, 1)
   group.send(apart, 1);                                    // refused: copy them into a std::vector
   group.send(std::vector<std::vector<int>>(1), 1);         // refused: (retinue/collective/objects.h)
   static_cast<void>(group.irecv(read_only, 1));            // refused: the call writes into this buffer

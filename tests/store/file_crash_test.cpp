@@ -129,8 +129,9 @@ TEST_F(FileCrashTest, WhoIsKilledWhileItLeavesHasLeftOrNot) {
       continue;
     }
     ++stayed;
-    EXPECT_NE(test::usage_error_of([&] { FileStore({.path = path_, .world_size = 1}); }).find("have all come already"),
-              std::string::npos);
+    EXPECT_NE(
+        test::usage_error_of([&] { FileStore({.path = path_, .world_size = 1}); }).find("have all joined already"),
+        std::string::npos);
     remove_file(path_);
   }
   EXPECT_GT(left, 1);
@@ -153,7 +154,7 @@ TEST_F(FileCrashTest, WhoeverCountDifferentlyAreToldWhereverTheyMeet) {
       } catch (const TimeoutError&) {
         return false;  // The other one has its turn.
       } catch (const UsageError& error) {
-        EXPECT_TRUE(says(error.what(), " members, and this one has ")) << error.what();
+        EXPECT_TRUE(says(error.what(), " members, but this job has ")) << error.what();
       }
       return true;
     };

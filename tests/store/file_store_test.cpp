@@ -71,7 +71,7 @@ TEST_F(FileStoreTest, LeavesOtherFilesAsTheyAre) {
     write(text);
     const std::string why = usage_error_of([&] { FileStore({.path = path_}); });
     EXPECT_NE(why.find(path_), std::string::npos) << why;
-    EXPECT_NE(why.find("no store's file"), std::string::npos) << why;
+    EXPECT_NE(why.find("is not the file of a store"), std::string::npos) << why;
     EXPECT_EQ(bytes(), text);
   }
 }
@@ -115,7 +115,7 @@ TEST_F(FileStoreTest, OfAMeetingWaitsForTheEndOfTheOneBefore) {
   options.is_meeting = true;
   auto first = std::make_unique<FileStore>(options);
   auto second = std::make_unique<FileStore>(options);
-  EXPECT_NE(usage_error_of([&] { FileStore third(options); }).find("have all come already"), std::string::npos);
+  EXPECT_NE(usage_error_of([&] { FileStore third(options); }).find("have all joined already"), std::string::npos);
   first.reset();
   options.timeout = 20ms;
   EXPECT_THROW(FileStore third(options), TimeoutError);
@@ -141,7 +141,7 @@ TEST_F(FileStoreTest, OfAMeetingThatFailedIsNoneForWhoComes) {
   leaver.join();
   const FileStore second(options);
   const FileStore third(options);
-  EXPECT_NE(usage_error_of([&] { FileStore fourth(options); }).find("have all come already"), std::string::npos);
+  EXPECT_NE(usage_error_of([&] { FileStore fourth(options); }).find("have all joined already"), std::string::npos);
 }
 
 /// At a path that nobody chose nobody is asked to delete it, and none who waits there for a dead one is waited for.
@@ -178,21 +178,21 @@ TEST_F(FileStoreTest, RefusesTheFileOfAnEarlierJob) {
   leave_file(2, 2);
   std::string why = usage_error_of([&] { FileStore(of_world(2)); });
   EXPECT_NE(why.find(path_), std::string::npos) << why;
-  EXPECT_NE(why.find("2 members have all come already"), std::string::npos) << why;
+  EXPECT_NE(why.find("2 members have all joined already"), std::string::npos) << why;
   EXPECT_NE(why.find("delete it"), std::string::npos) << why;
   std::filesystem::remove(path_);
   leave_file(3, 1);
   why = usage_error_of([&] { FileStore(of_world(3)); });
-  EXPECT_NE(why.find("was left by a job of which member 0, in the order in which they came, died"), std::string::npos)
+  EXPECT_NE(why.find("was left over from a job whose member 0 (in the order of joining) died"), std::string::npos)
       << why;
   why = usage_error_of([&] { FileStore(of_world(2)); });
-  EXPECT_NE(why.find("is of a job of 3 members, and this one has 2"), std::string::npos) << why;
+  EXPECT_NE(why.find("belongs to a job with 3 members, but this job has 2"), std::string::npos) << why;
 }
 
 TEST_F(FileStoreTest, RefusesTheFileOfAnotherJob) {
   FileStore mine(of_world(2, "mine"));
   const std::string why = usage_error_of([&] { FileStore(of_world(2, "yours")); });
-  EXPECT_NE(why.find("of the job 'mine', and this is the job 'yours'"), std::string::npos) << why;
+  EXPECT_NE(why.find("belongs to the job 'mine', but this is the job 'yours'"), std::string::npos) << why;
   EXPECT_THROW(FileStore(of_world(1)), UsageError);
   FileStore another(of_world(2, "mine"));
   EXPECT_THROW(FileStore(of_world(2, "mine")), UsageError);

@@ -169,11 +169,11 @@ TEST(TcpStore, SaysThatAnotherProgramSpeaksThere) {
     peer.say("220 mail.example.org ESMTP\r\n");
     peer.hear(1);
   });
-  EXPECT_TRUE(contains(usage_error_of([&] { TcpStore(client_of(port)); }), "another program speaks there"));
+  EXPECT_TRUE(contains(usage_error_of([&] { TcpStore(client_of(port)); }), "another program listens there"));
   program.join();
   // One that waits for the other to begin, as most do.
   const std::string text = text_of<TimeoutError>([&] { TcpStore({.port = port, .token = kToken, .timeout = 50ms}); });
-  EXPECT_TRUE(contains(text, "has not greeted"));
+  EXPECT_TRUE(contains(text, "did not greet"));
 }
 
 TEST(TcpStore, RefusesAServerThatDoesNotKnowTheToken) {
@@ -229,7 +229,7 @@ TEST(TcpStore, ANewConnectionDoesNotMeetAnotherTable) {
   EXPECT_THROW(client.set("key", "value", Deadline::after(1ms)), TimeoutError);  // And so its connection is given up.
   old.reset();
   TcpStore server(serving(port));
-  EXPECT_TRUE(contains(text_of<Closed>([&] { client.set("key", "value"); }), "another one serves there now"));
+  EXPECT_TRUE(contains(text_of<Closed>([&] { client.set("key", "value"); }), "another server listens there now"));
   EXPECT_FALSE(server.check({"key"}));
 }
 

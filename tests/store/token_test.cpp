@@ -87,20 +87,20 @@ TEST_F(TokenTest, RefusesAFileThatOthersMayRead) {
     write("a secret", mode);
     const std::string why = usage_error_of([] { job_token(""); });
     EXPECT_NE(why.find(path_), std::string::npos) << why;
-    EXPECT_NE(why.find("may be read or written by others"), std::string::npos) << why;
+    EXPECT_NE(why.find("may be read or written by other users"), std::string::npos) << why;
   }
   write("", 0600);
   EXPECT_NE(usage_error_of([] { job_token(""); }).find("is empty"), std::string::npos);
   std::filesystem::remove(path_);
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_NE(usage_error_of([] { job_token(""); }).find("no ordinary file"), std::string::npos);
+  EXPECT_NE(usage_error_of([] { job_token(""); }).find("not a regular file"), std::string::npos);
 }
 
 TEST_F(TokenTest, RefusesAnotherUsersFile) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   write("a secret", 0600);
   ASSERT_EQ(chown(path_.c_str(), 12345, static_cast<gid_t>(-1)), 0);
-  EXPECT_NE(usage_error_of([] { job_token(""); }).find("belongs to the user 12345"), std::string::npos);
+  EXPECT_NE(usage_error_of([] { job_token(""); }).find("belongs to user 12345"), std::string::npos);
 }
 
 TEST_F(TokenTest, IsOneForAllThatStartAtOnce) {

@@ -139,7 +139,7 @@ TEST_F(CudaGroup, RefusesTensorsAndDevicesThatItCantUse) {
   EXPECT_THROW(retinue::barrier(group, {.device_ids = {-1}}), UsageError);
   EXPECT_TRUE(says(usage_error_of([&] { retinue::barrier(group, {.device_ids = {100}}); }), "this process sees "));
   const ProcessGroup without = retinue::init_process_group({.group_name = "without"});
-  EXPECT_TRUE(says(usage_error_of([&] { retinue::all_reduce(on_gpu({1}), without); }), "handles CPU tensors"));
+  EXPECT_TRUE(says(usage_error_of([&] { retinue::all_reduce(on_gpu({1}), without); }), "supports only CPU tensors"));
 }
 
 }  // namespace

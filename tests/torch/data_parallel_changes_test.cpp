@@ -115,7 +115,7 @@ TEST_P(DataParallelChanges, ASecondWrapperThatLivesIsRefused) {
     const auto backward = [&] { ddp(part_of(0, group, group->getRank())).sum().backward(); };
     {
       DistributedDataParallel second(net, group);
-      EXPECT_TRUE(says(usage_error_of(backward), "\" has two DistributedDataParallel that would average"));
+      EXPECT_TRUE(says(usage_error_of(backward), "\" belongs to two DistributedDataParallel modules that average"));
       const auto alone = second.no_sync();
       EXPECT_NO_THROW(backward());
     }

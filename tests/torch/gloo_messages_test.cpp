@@ -122,18 +122,21 @@ TEST(GlooMessages, RefuseWhatCannotBe) {
   run_ranks(3, [](const JobGroup& members) {
     const ProcessGroup group = by_gloo(members);
     at::Tensor tensor = number(1);
-    EXPECT_TRUE(says(usage_error_of([&] { send(tensor, group, members.rank); }), "is not another of the group's"));
+    EXPECT_TRUE(
+        says(usage_error_of([&] { send(tensor, group, members.rank); }), "must be another rank in the group's"));
     EXPECT_TRUE(says(usage_error_of([&] { send(tensor, group, 3); }), "rank 3"));
-    EXPECT_TRUE(says(usage_error_of([&] { recv(tensor, group, (members.rank + 1) % 3, kAnyTag); }), "no kAnyTag"));
+    EXPECT_TRUE(says(usage_error_of([&] { recv(tensor, group, (members.rank + 1) % 3, kAnyTag); }),
+                     "kAnyTag is not supported"));
     EXPECT_TRUE(says(usage_error_of([&] { isend(tensor, group, (members.rank + 1) % 3, 1 << 29); }), "tags are 0 to"));
     const std::vector<TensorP2POp> both = {TensorP2POp::irecv(number(0), kAnySource, 4),
                                            TensorP2POp::irecv(number(0), (members.rank + 1) % 3, 4)};
-    EXPECT_TRUE(says(usage_error_of([&] { batch_isend_irecv(both, group); }), "under way with tag 4"));
+    EXPECT_TRUE(says(usage_error_of([&] { batch_isend_irecv(both, group); }), "in flight with tag 4"));
     barrier(group);
     const pid_t child = fork();
     if (child == 0) {
-      const bool refused = says(usage_error_of([&] { send(tensor, group, (members.rank + 1) % 3); }), "was forked") &&
-                           says(usage_error_of([&] { barrier(group); }), "was forked");
+      const bool refused =
+          says(usage_error_of([&] { send(tensor, group, (members.rank + 1) % 3); }), "is a fork() of") &&
+          says(usage_error_of([&] { barrier(group); }), "is a fork() of");
       ProcessGroup left = group;
       destroy_process_group(left);
       const_cast<ProcessGroup&>(group).reset();
@@ -167,7 +170,7 @@ TEST(GlooMessages, WhoseHashesAreTheSameAreNotTakenForEachOther) {
           work->wait();
           ADD_FAILURE() << "if the hash is another now, find two such tags anew";
         } catch (const Error& error) {
-          EXPECT_TRUE(says(error.what(), "is another message's")) << error.what();
+          EXPECT_TRUE(says(error.what(), "belongs to another message")) << error.what();
         }
     }
     barrier(group);

@@ -66,7 +66,7 @@ TEST(InitProcessGroup, ReportsRanksThatHaveNotCome) {
       const auto is_told = [&] {
         return test::says(captured.text(), " s in the opening of the group at ") &&
                test::says(captured.text(), "init_process_group_test.cpp:") &&
-               test::says(captured.text(), "  rank 2 has not come there; this wait ends in ");
+               test::says(captured.text(), "  rank 2 has not joined yet; this wait ends in ");
       };
       EXPECT_TRUE(rank != 2 || test::wait_until(is_told)) << captured.text();
       const ProcessGroup group = init_process_group(
@@ -101,7 +101,7 @@ TEST(InitProcessGroup, RefusesRanksThatCountDifferently) {
       const std::string text = usage_error_of([&] {
         init_process_group({.backend = backend, .init_method = method, .world_size = 2 + rank, .rank = rank});
       });
-      EXPECT_TRUE(test::says(text, "all must give the same world size")) << text;
+      EXPECT_TRUE(test::says(text, "give all processes the same world size")) << text;
     });
   }
 }

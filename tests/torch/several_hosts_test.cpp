@@ -168,7 +168,7 @@ TEST_F(SeveralHosts, RefuseAddressesThatNoOtherHostReaches) {
     ProcessGroupOptions options = meeting(rank, 2);
     options.init_method = "file://" + path;  // Which tells no address, and there is no default route.
     const std::string text = usage_error_of([&] { init_process_group(options); });
-    EXPECT_TRUE(says(text, "rank 0 would be reached at 127.0.0.1")) << text;
+    EXPECT_TRUE(says(text, "rank 0 has the address 127.0.0.1")) << text;
     EXPECT_TRUE(says(text, "GLOO_SOCKET_IFNAME")) << text;
   });
   EXPECT_FALSE(std::filesystem::exists(path));
@@ -181,7 +181,7 @@ TEST_F(SeveralHosts, AreToldOfAnInterfaceThatIsNotThere) {
     EXPECT_TRUE(says(text, "rank 1 has no address for the others: GLOO_SOCKET_IFNAME is \"nosuch0\"")) << text;
     setenv("GLOO_SOCKET_IFNAME", "lo", 1);
     const std::string other = usage_error_of([&] { init_process_group(meeting(rank, 2)); });
-    EXPECT_TRUE(says(other, "rank 0 would be reached at 127.0.0.1")) << other;
+    EXPECT_TRUE(says(other, "rank 0 has the address 127.0.0.1")) << other;
   });
 }
 

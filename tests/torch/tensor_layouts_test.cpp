@@ -161,7 +161,7 @@ TEST_P(Overlaps, OfTensorsThatACallWritesAreRefused) {
   run_ranks(2, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const at::Tensor own = torch::ones({4});
-    const std::string text = ": tensors 0 and 1 of those that it writes to overlap in memory";
+    const std::string text = ": tensors 0 and 1 of its outputs overlap in memory";
     for (const std::vector<at::Tensor>& list : overlapping_lists()) {
       EXPECT_TRUE(says(usage_error_of([&] { all_gather(list, own, group); }), "all_gather" + text));
       EXPECT_TRUE(says(usage_error_of([&] { all_to_all(list, {own, own}, group); }), "all_to_all" + text));

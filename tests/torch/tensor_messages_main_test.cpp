@@ -211,7 +211,7 @@ TEST(TensorMessage, PartsThatMakeNoSparseTensorAreRefused) {
       for (const Tensor& other : wrong) {
         std::vector<Tensor> others = parts;
         others[i] = other;
-        EXPECT_TRUE(is_refused(with(others), "its parts make no sparse tensor"))
+        EXPECT_TRUE(is_refused(with(others), "its parts don't form a sparse tensor"))
             << tensor.layout() << ", part " << i << " as " << other.sizes();
       }
     }

@@ -34,7 +34,7 @@ void check_same(Communicator& group, std::span<const NamedBytes> parts, CallSite
 void check_same(Communicator& group, std::string_view name, ConstBytes bytes, CallSite site = {});
 template <typename T>
 void check_same(Communicator& group, std::string_view name, std::span<T> data, CallSite site = {}) {
-  static_assert(std::is_trivially_copyable_v<T>, "what is compared are the data's bytes");
+  static_assert(std::is_trivially_copyable_v<T>, "check_same compares bytes, so the values must be trivially copyable");
   check_same(group, name, ConstBytes(std::as_bytes(data)), site);
 }
 

@@ -127,7 +127,7 @@ void reduce_thunk(const ReduceFunction::Arrays& arrays) {
 template <auto fn, typename T>
 const ReduceFunction& reduce_function() {
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,
-                "elements travel as bytes: they must be trivially copyable");
+                "elements are sent as bytes, so they must be trivially copyable");
   static_assert(std::is_invocable_r_v<T, decltype(fn), const T&, const T&>,
                 "the reduction must be a function of two elements that returns one");
   static const ReduceFunction function(&detail::reduce_thunk<fn, T>, sizeof(T), __PRETTY_FUNCTION__);

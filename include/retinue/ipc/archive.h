@@ -77,12 +77,12 @@ constexpr bool kTravels = (kIsPlain<T> || kIsArchived<T>)&&!kPointsElsewhere<T> 
 /// Reports, where the type is first named, that it can't be sent.
 template <class T>
 struct MustTravel {
-  static_assert(!kLacksTensorArchive<T>,
-                "tensors travel where their archive is known: #include \"retinue/torch/tensor_archive.h\"");
-  static_assert(kTravels<T> || kLacksTensorArchive<T>,
-                "a value for another process (argument, result, message, object) must be default-constructible, and "
-                "trivially copyable without pointers, or what cereal can archive and read back: for a type of the "
-                "standard library include cereal's header for it, give one of your own a serialize()");
+  static_assert(!kLacksTensorArchive<T>, "to send tensors, write #include \"retinue/torch/tensor_archive.h\"");
+  static_assert(
+      kTravels<T> || kLacksTensorArchive<T>,
+      "a value for another process (argument, result, message, object) must be default-constructible, and either "
+      "trivially copyable without pointers or a type that cereal can archive and read back: for a type of the standard "
+      "library include cereal's header for it, for a type of your own write a serialize()");
 };
 
 template <class Value>
@@ -117,7 +117,7 @@ namespace retinue {
 template <class Archive>
 void SharedBlock::save(Archive& archive) const {
   static_assert(std::is_same_v<Archive, detail::ValueOutput>,
-                "a SharedBlock travels between processes of a job only: as argument, return value or message");
+                "a SharedBlock can only be sent between processes of a job: as argument, return value or message");
   const BlockHandle named = handle();
   archive.write(&named, sizeof named);
   if (named) archive.refer_to(*this);
@@ -126,7 +126,7 @@ void SharedBlock::save(Archive& archive) const {
 template <class Archive>
 void SharedBlock::load(Archive& archive) {
   static_assert(std::is_same_v<Archive, detail::ValueInput>,
-                "a SharedBlock travels between processes of a job only: as argument, return value or message");
+                "a SharedBlock can only be sent between processes of a job: as argument, return value or message");
   BlockHandle named;
   archive.read(&named, sizeof named);
   *this = named ? hold(JobMemory::current(), named) : SharedBlock();

@@ -104,7 +104,7 @@ class Connection {
   explicit Connection(std::shared_ptr<detail::PipeEnd> end) : end_(std::move(end)) {}
 
   detail::PipeEnd& end() const {
-    if (end_ == nullptr) throw UsageError("this Connection is none, or was closed: take one of Pipe<T>::create()");
+    if (end_ == nullptr) throw UsageError("this Connection is empty or was closed: get one from Pipe<T>::create()");
     return *end_;
   }
 
@@ -121,8 +121,8 @@ struct Pipe {
   /// SharedMemoryExhausted.
   static Pipe create(const PipeOptions& options = {}) { return create(JobMemory::current(), options); }
   static Pipe create(const std::shared_ptr<JobMemory>& memory, const PipeOptions& options = {}) {
-    const std::size_t room = options.message_bytes != 0 ? options.message_bytes : detail::default_room<T>();
-    auto [first, second] = detail::PipeEnd::create(memory, options, detail::type_hash<T>(), room);
+    const std::size_t space = options.message_bytes != 0 ? options.message_bytes : detail::default_space<T>();
+    auto [first, second] = detail::PipeEnd::create(memory, options, detail::type_hash<T>(), space);
     return {Connection<T>(std::move(first)), Connection<T>(std::move(second))};
   }
 };

@@ -29,7 +29,7 @@ template <class Object>
 void publish(const std::string& name, const Object& object) {
   const detail::Encoded encoded = detail::encode_value(object);
   if (encoded.references.size() != 1 || encoded.bytes.size() != sizeof(BlockHandle))
-    throw UsageError("publish: only one object of job memory can have a name, as a Queue or a Lock, and one that is");
+    throw UsageError("publish: a name needs one object of job memory, such as a Queue or a Lock, that is not empty");
   detail::publish_block(encoded.references.front(), name);
 }
 

@@ -47,7 +47,7 @@ class Queue : public QueueBase {
     static_assert(detail::kNever<Count>, "a Queue takes options: write Queue<T> queue({.capacity = 10})");
   }
   Queue(const std::shared_ptr<JobMemory>& memory, const QueueOptions& options)
-      : QueueBase(detail::MessageChannel::create(memory, options, detail::type_hash<T>(), room_of(options))) {}
+      : QueueBase(detail::MessageChannel::create(memory, options, detail::type_hash<T>(), space_of(options))) {}
 
   void put(const T& value) { put(value, Time::max()); }
   /// Returns false if there was no space in time.
@@ -145,10 +145,10 @@ class Queue : public QueueBase {
     }
   }
 
-  static std::size_t room_of(const QueueOptions& options) {
-    if constexpr (detail::kIsWord<T>) return detail::default_room<T>();
+  static std::size_t space_of(const QueueOptions& options) {
+    if constexpr (detail::kIsWord<T>) return detail::default_space<T>();
     return options.message_bytes != 0 ? std::max(options.message_bytes, sizeof(BlockHandle))
-                                      : detail::default_room<T>();
+                                      : detail::default_space<T>();
   }
 
   static T of_word(std::uint64_t word) { return detail::value_of_bytes<T>(std::as_bytes(std::span(&word, 1))); }

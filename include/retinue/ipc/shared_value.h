@@ -64,7 +64,8 @@ class LockedValues {
 /// Errors: UsageError from all functions of a default-constructed value; its lock's errors.
 template <class T>
 class Value {
-  static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 4096, "processes share its bytes");
+  static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 4096,
+                "processes share its bytes, so it must be trivially copyable");
 
  public:
   /// Makes an empty handle; assign a value later.
@@ -121,7 +122,8 @@ class Value {
 /// errors.
 template <class T>
 class Array {
-  static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 4096, "processes share its bytes");
+  static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= 4096,
+                "processes share its bytes, so it must be trivially copyable");
 
  public:
   /// Makes an empty handle; assign an array later.

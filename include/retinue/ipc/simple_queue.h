@@ -83,7 +83,7 @@ class SimpleQueue {
  private:
   detail::SimpleChannel& channel() const {
     if (channel_ == nullptr)
-      throw UsageError("this SimpleQueue is none: make it with SimpleQueue<T>::create(), or assign one to it");
+      throw UsageError("this SimpleQueue is empty: make it with SimpleQueue<T>::create(), or assign one to it");
     return *channel_;
   }
 

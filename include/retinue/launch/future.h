@@ -53,7 +53,7 @@ class Future {
 
  private:
   detail::TaskClient& client() const {
-    if (client_ == nullptr) throw UsageError("this Future is none: assign one to it");
+    if (client_ == nullptr) throw UsageError("this Future is empty: assign a Future to it");
     return *client_;
   }
 

@@ -40,7 +40,7 @@ class RunResult {
   /// reports how the rank ended), or if it returned another type than T.
   template <class T>
   T value(int rank) const {
-    static_assert(std::is_same_v<T, std::decay_t<T>>, "name the type itself: no reference, no const");
+    static_assert(std::is_same_v<T, std::decay_t<T>>, "give the type itself, without reference and const");
     detail::MustTravel<T>();
     const detail::ReadScope scope;
     T value{};

@@ -130,8 +130,8 @@ template <class Closure, class... Arguments>
 requires(sizeof...(Arguments) > 0 || !detail::RankClosure<Closure>) ProcessContext
     spawn(const SpawnOptions&, Closure&&, Arguments&&...) {
   static_assert(detail::kNever<Closure>,
-                "spawn runs a closure that takes a RankContext& or int rank; what else it needs it captures, and a "
-                "function with arguments is a template argument: spawn<fn>({.nprocs = 2}, arguments...)");
+                "a closure for spawn takes a RankContext& or int rank, and captures everything else; pass a function "
+                "with arguments as template argument: spawn<fn>({.nprocs = 2}, arguments...)");
   std::abort();
 }
 

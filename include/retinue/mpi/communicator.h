@@ -49,7 +49,8 @@ inline void check_mpi_is_usable() {
   if (has_begun == 0) throw UsageError("making a group of an MPI communicator: MPI isn't initialised; call MPI_Init");
   if (has_ended != 0)
     throw UsageError(
-        "making a group of an MPI communicator: MPI is finalised; make it before MPI_Finalize, it may be used after");
+        "making a group of an MPI communicator: MPI is finalised; make the group before MPI_Finalize (it can be "
+        "used afterwards)");
 }
 
 }  // namespace detail
@@ -66,14 +67,14 @@ inline JobGroup job_group_of(MPI_Comm comm) {
   detail::check_mpi_is_usable();
   if (comm == MPI_COMM_NULL)
     throw UsageError(
-        "making a group of an MPI communicator: it is MPI_COMM_NULL; ranks that MPI_Comm_split gave none have no "
-        "group");
+        "making a group of an MPI communicator: it is MPI_COMM_NULL; ranks to which MPI_Comm_split gave no "
+        "communicator have no group");
   const detail::ReturnedMpiErrors errors(comm);
   int is_inter = 0;
   errors.check(MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
   if (is_inter != 0)
     throw UsageError(
-        "making a group of an MPI communicator: an inter-communicator has two groups; merge them first, by "
+        "making a group of an MPI communicator: an inter-communicator has two groups; merge them first with "
         "MPI_Intercomm_merge");
   GroupExchange exchange;
   errors.check(MPI_Comm_rank(comm, &exchange.rank), "MPI_Comm_rank");
@@ -82,7 +83,7 @@ inline JobGroup job_group_of(MPI_Comm comm) {
   int bytes = 0;
   errors.check(MPI_Comm_get_name(comm, name, &bytes), "MPI_Comm_get_name");
   exchange.name = bytes > 0 ? name : "MPI communicator";
-  exchange.hosts_advice = "split it by MPI_Comm_split_type(..., MPI_COMM_TYPE_SHARED, ...) first";
+  exchange.hosts_advice = "split it with MPI_Comm_split_type(..., MPI_COMM_TYPE_SHARED, ...) first";
   exchange.all_gather = [comm, &errors](const void* own, void* all, std::size_t own_bytes) {
     const auto count = static_cast<int>(own_bytes);
     errors.check(MPI_Allgather(own, count, MPI_BYTE, all, count, MPI_BYTE, comm), "MPI_Allgather");

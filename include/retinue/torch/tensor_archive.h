@@ -58,8 +58,8 @@ std::enable_if_t<kIsModule<T>> CEREAL_SAVE_FUNCTION_NAME(ValueOutput& output, co
 template <class T>
 std::enable_if_t<kIsModule<T>> CEREAL_LOAD_FUNCTION_NAME(ValueInput& input, std::shared_ptr<T>& module) {
   static_assert(std::is_default_constructible_v<T>,
-                "a module is sent whole by making another one in the receiver, so its class needs a default "
-                "constructor; or send state_dict(module), and load_state_dict() it there");
+                "the receiver of a module makes a new one, so its class needs a default constructor; or send "
+                "state_dict(module), and load_state_dict() it there");
   bool is_there = false;
   input(is_there);
   module = is_there ? std::make_shared<T>() : nullptr;

@@ -67,7 +67,7 @@ void check_coalesced(Call& call) {
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].data() == nullptr && !buffers[i].empty()) refuse(fmt::format("buffer {} is null", i));
     if (buffers[i].size() % call.element_bytes != 0)
-      refuse(fmt::format("buffer {} of {} bytes is not of whole {} elements", i, buffers[i].size(),
+      refuse(fmt::format("buffer {} of {} bytes does not consist of whole {} elements", i, buffers[i].size(),
                          name_of(call.what.dtype)));
     bytes += buffers[i].size();
   }

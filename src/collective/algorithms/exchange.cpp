@@ -114,7 +114,7 @@ class Exchange {
     // An owner has none for itself.
     const int part = !pattern_.part_per_taker ? 0 : other < owner ? other : other - 1;
     return session_.board().chunks(owner) + (first_chunk(giver) + round) % chunks_ * chunk_ +
-           static_cast<std::size_t>(part) * room_;
+           static_cast<std::size_t>(part) * space_;
   }
   /// Each giver goes on where it was, see StageRing; at takers several of them fill one chunk.
   std::size_t first_chunk(int giver) const {
@@ -183,18 +183,18 @@ class Exchange {
     const std::size_t chunk =
         std::clamp(std::bit_ceil(largest_ * parts) / 8, session_.paths().smallest_chunk, kChunkBytes);
     const std::size_t wanted = std::max({chunk / parts, call_.element_bytes, std::size_t{1}});
-    room_ = std::min((wanted + kCacheLine - 1) / kCacheLine, kChunkBytes / parts / kCacheLine) * kCacheLine;
-    unit_ = call_.element_bytes > room_ ? call_.element_bytes : room_ / call_.element_bytes * call_.element_bytes;
-    pieces_ = (unit_ + room_ - 1) / room_;
+    space_ = std::min((wanted + kCacheLine - 1) / kCacheLine, kChunkBytes / parts / kCacheLine) * kCacheLine;
+    unit_ = call_.element_bytes > space_ ? call_.element_bytes : space_ / call_.element_bytes * call_.element_bytes;
+    pieces_ = (unit_ + space_ - 1) / space_;
     rounds_ = (largest_ + unit_ - 1) / unit_ * pieces_;
-    chunk_ = room_ * parts;
+    chunk_ = space_ * parts;
     chunks_ = kChunkRingBytes / chunk_;
     if (gives_to_others_) session_.staging().set_next_chunk((first_chunk(rank_) + rounds_) % chunks_ * chunk_);
   }
   /// What of each part travels in a round.
   Slice piece(std::size_t round) const {
-    const std::size_t begin = round % pieces_ * room_;
-    return {.begin = round / pieces_ * unit_ + begin, .bytes = std::min(room_, unit_ - begin)};
+    const std::size_t begin = round % pieces_ * space_;
+    return {.begin = round / pieces_ * unit_ + begin, .bytes = std::min(space_, unit_ - begin)};
   }
 
   void fill(std::size_t round) {
@@ -304,8 +304,8 @@ class Exchange {
   bool is_gather_;
   bool keeps_own_part_ = false;
   // When chunked:
-  std::size_t room_ = 0;  ///< Bytes of a part that a chunk holds: of one part, or of the part for each taker.
-  std::size_t unit_ = 0;  ///< What is taken at a time: the elements that fit there, or one that doesn't, which then
+  std::size_t space_ = 0;  ///< Bytes of a part that a chunk holds: of one part, or of the part for each taker.
+  std::size_t unit_ = 0;   ///< What is taken at a time: the elements that fit there, or one that doesn't, which then
   std::size_t rounds_ = 0;
   std::size_t chunk_ = 0;                 ///< Bytes of a round's data, of which a member's ring
   std::size_t chunks_ = 0;                ///< holds so many, three or more.

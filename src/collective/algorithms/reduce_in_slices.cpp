@@ -41,14 +41,14 @@ Steps reduce_direct(Session& session, const Call& call) {
 constexpr std::size_t kSliceGap = kCacheLine;
 
 /// The most that a chunk holds of a function's elements.
-std::size_t round_room(const Call& call, int ranks) {
+std::size_t round_space(const Call& call, int ranks) {
   if (call.what.function == nullptr) return kChunkBytes;
   const std::size_t gaps = (static_cast<std::size_t>(ranks) + 1) * kSliceGap;
   return gaps < kChunkBytes ? (kChunkBytes - gaps) / call.element_bytes * call.element_bytes : 0;
 }
 
 /// The same of whole slices, one of each member, which are as long as the longest.
-std::size_t room_of_slices(int ranks) {
+std::size_t space_of_slices(int ranks) {
   const auto slices = static_cast<std::size_t>(ranks);
   return kChunkBytes / slices / kCacheLine * kCacheLine * slices;
 }
@@ -71,8 +71,8 @@ class ChunkedReduction {
         shared_result_(!call.takes || !call.pattern.only_root_takes),
         bytes_(call.part_bytes()),
         by_reader_(call.what.function == nullptr && session.places().span_nodes()),
-        room_(by_reader_ ? room_of_slices(session.size()) : round_room(call, session.size())),
-        rounds_((bytes_ + room_ - 1) / room_),
+        space_(by_reader_ ? space_of_slices(session.size()) : round_space(call, session.size())),
+        rounds_((bytes_ + space_ - 1) / space_),
         first_chunk_(session.staging().take_chunks(rounds_)) {}
 
   static Steps run(Session& session, ChunkedReduction reduction) {
@@ -91,14 +91,14 @@ class ChunkedReduction {
   static constexpr std::uint64_t copied_in(std::size_t k) { return 2 * k + 1; }
   static constexpr std::uint64_t reduced(std::size_t k) { return 2 * k + 2; }
 
-  std::size_t round_bytes(std::size_t k) const { return std::min(room_, bytes_ - k * room_); }
+  std::size_t round_bytes(std::size_t k) const { return std::min(space_, bytes_ - k * space_); }
   Slice slice(std::size_t k, int rank) const { return slice_for(call_, round_bytes(k), session_.size(), rank); }
   /// Where `of`'s slice, or its result, is in the chunk of `rank`.
   std::byte* in_chunk(std::size_t k, int rank, int of, const Slice& slice) const {
     std::size_t at = slice.begin;
     if (by_reader_) {
       // Near who reduces it, and shares out the result: in that one's chunk.
-      at = static_cast<std::size_t>(rank) * (room_ / static_cast<std::size_t>(session_.size()));
+      at = static_cast<std::size_t>(rank) * (space_ / static_cast<std::size_t>(session_.size()));
       return chunk(of, k) + at;
     }
     if (call_.what.function != nullptr)
@@ -109,18 +109,18 @@ class ChunkedReduction {
 
   /// This member's data of a round, of which those of a coalesced call may be spread over several buffers: those are
   /// packed into a chunk of this member's own.
-  const std::byte* input(std::size_t k) const { return coalesced_ ? packed_[k % 2] : input_ + k * room_; }
-  std::byte* output(std::size_t k) const { return coalesced_ ? packed_[k % 2] : output_ + k * room_; }
+  const std::byte* input(std::size_t k) const { return coalesced_ ? packed_[k % 2] : input_ + k * space_; }
+  std::byte* output(std::size_t k) const { return coalesced_ ? packed_[k % 2] : output_ + k * space_; }
   bool takes() const { return coalesced_ || output_ != nullptr; }
 
   void pack(std::size_t k) {
     const BufferList& buffers = session_.buffers();
     std::byte*& data = packed_[k % 2];
-    data = buffers.find(k * room_, round_bytes(k));
+    data = buffers.find(k * space_, round_bytes(k));
     must_unpack_[k % 2] = data == nullptr;
     if (data != nullptr) return;
     data = session_.scratch().chunk_of_round(k);
-    buffers.gather(data, k * room_, round_bytes(k));
+    buffers.gather(data, k * space_, round_bytes(k));
   }
 
   void copy_in(std::size_t k) {
@@ -153,7 +153,7 @@ class ChunkedReduction {
       const Slice part = slice(k, i);
       copy_bytes(output(k) + part.begin, in_chunk(k, i, i, part), part.bytes);
     }
-    if (coalesced_ && must_unpack_[k % 2]) session_.buffers().scatter(output(k), k * room_, round_bytes(k));
+    if (coalesced_ && must_unpack_[k % 2]) session_.buffers().scatter(output(k), k * space_, round_bytes(k));
   }
 
   Session& session_;
@@ -166,7 +166,7 @@ class ChunkedReduction {
   bool shared_result_;  ///< Others take the slice that this member reduces.
   std::size_t bytes_;
   bool by_reader_;  ///< A chunk holds what its owner reduces, of all members, and not what its owner gives.
-  std::size_t room_;
+  std::size_t space_;
   std::size_t rounds_;
   std::uint64_t first_chunk_;
 };
@@ -179,7 +179,7 @@ bool has_slices(const Call& call, int ranks, Path path) {
   if (path == Path::kDirect) return true;
   // The root reduces what one other gives as fast as it reads that: another hop per round would only cost.
   const bool has_one_giver = call.pattern.only_root_takes && ranks == 2;
-  return path == Path::kChunked && !has_one_giver && round_room(call, ranks) > 0;
+  return path == Path::kChunked && !has_one_giver && round_space(call, ranks) > 0;
 }
 
 Steps reduce_in_slices(Session& session, const Call& call, Path path) {

@@ -15,7 +15,7 @@ bool may_find_all_staged(const Session& session, const Call& call) {
     return false;  // Where some give in another way, the input is needed once more.
   const std::size_t bytes = call.given_bytes(session.size());
   // The root of a gather says so of any size.
-  return (session.place(session.rank()) & kStaged) != 0 && bytes > line_room(call.shape.op) && bytes <= kStageBytes;
+  return (session.place(session.rank()) & kStaged) != 0 && bytes > line_space(call.shape.op) && bytes <= kStageBytes;
 }
 
 bool has_line(const Session& session, int rank) {

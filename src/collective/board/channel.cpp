@@ -8,9 +8,9 @@
 namespace retinue {
 namespace {
 
-constexpr std::size_t kLargestRoom = std::size_t{256} << 10;
-constexpr std::size_t kSmallestRoom = std::size_t{16} << 10;
-constexpr std::size_t kRoomOfAllChannels = std::size_t{16} << 20;
+constexpr std::size_t kLargestSpace = std::size_t{256} << 10;
+constexpr std::size_t kSmallestSpace = std::size_t{16} << 10;
+constexpr std::size_t kSpaceOfAllChannels = std::size_t{16} << 20;
 
 constexpr std::uint64_t round_up_to_line(std::uint64_t bytes) {
   return (bytes + 63) / 64 * 64;
@@ -18,35 +18,35 @@ constexpr std::uint64_t round_up_to_line(std::uint64_t bytes) {
 
 }  // namespace
 
-std::size_t Channel::room_bytes(int size) {
-  std::size_t bytes = kLargestRoom;
+std::size_t Channel::space_bytes(int size) {
+  std::size_t bytes = kLargestSpace;
   const auto channels = static_cast<std::size_t>(size) * static_cast<std::size_t>(size);
-  while (bytes > kSmallestRoom && bytes * channels > kRoomOfAllChannels) bytes /= 2;
+  while (bytes > kSmallestSpace && bytes * channels > kSpaceOfAllChannels) bytes /= 2;
   return bytes;
 }
 
-void ChannelSender::release_room() {
+void ChannelSender::release_space() {
   // Pairs with ChannelReceiver::take(): what the receiver read there it has read.
   seen_taken_ = channel_->taken.load(std::memory_order_seq_cst);
-  if (seen_taken_ > 0) room_begin_ = room_ends_[(seen_taken_ - 1) % kEnvelopes];
+  if (seen_taken_ > 0) space_begin_ = space_ends_[(seen_taken_ - 1) % kEnvelopes];
 }
 
 bool ChannelSender::has_envelope() {
   if (posted_ - seen_taken_ < kEnvelopes) return true;
-  release_room();
+  release_space();
   return posted_ - seen_taken_ < kEnvelopes;
 }
 
-std::optional<std::size_t> ChannelSender::find_room(std::size_t bytes) {
+std::optional<std::size_t> ChannelSender::find_space(std::size_t bytes) {
   const std::uint64_t wanted = round_up_to_line(bytes);
-  const std::uint64_t position = room_end_ % room_bytes_;
+  const std::uint64_t position = space_end_ % space_bytes_;
   // One message is never in two parts: what is left at the end is passed over.
-  const std::uint64_t passed = position + wanted > room_bytes_ ? room_bytes_ - position : 0;
-  const std::uint64_t end = room_end_ + passed + wanted;
-  if (end - room_begin_ > room_bytes_) release_room();
-  if (end - room_begin_ > room_bytes_) return std::nullopt;
-  room_end_ = end;
-  return static_cast<std::size_t>((end - wanted) % room_bytes_);
+  const std::uint64_t passed = position + wanted > space_bytes_ ? space_bytes_ - position : 0;
+  const std::uint64_t end = space_end_ + passed + wanted;
+  if (end - space_begin_ > space_bytes_) release_space();
+  if (end - space_begin_ > space_bytes_) return std::nullopt;
+  space_end_ = end;
+  return static_cast<std::size_t>((end - wanted) % space_bytes_);
 }
 
 bool ChannelSender::try_post(const Message& message) {
@@ -60,10 +60,10 @@ bool ChannelSender::try_post(const Message& message) {
   } else {
     std::uint64_t place = message.place;
     if (kind != EnvelopeKind::kAsk) {
-      const auto room = find_room(message.data.size());
-      if (!room) return false;
-      copy_bytes(channel_->room() + *room, message.data.data(), message.data.size());
-      place = *room;
+      const auto space = find_space(message.data.size());
+      if (!space) return false;
+      copy_bytes(channel_->space() + *space, message.data.data(), message.data.size());
+      place = *space;
     }
     envelope.named = {.id = message.id, .place = place};
   }
@@ -71,7 +71,7 @@ bool ChannelSender::try_post(const Message& message) {
   envelope.tag = message.tag;
   envelope.bytes = message.bytes;
   sites_[slot].write(envelope.site, message.site);
-  room_ends_[slot] = room_end_;
+  space_ends_[slot] = space_end_;
   ++posted_;
   RETINUE_CRASH_POINT();
   // Pairs with peek().

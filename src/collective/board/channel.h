@@ -16,9 +16,9 @@ namespace retinue {
 
 enum class EnvelopeKind : std::uint32_t {
   kInline,  ///< A whole message, in the envelope.
-  kStaged,  ///< A whole message, in the channel's room.
+  kStaged,  ///< A whole message, in the channel's space.
   kAsk,     ///< A message that stays with its sender until the receiver answers.
-  kPiece,   ///< The next bytes, in the channel's room, of a message for which the receiver has asked.
+  kPiece,   ///< The next bytes, in the channel's space, of a message for which the receiver has asked.
 };
 
 constexpr std::size_t kEnvelopeBytes = 40;
@@ -34,7 +34,7 @@ struct alignas(128) Envelope {
   union {
     struct {
       std::uint64_t id;     ///< Number of the message among those that were announced.
-      std::uint64_t place;  ///< Bytes from the beginning of the room; with kAsk: offset in job memory, or kInNoJob.
+      std::uint64_t place;  ///< Bytes from the beginning of the space; with kAsk: offset in job memory, or kInNoJob.
     } named;
     std::byte data[kEnvelopeBytes];  ///< With kInline.
   };
@@ -51,22 +51,23 @@ struct Answer {
   AnswerKind kind;
 };
 
-/// The way of messages from one member to another, in job memory: a ring of envelopes and room for what doesn't fit
+/// The way of messages from one member to another, in job memory: a ring of envelopes and space for what doesn't fit
 /// them, both used in order, and a ring of answers back. Each word has one writer. They are stored and loaded
 /// sequentially consistently for who parks: see Waiter.
 struct Channel {
   Envelope envelopes[kEnvelopes];
 
-  alignas(128) std::atomic<std::uint64_t> taken;  ///< Envelopes that the receiver needs no more, and their room.
+  alignas(128) std::atomic<std::uint64_t> taken;  ///< Envelopes that the receiver needs no more, and their space.
   alignas(128) Answer answers[kEnvelopes];
 
   alignas(128) std::atomic<std::uint64_t> consumed;  ///< Answers that the sender needs no more.
 
-  std::byte* room() { return reinterpret_cast<std::byte*>(this + 1); }
+  std::byte* space() { return reinterpret_cast<std::byte*>(this + 1); }
 
-  /// What a channel of a group of `size` has room for. Large groups have many channels, and share what a small one has.
-  static std::size_t room_bytes(int size);
-  static std::size_t bytes_for(int size) { return sizeof(Channel) + room_bytes(size); }
+  /// What a channel of a group of `size` has space for. Large groups have many channels, and share what a small one
+  /// has.
+  static std::size_t space_bytes(int size);
+  static std::size_t bytes_for(int size) { return sizeof(Channel) + space_bytes(size); }
 };
 
 /// The sender's end. Threads: one at a time.
@@ -82,12 +83,12 @@ class ChannelSender {
     CallSite site = {"", 0};
   };
 
-  ChannelSender(Channel& channel, std::size_t room_bytes) : channel_(&channel), room_bytes_(room_bytes) {}
+  ChannelSender(Channel& channel, std::size_t space_bytes) : channel_(&channel), space_bytes_(space_bytes) {}
 
-  /// What comes in pieces has several of them in the room at once, so that sender and receiver copy side by side.
+  /// What comes in pieces has several of them in the space at once, so that sender and receiver copy side by side.
   std::size_t piece_bytes() const { return std::min(most_bytes(), kMostPieceBytes); }
-  /// The most that may come at once: a few of those have room.
-  std::size_t most_bytes() const { return room_bytes_ / 4; }
+  /// The most that may come at once: there is space for a few of those.
+  std::size_t most_bytes() const { return space_bytes_ / 4; }
 
   /// False, and nothing done, where the channel is full. Afterwards the receiver must be rung.
   bool try_post(const Message& message);
@@ -103,17 +104,17 @@ class ChannelSender {
   static constexpr std::size_t kMostPieceBytes = std::size_t{16} << 10;
 
   bool has_envelope();
-  /// Where in the room `bytes` bytes may be written now.
-  std::optional<std::size_t> find_room(std::size_t bytes);
-  void release_room();
+  /// Where in the space `bytes` bytes may be written now.
+  std::optional<std::size_t> find_space(std::size_t bytes);
+  void release_space();
 
   Channel* channel_;
-  std::size_t room_bytes_;
+  std::size_t space_bytes_;
   std::uint64_t posted_ = 0;
   std::uint64_t seen_taken_ = 0;
-  std::uint64_t room_begin_ = 0;  ///< Of what is in use, counted over all laps.
-  std::uint64_t room_end_ = 0;
-  std::array<std::uint64_t, kEnvelopes> room_ends_{};  ///< Where the room in use ended when the envelope was posted.
+  std::uint64_t space_begin_ = 0;  ///< Of what is in use, counted over all laps.
+  std::uint64_t space_end_ = 0;
+  std::array<std::uint64_t, kEnvelopes> space_ends_{};  ///< Where the space in use ended when the envelope was posted.
   std::uint64_t answers_ = 0;
   std::array<SiteWriter, kEnvelopes> sites_;
 };
@@ -131,13 +132,13 @@ class ChannelReceiver {
   /// What came with it.
   ConstBytes data_of(const Envelope& envelope) const {
     if (envelope.kind == EnvelopeKind::kAsk) return {};
-    return {envelope.kind == EnvelopeKind::kInline ? envelope.data : channel_->room() + envelope.named.place,
+    return {envelope.kind == EnvelopeKind::kInline ? envelope.data : channel_->space() + envelope.named.place,
             static_cast<std::size_t>(envelope.bytes)};
   }
   /// Ends the use of the next envelope. Afterwards the sender must be rung.
   void take() {
     RETINUE_CRASH_POINT();
-    // Pairs with ChannelSender::release_room().
+    // Pairs with ChannelSender::release_space().
     channel_->taken.store(++taken_, std::memory_order_seq_cst);
   }
   /// Once for each announced message. False, and nothing done, where the sender has too many to hear. Afterwards the

@@ -118,7 +118,7 @@ PathTable parse_path_table(std::string_view text, std::string_view whence) {
     const auto equals = item.find('=');
     const Field* field = field_of(item.substr(0, equals));
     if (equals == std::string_view::npos || field == nullptr)
-      throw UsageError(fmt::format("{}: \"{}\" is none of {}", whence, item, known_fields()));
+      throw UsageError(fmt::format("{}: \"{}\" is not one of {}", whence, item, known_fields()));
     const std::string_view number = item.substr(equals + 1);
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);

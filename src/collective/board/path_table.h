@@ -27,8 +27,8 @@ struct PathTable {
   /// Of the pieces that data go through chunks in: an eighth of what a member gives, where that is more.
   std::uint64_t smallest_chunk = std::uint64_t{16} << 10;
 
-  /// A message up to this, and up to a quarter of a channel's room, goes through the room and needs nobody's help; what
-  /// is more is announced first.
+  /// A message up to this, and up to a quarter of a channel's space, goes through this space and needs nobody's help;
+  /// what is more is announced first.
   std::uint64_t sent_at_once = std::uint64_t{16} << 10;
 
   /// Lines of up to so many members travel from each to each, also where they don't share a cache; of more by a Relay.

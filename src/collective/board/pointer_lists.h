@@ -7,7 +7,7 @@
 
 namespace retinue {
 
-/// Room for one of each per member, for a chunk and for a call's state, so that no call allocates but the first that
+/// Space for one of each per member, for a chunk and for a call's state, so that no call allocates but the first that
 /// needs such a thing.
 struct PointerLists {
   explicit PointerLists(int size)
@@ -27,7 +27,7 @@ struct PointerLists {
     return rounds_.data() + k % 2 * kChunkBytes;
   }
 
-  /// Room for what a call keeps while it waits, which one call at a time does.
+  /// Space for what a call keeps while it waits, which one call at a time does.
   void* frame(std::size_t bytes) {
     if (frame_.size() < bytes) frame_.resize(bytes);
     return frame_.data();

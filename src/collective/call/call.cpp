@@ -21,12 +21,12 @@ std::size_t checked_element_bytes(const CollectiveCall& what) {
     if (what.dtype == Dtype::kBytes) return 1;
     if (size_of(what.dtype) == 0) refuse(what.kind, "no such dtype ({})", static_cast<unsigned>(what.dtype));
     if (what.count % size_of(what.dtype) != 0)
-      refuse(what.kind, "a part of {} bytes is not of whole elements of {}", what.count, name_of(what.dtype));
+      refuse(what.kind, "a part of {} bytes does not consist of whole elements of {}", what.count, name_of(what.dtype));
     return 1;
   }
   if (what.op == ReduceOp::kFunction && what.function == nullptr) refuse(what.kind, "the function is missing");
   if (what.op != ReduceOp::kFunction && what.function != nullptr)
-    refuse(what.kind, "it has a function and is a reduction {}", name_of(what.op));
+    refuse(what.kind, "it has a function, but its reduction is {}", name_of(what.op));
   if (what.function != nullptr) return what.function->element_bytes();
   if (static_cast<unsigned>(what.dtype) > static_cast<unsigned>(Dtype::kComplex128) ||
       static_cast<unsigned>(what.op) > static_cast<unsigned>(ReduceOp::kLogicalXor))
@@ -39,7 +39,7 @@ std::size_t checked_element_bytes(const CollectiveCall& what) {
 
 void check_root(const CollectiveCall& what, const Pattern& pattern, int size) {
   if ((pattern.only_root_gives || pattern.only_root_takes) && (what.root < 0 || what.root >= size))
-    refuse(what.kind, "root {} of a group of {}", what.root, size);
+    refuse(what.kind, "root {} is outside of the group's [0, {})", what.root, size);
 }
 
 void check_size(const Call& call, std::size_t size) {
@@ -64,14 +64,15 @@ void check_buffers(const Call& call, std::size_t size) {
     check_list(what.kind, what.inputs, size, "inputs");
     for (const ConstBytes& input : what.inputs)
       if (input.size() % call.element_bytes != 0)
-        refuse(what.kind, "an input of {} bytes is not of whole elements of {}", input.size(), call.element_bytes);
+        refuse(what.kind, "an input of {} bytes does not consist of whole elements of {} bytes", input.size(),
+               call.element_bytes);
   } else if (call.gives && what.input == nullptr && what.count > 0) {
     refuse(what.kind, "the input is null");
   }
   if (call.takes && what.uneven && call.pattern.takes_parts()) {
     check_list(what.kind, what.outputs, size, "outputs");
     if (const OverlappingPair pair = overlapping_pair(what.outputs))
-      refuse(what.kind, "outputs {} and {} overlap; each rank's part needs memory of its own", pair->first,
+      refuse(what.kind, "outputs {} and {} overlap; use separate memory for each rank's part", pair->first,
              pair->second);
   } else if (call.takes && what.output == nullptr && what.count > 0) {
     refuse(what.kind, "the output is null");
@@ -81,7 +82,7 @@ void check_buffers(const Call& call, std::size_t size) {
 void check_own_part(const Call& call, int rank) {
   const std::size_t given = call.input_part(rank).size();
   const std::size_t taken = call.output_part(rank).size();
-  if (given != taken) refuse(call.what.kind, "rank {} gives itself {} bytes and takes {}", rank, given, taken);
+  if (given != taken) refuse(call.what.kind, "rank {} sends itself {} bytes but receives {}", rank, given, taken);
 }
 
 /// All of this member's buffer as one run; only of even calls.
@@ -155,13 +156,14 @@ void check_form(const CollectiveCall& what, const Pattern& pattern) {
     throw UsageError(fmt::format("there is no collective number {}", static_cast<unsigned>(what.kind)));
   if (what.uneven && !pattern.takes_parts() && !pattern.part_per_taker) refuse(what.kind, "it has no uneven form");
   const bool is_coalesced = what.kind == CollectiveKind::kAllReduceCoalesced;
-  if (is_coalesced && what.function != nullptr) refuse(what.kind, "it reduces by no function of the program");
+  if (is_coalesced && what.function != nullptr) refuse(what.kind, "it does not support reduction functions");
   if (!what.uneven && (!what.inputs.empty() || (!what.outputs.empty() && !is_coalesced)))
     refuse(what.kind, "an even call has no lists of parts");
   const bool is_in_place = what.kind == CollectiveKind::kAllReduce || what.kind == CollectiveKind::kBroadcast;
   if (!is_reduction(what.kind) && (what.function != nullptr || what.op == ReduceOp::kFunction))
-    refuse(what.kind, "it reduces nothing, by a function or else");
-  if (is_in_place && what.input != what.output) refuse(what.kind, "it works in place: input and output must be one");
+    refuse(what.kind, "it is not a reduction and takes no function");
+  if (is_in_place && what.input != what.output)
+    refuse(what.kind, "it works in place: input and output must be the same buffer");
 }
 
 }  // namespace

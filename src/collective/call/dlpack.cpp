@@ -40,7 +40,7 @@ constexpr auto kTypes = std::to_array<TypePair>({
 Dtype dtype_of(const DlpackArray::Fields& fields) {
   for (const auto& [dtype, type] : kTypes)
     if (type.code == fields.type_code && type.bits == fields.type_bits) return dtype;
-  throw UsageError(fmt::format("from_dlpack: collectives have no type with DLPack's code {} and {} bits",
+  throw UsageError(fmt::format("from_dlpack: collectives do not support DLPack's type code {} with {} bits",
                                fields.type_code, fields.type_bits));
 }
 
@@ -98,9 +98,9 @@ std::optional<std::size_t> extent_of(const ArrayLayout& layout, std::size_t elem
 
 DlpackArray::DlpackArray(std::shared_ptr<void> owner, const Fields& fields) : owner_(std::move(owner)) {
   if (fields.major_version != 1)
-    throw UsageError(
-        fmt::format("from_dlpack: the tensor is of DLPack {}; version 1 is understood", fields.major_version));
-  if (owner_ == nullptr) throw UsageError("from_dlpack: there is no tensor");
+    throw UsageError(fmt::format("from_dlpack: the tensor has DLPack version {}; only version 1 is supported",
+                                 fields.major_version));
+  if (owner_ == nullptr) throw UsageError("from_dlpack: the tensor is null");
   if (fields.device_type != detail::kDlpackCpu)
     throw UsageError(
         fmt::format("from_dlpack: the tensor is on a device of DLPack's type {}; copy it to the CPU (type {}) first",
@@ -112,7 +112,8 @@ DlpackArray::DlpackArray(std::shared_ptr<void> owner, const Fields& fields) : ow
     throw UsageError(fmt::format("from_dlpack: a tensor of {} dimensions has no shape", fields.dimensions));
   shape_.assign(fields.shape, fields.shape + fields.dimensions);
   const auto count = count_of(shape_, size_of(dtype_));
-  if (!count) throw UsageError(fmt::format("from_dlpack: no array has the shape [{}]", fmt::join(shape_, ", ")));
+  if (!count)
+    throw UsageError(fmt::format("from_dlpack: the shape [{}] is negative or too large", fmt::join(shape_, ", ")));
   count_ = *count;
   const std::span strides(fields.strides, fields.strides == nullptr ? 0 : shape_.size());
   if (count_ > 0 && !strides.empty() && !is_contiguous(shape_, strides))
@@ -125,13 +126,14 @@ DlpackArray::DlpackArray(std::shared_ptr<void> owner, const Fields& fields) : ow
 }
 
 void* DlpackArray::output() const {
-  if (is_read_only_) throw UsageError("a DLPack tensor that may only be read can't take a result; copy it");
+  if (is_read_only_) throw UsageError("a read-only DLPack tensor can't receive a result; copy it first");
   return data_;
 }
 
 void DlpackArray::check_type(Dtype dtype, std::size_t align) const {
   if (dtype != dtype_)
-    throw UsageError(fmt::format("a DLPack tensor of {} is no array of {}", name_of(dtype_), name_of(dtype)));
+    throw UsageError(
+        fmt::format("a DLPack tensor of {} can't be used as an array of {}", name_of(dtype_), name_of(dtype)));
   if (reinterpret_cast<std::uintptr_t>(data_) % align != 0)
     throw UsageError(fmt::format("a DLPack tensor of {} is not aligned to {} bytes; give its pointer and count",
                                  name_of(dtype_), align));
@@ -142,24 +144,24 @@ namespace detail {
 DlpackType dlpack_type_of(Dtype dtype) {
   for (const auto& pair : kTypes)
     if (pair.dtype == dtype) return pair.type;
-  throw UsageError(fmt::format("to_dlpack: no type {}", static_cast<int>(dtype)));
+  throw UsageError(fmt::format("to_dlpack: there is no dtype {}", static_cast<int>(dtype)));
 }
 
 DlpackExport::DlpackExport(SharedBlock in, ArrayLayout array) : block(std::move(in)), layout(std::move(array)) {
   const std::size_t element_bytes = size_of(layout.dtype);
   const auto count = count_of(layout.shape, element_bytes);
-  if (!count) throw UsageError(fmt::format("to_dlpack: no array has the shape [{}]", fmt::join(layout.shape, ", ")));
+  if (!count)
+    throw UsageError(fmt::format("to_dlpack: the shape [{}] is negative or too large", fmt::join(layout.shape, ", ")));
   if (layout.strides.empty()) layout.strides = strides_of_rows(layout.shape);
   if (layout.strides.size() != layout.shape.size())
     throw UsageError(
         fmt::format("to_dlpack: {} strides for {} dimensions", layout.strides.size(), layout.shape.size()));
   const auto bytes = *count == 0 ? std::optional(std::size_t{0}) : extent_of(layout, element_bytes);
   if (!bytes || layout.byte_offset > block.bytes() || *bytes > block.bytes() - layout.byte_offset)
-    throw UsageError(
-        fmt::format("to_dlpack: {} of shape [{}], strides [{}], {} bytes from the beginning, is not all in a block of "
-                    "{} bytes",
-                    name_of(layout.dtype), fmt::join(layout.shape, ", "), fmt::join(layout.strides, ", "),
-                    layout.byte_offset, block.bytes()));
+    throw UsageError(fmt::format(
+        "to_dlpack: {} of shape [{}], strides [{}], {} bytes from the beginning, does not fit into a block of {} bytes",
+        name_of(layout.dtype), fmt::join(layout.shape, ", "), fmt::join(layout.strides, ", "), layout.byte_offset,
+        block.bytes()));
 }
 
 }  // namespace detail

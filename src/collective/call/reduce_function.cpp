@@ -34,7 +34,7 @@ std::uint64_t folded(std::string_view text) {
 ReduceFunction::ReduceFunction(Kernel kernel, std::size_t element_bytes, std::string_view type)
     : kernel_(kernel), element_bytes_(element_bytes), name_(function_name(type)) {
   const auto place = place_of_code(reinterpret_cast<std::uintptr_t>(kernel));
-  if (!place) throw UsageError(fmt::format("the reduction {} lies in no loaded object", name_));
+  if (!place) throw UsageError(fmt::format("the reduction {} is not in a loaded executable or shared library", name_));
   object_ = folded(place->object_id);
   offset_ = place->offset;
 }

@@ -26,8 +26,8 @@ RankRange needed_lines(const Call& call, int rank, int size) {
 
 bool all_stage_first(const PathTable& table, const Call& call, int size) {
   const std::size_t bytes = call.given_bytes(size);
-  return bytes <= line_room(call.shape.op) || (stages_first(table, call.pattern, size, bytes, false) &&
-                                               stages_first(table, call.pattern, size, bytes, true));
+  return bytes <= line_space(call.shape.op) || (stages_first(table, call.pattern, size, bytes, false) &&
+                                                stages_first(table, call.pattern, size, bytes, true));
 }
 
 Path select_path(const Call& call, int size, const Arrival& arrival) {
@@ -35,7 +35,7 @@ Path select_path(const Call& call, int size, const Arrival& arrival) {
   const std::size_t given = arrival.count * call.element_bytes;
   const std::size_t parts = call.pattern.part_per_taker ? static_cast<std::size_t>(size) : 1;
   const bool is_list = arrival.is_list || call.shape.kind == CollectiveKind::kAllReduceCoalesced;
-  if (!is_list && given * parts <= line_room(call.shape.op)) return Path::kInline;
+  if (!is_list && given * parts <= line_space(call.shape.op)) return Path::kInline;
   if ((arrival.places & kStaged) != 0) return Path::kStaged;
   if ((arrival.places & kInJobMemory) != 0) return Path::kDirect;
   return Path::kChunked;

@@ -39,7 +39,7 @@ struct Arrival {
 bool stages_first(const PathTable& table, const Pattern& pattern, int size, std::size_t bytes, bool in_job_memory);
 
 /// Bytes that fit a line beside what the reduction needs there.
-constexpr std::size_t line_room(ReduceOp op) {
+constexpr std::size_t line_space(ReduceOp op) {
   if (op == ReduceOp::kFunction) return kFunctionWord * 8;
   return op == ReduceOp::kPremulSum ? kFactorWord * 8 : kInlineBytes;
 }

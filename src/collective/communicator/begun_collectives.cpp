@@ -24,7 +24,7 @@ CollectiveOperation::CollectiveOperation(OperationDriver& engine, const Session&
       call_(checked_call(what_, session.rank(), session.size(), site)) {}
 
 std::string CollectiveOperation::name() const {
-  return fmt::format("{}, begun at {}", name_of(call_.shape.kind), call_.site.text());
+  return fmt::format("{}, started at {}", name_of(call_.shape.kind), call_.site.text());
 }
 
 const CollectiveOperation* BegunCollectives::find(const Operation& operation) const {

@@ -22,7 +22,7 @@ class CollectiveOperation final : public Operation {
   bool is_late(int rank) const override { return session_.awaits(rank); }
   bool is_under_way() const override { return all_have_come_; }
   std::string describe() const override { return "waits in " + name(); }
-  /// As "all_reduce, begun at train.cpp:12".
+  /// As "all_reduce, started at train.cpp:12".
   std::string name() const;
   const Call& call() const { return call_; }
   void note_that_all_have_come() { all_have_come_ = true; }

@@ -107,13 +107,13 @@ class SharingMembers {
 namespace {
 
 void check_timeout(std::chrono::nanoseconds timeout) {
-  if (timeout <= std::chrono::nanoseconds(0)) throw UsageError("Communicator: the timeout must be longer than nothing");
+  if (timeout <= std::chrono::nanoseconds(0)) throw UsageError("Communicator: the timeout must be greater than 0");
 }
 
 const CommunicatorOptions& checked(const CommunicatorOptions& options) {
   check_timeout(options.timeout);
   if (options.late_after && *options.late_after < std::chrono::nanoseconds(0))
-    throw UsageError("Communicator: late_after is negative; 0 reports no late ranks");
+    throw UsageError("Communicator: late_after is negative; use 0 to report no late ranks");
   return options;
 }
 
@@ -150,10 +150,9 @@ class Communicator::Impl {
   /// For what only such members can do. Errors: UsageError for others.
   SharingMembers& sharing(std::string_view call) {
     if (!sharing_)
-      throw UsageError(
-          fmt::format("{}: the ranks of group \"{}\" share no memory, and there is none between them: make "
-                      "a group of the ranks of one host",
-                      call, group_.name));
+      throw UsageError(fmt::format(
+          "{}: the ranks of group \"{}\" share no memory, which this call needs: make a group of the ranks of one host",
+          call, group_.name));
     return *sharing_;
   }
 
@@ -203,7 +202,7 @@ namespace {
 /// What a Communicator that was moved from doesn't have.
 template <typename Impl>
 Impl& checked(const std::unique_ptr<Impl>& impl) {
-  if (impl == nullptr) throw UsageError("this Communicator was moved from: it is no member of a group any more");
+  if (impl == nullptr) throw UsageError("this Communicator was moved from and no longer belongs to a group");
   return *impl;
 }
 
@@ -279,7 +278,7 @@ std::vector<Request> Communicator::batch_isend_irecv(std::span<const P2POp> mess
 
 void detail::check_elements(std::string_view call, std::size_t elements, std::size_t wanted) {
   if (elements != wanted)
-    throw UsageError(fmt::format("{}: a buffer holds {} elements where {} are needed", call, elements, wanted));
+    throw UsageError(fmt::format("{}: a buffer holds {} elements, but {} are needed", call, elements, wanted));
 }
 
 namespace {
@@ -300,8 +299,8 @@ std::vector<Data> parts_of(std::string_view call, Data data, std::size_t element
     left -= count;
   }
   if (parts.size() != ranks || left != 0)
-    throw UsageError(fmt::format("{}: a buffer of {} elements does not consist of parts of {} elements", call, elements,
-                                 fmt::join(counts, ", ")));
+    throw UsageError(fmt::format("{}: a buffer of {} elements can't be divided into parts of {} elements", call,
+                                 elements, fmt::join(counts, ", ")));
   return parts;
 }
 

@@ -46,7 +46,9 @@ std::string borders(PathOf path_of) {
 std::string explain_paths(const PathTable& table, TableSource source, int size) {
   std::string text = fmt::format("borders for {} ranks ({}): {}\n", size, name_of(source), text_of(table));
   if (const auto file = path_table_file()) text += fmt::format("kept in {}\n", *file);
-  text += "RETINUE_PATH_TABLE changes them; its bytes are those that a rank gives in all, below are those of a part\n";
+  text +=
+      "RETINUE_PATH_TABLE changes them. It counts all bytes that a rank sends; the table below counts those of one "
+      "part\n";
   text += fmt::format("{:<22}{:<45}{}\n", "", "parts in job memory", "parts in private memory");
   for (auto kind = kFirst; kind <= kLast; kind = static_cast<CollectiveKind>(static_cast<int>(kind) + 1)) {
     const auto of = [&](bool in_job) {

@@ -20,10 +20,9 @@ void check_that_none_overlap(std::string_view call, std::span<const P2POp> messa
     buffers.push_back({.bytes = receives ? ConstBytes(message.buffer) : message.data, .is_written = receives});
   }
   if (const OverlappingPair pair = overlapping_pair(buffers))
-    throw UsageError(
-        fmt::format("{}: the buffers of messages {} and {} overlap, of which one is received into; give "
-                    "each memory of its own",
-                    call, pair->first, pair->second));
+    throw UsageError(fmt::format(
+        "{}: the buffers of messages {} and {} overlap, and at least one of them receives; use separate buffers", call,
+        pair->first, pair->second));
 }
 
 }  // namespace
@@ -77,8 +76,9 @@ Received MessageCalls::receive(Bytes buffer, std::vector<std::byte>* grows, int 
   if (source == session_.rank() || (source == kAnySource && session_.size() == 1)) {
     messages_.advance();
     if (messages_.withdraw(operation))
-      throw UsageError(fmt::format("recv: rank {} has sent itself no such message, and waits; use irecv or sendrecv",
-                                   session_.rank()));
+      throw UsageError(
+          fmt::format("recv: rank {} waits for a message from itself that it has not sent; use irecv or sendrecv",
+                      session_.rank()));
   }
   engine_.finish(operation);
   return operation.received;
@@ -88,7 +88,7 @@ Received MessageCalls::send_and_receive(const P2POp& out, const P2POp& in, CallS
   const std::uint64_t started = log().now();
   check(in);
   if (overlap(out.data, in.buffer))
-    throw UsageError("sendrecv: the message is received into what is sent; give each memory of its own");
+    throw UsageError("sendrecv: the two buffers overlap; use separate buffers to send and to receive");
   prepare(out);
   ReceiveOperation receive(engine_, session_, in.buffer, in.peer, in.tag, site);
   SendOperation send(engine_, out.data, out.peer, out.tag, site);

@@ -17,21 +17,21 @@ ObjectType::ObjectType(const std::type_info& type, std::uint64_t hash_of_type) :
 }
 
 void ObjectReader::refuse(const ObjectType& type, int giver, const ObjectType& wanted) {
-  refuse(type, giver, fmt::format("takes a {}: all ranks must name the same type", text_of(wanted.name)));
+  refuse(type, giver, fmt::format("expects a {}: all ranks must use the same type", text_of(wanted.name)));
 }
 
 void ObjectReader::refuse(const ObjectType& type, int giver, std::string_view why) {
   error_ = thrown_here(
-      UsageError(fmt::format("group \"{}\": {} at {}: rank {} gives a {}, and rank {} {}", group_.group().name, call_,
+      UsageError(fmt::format("group \"{}\": {} at {}: rank {} sends a {}, but rank {} {}", group_.group().name, call_,
                              site_.text(), giver, text_of(type.name), group_.rank(), why)));
 }
 
 void ObjectsToGive::check_references(const Communicator& group, const Encoded& value) {
   if (!value.references.empty() && group.group().memory != JobMemory::current())
-    throw UsageError(fmt::format(
-        "group \"{}\" is of processes that are not in one job, and the value refers to the job's memory, as tensors, "
-        "queues and locks do: let them join the job first, by retinue::join_job",
-        group.group().name));
+    throw UsageError(
+        fmt::format("group \"{}\": the value refers to job memory, as tensors, queues and locks do, but the processes "
+                    "of the group are not in one job: join the job first, with retinue::join_job",
+                    group.group().name));
 }
 
 void ObjectsToGive::check_count(std::size_t count, int wanted) {
@@ -56,13 +56,13 @@ void check_notices(std::string_view call, const ObjectsToGive& own, std::span<co
   if (own.error) std::rethrow_exception(own.error);
   for (std::size_t i = 0; i < notices.size(); ++i)
     if (notices[i].failed != 0)
-      throw UsageError(fmt::format("{}: rank {} could not archive what it gives; see its own error", call,
+      throw UsageError(fmt::format("{}: rank {} could not archive its value; see the error of that rank", call,
                                    first_rank + static_cast<int>(i)));
 }
 
 void check_root(std::string_view call, const Communicator& group, int root) {
   if (root < 0 || root >= group.size())
-    throw UsageError(fmt::format("{}: root {} of a group of {}", call, root, group.size()));
+    throw UsageError(fmt::format("{}: root {} is outside of the group's [0, {})", call, root, group.size()));
 }
 
 bool any_has_references(std::span<const ObjectNotice> notices) {
@@ -135,7 +135,7 @@ ReceivedObject recv_encoded(Communicator& group, int source, int tag, CallSite s
   if (sent < sizeof object.notice || object.notice.bytes != object.bytes.size() || object.notice.failed != 0 ||
       object.notice.has_references > 1)
     throw UsageError(
-        fmt::format("group \"{}\": recv_object at {}: rank {} sent a message of {} bytes (tag {}), which is no "
+        fmt::format("group \"{}\": recv_object at {}: rank {} sent a message of {} bytes (tag {}), which is not an "
                     "object: use send_object there, or recv here",
                     group.group().name, site.text(), object.received.source, sent, object.received.tag));
   return object;

@@ -29,15 +29,15 @@ std::string OneCaller::other_call() const {
                   site_text(file_.load(std::memory_order_acquire), line_.load(std::memory_order_acquire)));
     if (caller_.load(std::memory_order_relaxed) == caller) return text;
   }
-  return "a call that has ended meanwhile";
+  return "a call that has ended since";
 }
 
 void OneCaller::refuse(const Scope::What& what) const {
-  throw UsageError(fmt::format(
-      "group \"{}\": two threads of this rank are in one communicator at the same time, one in {}, this one "
-      "in {}. Give each thread a communicator of its own, by retinue::split or new_group: threads that take "
-      "turns in one must do so in the same order on all ranks, which a mutex does not see to",
-      group_, other_call(), call_text(what.name, what.kind, what.site.outer, what.site.text())));
+  throw UsageError(
+      fmt::format("group \"{}\": two threads of this rank use one communicator at the same time, one in {}, this one "
+                  "in {}. Give each thread its own communicator, with retinue::split or new_group. Threads that take "
+                  "turns with one must do so in the same order on all ranks, which a mutex does not ensure",
+                  group_, other_call(), call_text(what.name, what.kind, what.site.outer, what.site.text())));
 }
 
 }  // namespace retinue

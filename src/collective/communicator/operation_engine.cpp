@@ -79,7 +79,7 @@ constexpr unsigned kAdvancesPerLook = 64;
 OperationEngine::~OperationEngine() {
   if (session_.is_in_a_fork()) return;
   if (!collectives_.empty()) session_.abandon(collectives_.first().name(), "destroyed its communicator");
-  fail_all(std::make_exception_ptr(Closed("the communicator was destroyed before this ended")));
+  fail_all(std::make_exception_ptr(Closed("the communicator was destroyed before this operation finished")));
 }
 
 Request OperationEngine::start(const CollectiveCall& what, CallSite site) {
@@ -128,14 +128,14 @@ void OperationEngine::check_process() {
 
 void OperationEngine::advance(Operation& operation) {
   check_process();
-  const OneCaller::Scope scope(callers_, "Request::done of what was begun", operation.site());
+  const OneCaller::Scope scope(callers_, "Request::done of the operation started", operation.site());
   move_on();
   if (!operation.done() && ++advances_ % kAdvancesPerLook == 0) wait_until_done(operation, std::chrono::nanoseconds(0));
   call_back();
 }
 
 bool OperationEngine::wait(Operation& operation, std::chrono::nanoseconds time) {
-  const OneCaller::Scope scope(callers_, "Request::wait for what was begun", operation.site());
+  const OneCaller::Scope scope(callers_, "Request::wait for the operation started", operation.site());
   return wait_and_call_back(operation, time);
 }
 
@@ -149,7 +149,7 @@ bool OperationEngine::wait_and_call_back(Operation& operation, std::chrono::nano
 std::optional<std::size_t> OperationEngine::wait_any(std::span<Operation* const> operations, Operation* needed,
                                                      std::chrono::nanoseconds time) {
   check_process();
-  const OneCaller::Scope scope(callers_, "Request::wait_any for what was begun", operations.front()->site());
+  const OneCaller::Scope scope(callers_, "Request::wait_any for the operation started", operations.front()->site());
   AnyDone awaited(*this, operations, needed, interrupted_);
   const JobHeader& header = session_.memory().header();
   JobDeadline deadline = JobDeadline::after(header, time);

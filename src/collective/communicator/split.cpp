@@ -35,7 +35,7 @@ class Splitting {
   void by_color(const SplitOptions& options) {
     own_.color = options.color;
     own_.key = options.key;
-    if (options.color < kNoColor) fail(fmt::format("color {} is neither kNoColor nor at least 0", options.color));
+    if (options.color < kNoColor) fail(fmt::format("color {} must be kNoColor or at least 0", options.color));
   }
 
   void by_lists(std::span<const std::vector<int>> groups) {
@@ -88,9 +88,10 @@ class Splitting {
   void check(const std::vector<SplitNotice>& all) const {
     if (own_.failed != 0) refuse(error_);
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      if (all[rank].failed != 0) refuse(fmt::format("rank {} asked for what makes no sense; it says what", rank));
+      if (all[rank].failed != 0)
+        refuse(fmt::format("rank {} passed an invalid argument; see the error of that rank", rank));
       if (all[rank].lists != all[0].lists)
-        refuse(fmt::format("ranks 0 and {} gave different lists of ranks; all members give the same", rank));
+        refuse(fmt::format("ranks 0 and {} passed different lists of ranks; all members must pass the same", rank));
     }
   }
 
@@ -115,10 +116,9 @@ class Splitting {
 
 SplitParent parent_of(Communicator& members, const CallSite& site) {
   if (!members.shares_memory())
-    throw UsageError(
-        fmt::format("the ranks of group \"{}\" share no memory, and a part is of such as do: make a group of the "
-                    "ranks of one host",
-                    members.group().name));
+    throw UsageError(fmt::format(
+        "the ranks of group \"{}\" share no memory, so it can't be split: make a group of the ranks of one host",
+        members.group().name));
   return {.rank = members.rank(),
           .size = members.size(),
           .name = members.group().name,

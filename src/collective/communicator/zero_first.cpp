@@ -38,7 +38,7 @@ ZeroFirstStatus status_of(const std::exception_ptr& error) {
   } catch (const std::exception& other) {
     status.fail(ZeroFirstStatus::kOtherError, other.what());
   } catch (...) {
-    status.fail(ZeroFirstStatus::kOtherError, "something that is no std::exception");
+    status.fail(ZeroFirstStatus::kOtherError, "an exception that is not a std::exception");
   }
   return status;
 }
@@ -73,9 +73,9 @@ ZeroFirst::~ZeroFirst() {
   std::exception_ptr error;
   if (std::uncaught_exceptions() > exceptions_) {
     const std::string last = thrown_->last();
-    error = std::make_exception_ptr(
-        Error(fmt::format("it left the scope of its ZeroFirst at {} by an exception; {}", site_.text(),
-                          last.empty() ? "its own report shows which" : "the last that was thrown there is " + last)));
+    error = std::make_exception_ptr(Error(
+        fmt::format("an exception left the scope of its ZeroFirst at {}; {}", site_.text(),
+                    last.empty() ? "the report of rank 0 shows it" : "the last exception thrown there is " + last)));
   }
   share_failure(error);
 }

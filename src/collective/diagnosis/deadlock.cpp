@@ -253,22 +253,24 @@ void DeadlockWatch::act(const Deadlock& deadlock) {
   const auto shown = std::min(std::ssize(deadlock.texts), kShownWaits);
   for (std::ptrdiff_t i = 0; i < shown; ++i) text += (i > 0 ? "; " : "") + deadlock.texts[static_cast<std::size_t>(i)];
   if (shown < std::ssize(deadlock.texts))
-    text += fmt::format("; and those of {}{}", deadlock.is_of_one_group ? "ranks " : "the processes ",
+    text += fmt::format("; and the waits of {}{}", deadlock.is_of_one_group ? "ranks " : "the processes ",
                         ranges_text({deadlock.who.begin() + shown, deadlock.who.end()}));
   if (!deadlock.has_messages)
-    text += ". All ranks must come to their groups' calls in one order";
+    text += ". All ranks must make the calls of their groups in the same order";
   else if (deadlock.is_of_one_group)
-    text += ". Begin one of them by isend or irecv, or use sendrecv";
+    text += ". Start one of them with isend or irecv, or use sendrecv";
   else
-    text += ". All ranks must come to their groups' calls in one order, or begin what others wait for before they wait";
+    text +=
+        ". All ranks must make the calls of their groups in the same order, or start what others wait for before they "
+        "wait";
   if (!deadlock.is_certain) {
     const WaitReading& first = deadlock.waits.front();
     const bool is_first = first.rank == group_.rank && &deadlock.groups[first.group].board.header() == &board_.header();
     if (is_first && !std::exchange(has_told_, true))
-      write_standard_error(fmt::format(
-          "retinue: group \"{}\": this looks like a {}. It is one unless a wait ends by its own deadline, or another "
-          "thread of one of these processes makes the call.\n",
-          group_.name, text));
+      write_standard_error(
+          fmt::format("retinue: group \"{}\": this looks like a {}. It is a deadlock unless a wait has its own "
+                      "deadline, or another thread of these processes makes the missing call.\n",
+                      group_.name, text));
     return;
   }
   std::set<std::size_t> groups;

@@ -114,7 +114,7 @@ class Comparison {
       fail(index, of_ranks, gathered(group_, &own, 1, site_));
     }
     throw DataDivergence(
-        fmt::format("group \"{}\": ranks differ in a way that they could not find", group_.group().name));
+        fmt::format("group \"{}\": the ranks' data differ, but the differing part was not found", group_.group().name));
   }
 
   [[noreturn]] void fail(std::size_t index, const std::vector<Digest>& digests, const std::vector<Name>& names) const {
@@ -125,8 +125,8 @@ class Comparison {
     const std::string group = group_.group().name;
     if (digests[one].name != digests[other].name)
       throw DataDivergence(fmt::format(
-          "group \"{}\": check_same {}: part {} is \"{}\" on {} and \"{}\" on {}: ranks must give the same parts "
-          "in one order",
+          "group \"{}\": check_same {}: part {} is \"{}\" on {} and \"{}\" on {}: ranks must pass the same parts in "
+          "the same order",
           group, where, index, shown(names[one]), ranks_text(others), shown(names[other]), ranks_text(most)));
     if (digests[one].bytes != digests[other].bytes)
       throw DataDivergence(fmt::format("group \"{}\": check_same {}: \"{}\" has {} bytes on {} and {} on {}", group,

@@ -24,7 +24,7 @@ constexpr auto kBeforeTheEnd = 5s;
 /// A bit of the word, beside a time: this has been said.
 constexpr std::uint64_t kLast = 1;
 constexpr auto kAgainWhenTheMailboxIsFull = 1s;
-constexpr auto kRegistryPatience = 20ms;
+constexpr auto kReadGroupsTime = 20ms;
 
 }  // namespace
 
@@ -36,7 +36,7 @@ std::vector<std::string> long_waits_of(const JobGroup& group, const Board& board
   std::vector<std::string> waits;
   const std::uint32_t slot = board.member(rank).process_slot;
   try {
-    for (const SeenGroup& seen : groups_of_job(group, JobDeadline::after(group.memory->header(), kRegistryPatience)))
+    for (const SeenGroup& seen : groups_of_job(group, JobDeadline::after(group.memory->header(), kReadGroupsTime)))
       for (int member = 0; member < seen.board.size(); ++member) {
         if (seen.board.member(member).process_slot != slot) continue;
         const auto wait = read_wait(seen.board.member(member).wait);
@@ -123,9 +123,9 @@ std::string LateReport::text(const SeenWait& own, const std::vector<int>& late, 
     text +=
         fmt::format("  {} (pid {}), for {} now\n", wait->text, report.pid_of(rank), duration_text(now - wait->since));
   }
-  if (waiting.size() > kNamedWaiting) text += fmt::format("  {}: waiting, too\n", ranks_behind(waiting, kNamedWaiting));
+  if (waiting.size() > kNamedWaiting) text += fmt::format("  {}: also waiting\n", ranks_behind(waiting, kNamedWaiting));
   for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) text += missing_text(own, late[i]);
-  if (late.size() > kNamedMissing) text += fmt::format("  {}: missing, too\n", ranks_behind(late, kNamedMissing));
+  if (late.size() > kNamedMissing) text += fmt::format("  {}: also missing\n", ranks_behind(late, kNamedMissing));
   const auto left = deadline.left(std::chrono::hours(24 * 365));
   const auto again = left > kBeforeTheEnd
                          ? std::min<std::chrono::nanoseconds>(now - own.since + late_after_, left - kBeforeTheEnd)

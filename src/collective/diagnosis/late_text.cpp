@@ -49,8 +49,8 @@ std::string late_head(std::string_view group, const std::vector<int>& late) {
 
 std::string late_end(std::chrono::nanoseconds again, std::chrono::nanoseconds left) {
   if (again >= left) return fmt::format("  The wait ends with an error in {}.\n", duration_text(left));
-  return fmt::format("  It is said again in {} if it lasts; the wait ends with an error in {}.\n", duration_text(again),
-                     duration_text(left));
+  return fmt::format("  This report repeats in {} if the wait lasts; the wait ends with an error in {}.\n",
+                     duration_text(again), duration_text(left));
 }
 
 bool show_late_report(const JobMemory* memory, const std::string& text, const LooksAtProcesses& first_looks) {

@@ -230,7 +230,7 @@ std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanos
   add(late, "");
   std::vector<int> ends = late_at_the_ends(late);
   std::erase_if(ends, [&](int rank) { return std::ranges::find(late, rank) != late.end(); });
-  add(ends, "; behind which is ");
+  add(ends, "; the chain of waits ends at ");
   return text;
 }
 
@@ -257,11 +257,11 @@ std::string Reporter::different_buffers(std::string_view what) const {
 std::string Reporter::threw(std::string_view what) const {
   const auto call = board_.read_line(group_.rank, sequence_);
   return fmt::format("group \"{}\": the reduction threw on rank {}, in its {} call, {}: {}", group_.name, group_.rank,
-                     ordinal(calls_until(sequence_)), call ? described_at(*call) : "of which nothing is left", what);
+                     ordinal(calls_until(sequence_)), call ? described_at(*call) : "which is no longer recorded", what);
 }
 
 std::string Reporter::wrong_size(int giver, std::size_t given, std::size_t wanted) const {
-  return fmt::format("group \"{}\": rank {} takes {} bytes from rank {}, which gives {} (the {} call of each): {}",
+  return fmt::format("group \"{}\": rank {} expects {} bytes from rank {}, which sends {} (the {} call of each): {}",
                      group_.name, group_.rank, wanted, giver, given, ordinal(calls_until(sequence_)), all_calls());
 }
 

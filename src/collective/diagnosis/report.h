@@ -73,7 +73,7 @@ class Reporter {
 /// What went wrong where the ranks of a group made these calls, the `number`-th of each.
 std::string with_calls(std::string_view group, std::string_view what, std::uint64_t number,
                        std::span<const SeenCall> calls);
-inline constexpr std::string_view kMetInDifferentCalls = "the ranks met in different calls";
+inline constexpr std::string_view kMetInDifferentCalls = "the ranks made different calls";
 
 /// As "4th".
 std::string ordinal(std::uint64_t n);

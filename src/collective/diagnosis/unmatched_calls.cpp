@@ -33,7 +33,7 @@ bool may_meet(const Board& board, int one, int other, std::uint64_t sequence) {
 
 void report_once(const Board& board, std::string_view text, std::string_view why) {
   if (board.header().unmatched_reported.exchange(1, std::memory_order_relaxed) == 0)
-    write_standard_error(fmt::format("retinue: {}; {}, so that no call failed\n", text, why));
+    write_standard_error(fmt::format("retinue: {}; {}, so no call failed\n", text, why));
 }
 
 }  // namespace
@@ -46,7 +46,8 @@ void report_unmatched_calls(const JobGroup& group, const Board& board, std::uint
     const std::uint64_t theirs = newest_sequence(board, rank);
     for (std::uint64_t sequence = agreed + 1; sequence <= std::min(calls, theirs); ++sequence)
       if (!may_meet(board, own, rank, sequence))
-        return report_once(board, Reporter(group, board, sequence).mismatch(), "none waited for another there");
+        return report_once(board, Reporter(group, board, sequence).mismatch(),
+                           "no rank waited for another in this call");
     if (calls == theirs) continue;
     const Reporter report(group, board, ~std::uint64_t{0});
     return report_once(
@@ -54,7 +55,7 @@ void report_unmatched_calls(const JobGroup& group, const Board& board, std::uint
         fmt::format("group \"{}\": the ranks left after different numbers of calls: rank {} {}; rank {} {}", group.name,
                     std::min(own, rank), report.history_of(std::min(own, rank)), std::max(own, rank),
                     report.history_of(std::max(own, rank))),
-        "none waited for what another didn't do");
+        "no rank waited for a call that another rank didn't make");
   }
 }
 

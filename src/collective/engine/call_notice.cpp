@@ -59,7 +59,7 @@ SeenCall CallNotice::seen() const {
 std::string wrong_size(const std::string& group, std::span<const CallNotice> all, std::size_t taker,
                        std::uint64_t taken, std::size_t giver, std::uint64_t given) {
   return with_calls(group,
-                    fmt::format("rank {} takes {} bytes from rank {}, which gives {}", taker, taken, giver, given),
+                    fmt::format("rank {} expects {} bytes from rank {}, which sends {}", taker, taken, giver, given),
                     all[0].sequence, calls_of(all));
 }
 

@@ -70,10 +70,9 @@ void EngineGroup::monitored_barrier(const MonitoredBarrierOptions& options, Call
 void EngineGroup::run(const CollectiveCall& what, CallSite site, WhenLost when_lost) {
   const Call call = checked_call(what, rank_, size(), site);
   if (getpid() != owner_)
-    throw UsageError(
-        fmt::format("group \"{}\": this process was forked by fork() from rank {}, and is no member; make calls "
-                    "in that rank",
-                    name_, rank_));
+    throw UsageError(fmt::format(
+        "group \"{}\": this process is a fork() of rank {} and not a member of the group; make calls in that rank",
+        name_, rank_));
   if (failure_) std::rethrow_exception(failure_);
   if (size_ == 1) return run_alone(what);
   ++sequence_;
@@ -282,7 +281,7 @@ void EngineGroup::exchange_throws() {
   const auto first = std::find_if(all.begin(), all.end(), [](std::byte one) { return one != std::byte{0}; });
   if (first == all.end()) return;
   const int rank = static_cast<int>(first - all.begin());
-  throw PeerLost(fmt::format("the reduction threw on rank {}, which says what", rank), {rank});
+  throw PeerLost(fmt::format("the reduction threw on rank {}; see the error of that rank", rank), {rank});
 }
 
 }  // namespace retinue

@@ -48,7 +48,7 @@ void PartExchange::exchange(const Call& call, bool is_uneven) {
     if (!input.empty()) engine_.all_gather(input, {call.output_part(0).data(), input.size() * parts});
     return;
   }
-  // Of sizes of their own: one after the other, which needs no room but the outputs'.
+  // Of sizes of their own: one after the other, which needs no space but the outputs'.
   const Bytes own = call.output_part(rank_);
   if (!own.empty() && own.data() != input.data()) copy_bytes(own.data(), input.data(), input.size());
   for (int rank = 0; rank < size_; ++rank)

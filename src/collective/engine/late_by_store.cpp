@@ -219,10 +219,10 @@ void LateByStore::report(const Wait& wait) {
   const std::string key = fmt::format("{} report {}", wait.sequence, reports_++);
   if (store_->add(key, 1, soon()) != 1) return;
   own_keys_.emplace_back(wait.sequence, key);
-  std::string text = wait.have_all_come ? late_head(group_, "a call takes long, to which all ranks have come")
+  std::string text = wait.have_all_come ? late_head(group_, "a call takes long, although all ranks have started it")
                                         : late_head(group_, late);
   for (const std::string& line : words_of_waiting(wait, late)) text += line;
-  const std::string_view state = wait.have_all_come ? "is through, or stopped in it" : "is missing";
+  const std::string_view state = wait.have_all_come ? "has finished the call, or stopped in it" : "is missing";
   for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
     text += fmt::format("  rank {} ({}) {}, seen {}\n", late[i], ranks_->where(late[i]), state, wait.history(late[i]));
     if (ranks_->is_of_own_host(late[i]))
@@ -230,7 +230,7 @@ void LateByStore::report(const Wait& wait) {
     else if (const auto does = find(key_of_activity(wait.sequence, late[i])))
       text += fmt::format("    it {}\n", *does);
   }
-  if (late.size() > kNamedMissing) text += fmt::format("  {} {}, too\n", ranks_behind(late, kNamedMissing), state);
+  if (late.size() > kNamedMissing) text += fmt::format("  {}: the same\n", ranks_behind(late, kNamedMissing));
   const std::chrono::nanoseconds waited = Clock::now() - wait.since;
   text += late_end(waited + late_after_, std::max(wait.timeout - waited, 0ns));
   if (!show_late_report(memory_.get(), text, first_looks_)) show_late_report(nullptr, text, first_looks_);
@@ -251,9 +251,9 @@ std::string LateByStore::missing_text(const Wait& wait, std::chrono::nanoseconds
       // Then some of them are late.
     }
     const std::vector<int> late = missing(wait.sequence, ranks_->others());
-    if (late.empty()) return "; no rank is missing in this call: their bytes are";
+    if (late.empty()) return "; no rank is missing in this call, but some of their data is";
     post_activities(wait, late);
-    std::string text = wait.have_all_come ? "; all came to this call; without a word are now: " : "; missing: ";
+    std::string text = wait.have_all_come ? "; all ranks started this call; no longer waiting in it: " : "; missing: ";
     for (std::size_t i = 0; i < std::min(late.size(), kNamedMissing); ++i) {
       const auto does = find(key_of_activity(wait.sequence, late[i]));
       text += fmt::format("{}rank {} ({}), seen {}{}", i == 0 ? "" : "; ", late[i], ranks_->where(late[i]),
@@ -262,7 +262,7 @@ std::string LateByStore::missing_text(const Wait& wait, std::chrono::nanoseconds
     if (late.size() > kNamedMissing) text += "; and " + ranks_behind(late, kNamedMissing);
     return text;
   } catch (const std::exception& error) {
-    return fmt::format("; who is missing can't be told: {}", error.what());
+    return fmt::format("; can't find out which ranks are missing: {}", error.what());
   }
 }
 
@@ -330,7 +330,7 @@ std::vector<std::string> LateByStore::words_of_waiting(const Wait& wait, const s
     std::optional<std::string> text = find(key_of_wait(wait.sequence, rank));
     if (!text) continue;  // It came just now, and is no suspect.
     if (lines.size() == kNamedWaiting) {
-      lines.emplace_back("  and others wait\n");
+      lines.emplace_back("  other ranks wait, too\n");
       break;
     }
     const std::chrono::nanoseconds began(std::strtoll(take_line(*text).c_str(), nullptr, 10));

@@ -32,7 +32,7 @@ std::string ReceiveOperation::describe() const {
                      source_text(source), tag_text(tag), site().text());
 }
 
-bool ReceiveOperation::has_room(std::size_t bytes) {
+bool ReceiveOperation::has_space(std::size_t bytes) {
   if (grows != nullptr) {
     grows->resize(bytes);
     buffer = *grows;
@@ -151,8 +151,8 @@ ReceiveOperation* Messages::match(int source, int tag) {
 
 bool Messages::fits(ReceiveOperation& operation, const Arrived& message) {
   try {
-    if (operation.has_room(message.bytes)) return true;
-    session_.fail_message(fmt::format("rank {} receives at most {} bytes at {}, and rank {} sends {} ({}) at {}",
+    if (operation.has_space(message.bytes)) return true;
+    session_.fail_message(fmt::format("rank {} receives at most {} bytes at {}, but rank {} sends {} ({}) at {}",
                                       session_.rank(), operation.buffer.size(), operation.site().text(), message.source,
                                       message.bytes, tag_text(message.tag), site_text(message.site)));
   } catch (const std::bad_alloc&) {

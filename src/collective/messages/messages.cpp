@@ -22,7 +22,7 @@ Messages::Messages(Session& session, EndedOperations& ended)
 
 void Messages::prepare_send(int rank) {
   Peer& to = peer(rank);
-  if (!to.out) to.out.emplace(session_.make_channel(rank), Channel::room_bytes(session_.size()));
+  if (!to.out) to.out.emplace(session_.make_channel(rank), Channel::space_bytes(session_.size()));
 }
 
 bool Messages::find_channel_from(int rank) {
@@ -58,7 +58,7 @@ void Messages::advance() {
   try {
     advance_all();
   } catch (const std::exception& error) {
-    session_.fail_message(fmt::format("rank {} could not take a message: {}", session_.rank(), error.what()));
+    session_.fail_message(fmt::format("rank {} could not receive a message: {}", session_.rank(), error.what()));
     fail_all(session_.failure());
   }
 }

@@ -45,8 +45,8 @@ class ReceiveOperation final : public Operation {
   bool takes(int from, int with_tag) const {
     return (source == kAnySource || source == from) && (tag == kAnyTag ? with_tag >= 0 : tag == with_tag);
   }
-  /// Whether a message of this size has room, which a growing buffer makes.
-  bool has_room(std::size_t bytes);
+  /// Whether a message of this size has space, which a growing buffer makes.
+  bool has_space(std::size_t bytes);
   bool is_late(int rank) const override;
   bool is_in_vain_without(int rank) const override;
   bool is_reported_late(int rank) const override;
@@ -123,12 +123,12 @@ class Messages final : public Background {
     std::map<std::uint64_t, ReceiveOperation*> arriving;  ///< By the message's number.
     std::uint64_t announcements = 0;
     std::size_t early_bytes = 0;  ///< Of what it sent and is in `early_`.
-    std::deque<Reply> replies;    ///< That the sender has no room for yet.
+    std::deque<Reply> replies;    ///< That the sender has no space for yet.
   };
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   bool find_channel_from(int rank);
-  /// Through the channel's room, and whole.
+  /// Through the channel's space, and whole.
   bool goes_at_once(const Peer& to, std::size_t bytes) const;
   /// After each thing that it did with this rank's messages.
   void ring(int rank) {

@@ -10,8 +10,7 @@ namespace retinue {
 
 /// A copy, because a callback may drop the request that is asked.
 std::shared_ptr<Operation> Request::checked() const {
-  if (!operation_)
-    throw UsageError("a Request that was made by default, or moved from, stands for nothing that was begun");
+  if (!operation_) throw UsageError("this Request is empty: it was default-constructed or moved from");
   return operation_;
 }
 
@@ -49,17 +48,17 @@ std::optional<std::size_t> Request::wait_any(std::span<const Request> requests, 
 
 std::optional<std::size_t> Request::wait_any(std::span<const Request> requests, std::chrono::nanoseconds time,
                                              Operation* needed) {
-  if (requests.empty()) throw UsageError("wait_any: there is no request to wait for");
+  if (requests.empty()) throw UsageError("wait_any: the list of requests is empty");
   std::vector<std::shared_ptr<Operation>> held;  // A callback may drop requests.
   std::vector<Operation*> operations;
   for (const Request& request : requests) {
     held.push_back(request.checked());
     operations.push_back(held.back().get());
     if (operations.back()->engine_number() != operations.front()->engine_number())
-      throw UsageError("wait_any: the requests are of different communicators");
+      throw UsageError("wait_any: the requests belong to different communicators");
   }
   if (needed != nullptr && std::find(operations.begin(), operations.end(), needed) == operations.end())
-    throw UsageError("wait_any: the request that is needed is none of those that are waited for");
+    throw UsageError("wait_any: the needed request is not in the list of requests");
   if (operations.front()->done() && !OperationDriver::is_there(operations.front()->engine_number())) {
     for (const auto& operation : held) operation->call_back();
     return 0;

@@ -55,11 +55,12 @@ JobGroup checked(JobGroup group) {
     throw UsageError(fmt::format("group \"{}\": rank {} of {}", group.name, group.rank, size));
   if (!group.memory->is_of_this_process())
     throw UsageError(
-        fmt::format("group \"{}\": this process was forked by fork() from rank {}, and is no member; make "
+        fmt::format("group \"{}\": this process is a fork() of rank {} and not a member of the group; make "
                     "communicators in that rank",
                     group.name, group.rank));
   for (const std::uint32_t slot : group.process_slots)
-    if (slot >= kMaxProcesses) throw UsageError(fmt::format("group \"{}\": no process slot {}", group.name, slot));
+    if (slot >= kMaxProcesses)
+      throw UsageError(fmt::format("group \"{}\": there is no process slot {}", group.name, slot));
   return group;
 }
 
@@ -123,10 +124,10 @@ ReduceSources Session::reduce_sources(int count, ReduceOp op) {
 
 void Session::check_usable() {
   if (is_in_a_fork())
-    throw UsageError(fmt::format(
-        "group \"{}\": this process was forked by fork() from rank {}, and is no member; make calls in that "
-        "rank, or start a process of the job by spawn with StartMethod::kFork",
-        group_.name, rank()));
+    throw UsageError(
+        fmt::format("group \"{}\": this process is a fork() of rank {} and not a member of the group; make calls in "
+                    "that rank, or start a process of the job by spawn with StartMethod::kFork",
+                    group_.name, rank()));
   if (failure_) std::rethrow_exception(failure_);
   if (is_poisoned()) fail_poisoned();
 }
@@ -149,7 +150,7 @@ std::uint8_t Session::stage_data(const Call& call) {
   const std::size_t bytes = call.given_bytes(size());
   const bool nobody_takes = call.shape.kind == CollectiveKind::kGather && call.takes;
   if (bytes == 0 || nobody_takes) return uneven | kInJobMemory | kStaged;  // Wherever the others' are.
-  if (!call.what.uneven && bytes <= line_room(call.shape.op)) return kPrivateMemory;
+  if (!call.what.uneven && bytes <= line_space(call.shape.op)) return kPrivateMemory;
   const bool result_is_reached =
       call.shape.kind != CollectiveKind::kReduce || !call.takes || memory().contains(call.what.output, bytes);
   const bool in_job = !call.overwrites_itself && result_is_reached && memory().contains(call.what.input, bytes);
@@ -215,7 +216,7 @@ void Session::publish(const Call& call) {
   // From here on one store after the other: others spin on this cache line, and take it away in every pause.
   line.head.store(pack_head(call.shape, place, sequence_), std::memory_order_relaxed);
   line.count.store(call.shape.count, std::memory_order_release);
-  if (call.gives && call.what.input != nullptr && !call.what.uneven && bytes <= line_room(call.shape.op))
+  if (call.gives && call.what.input != nullptr && !call.what.uneven && bytes <= line_space(call.shape.op))
     store_words(line, static_cast<const std::byte*>(call.what.input), bytes);
   else if (call.shape.kind == CollectiveKind::kReduce && call.takes && (place & kInJobMemory) != 0)
     line.inline_data[0].store(memory().offset_of(call.what.output), std::memory_order_relaxed);

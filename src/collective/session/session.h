@@ -127,7 +127,7 @@ class Session {
                                  std::chrono::nanoseconds timeout);
   const std::exception_ptr& failure() const { return failure_; }
 
-  /// Makes every later call fail, because what was begun, as "all_reduce, begun at a.cpp:1", will never be finished.
+  /// Makes every later call fail, because what was begun, as "all_reduce, started at a.cpp:1", will never be finished.
   void abandon(const std::string& begun, const std::string& how);
   /// Whether this process was forked by fork() from the member's: it may neither call nor take leave for it.
   bool is_in_a_fork() const { return !memory().is_of_this_process(); }

@@ -38,7 +38,7 @@ bool Session::same_functions(RankRange ranks) const {
 bool Session::gives_at_once(const Call& call, int giver) const {
   if ((place(giver) & kStaged) != 0) return true;
   const std::uint64_t count = line(giver).count.load(std::memory_order_relaxed);
-  return (place(giver) & kUneven) == 0 && count * call.element_bytes <= line_room(call.shape.op);
+  return (place(giver) & kUneven) == 0 && count * call.element_bytes <= line_space(call.shape.op);
 }
 
 bool Session::relays(const Call& call) const {
@@ -176,7 +176,7 @@ void Session::await_agreement(std::uint64_t sequence) {
   if (outcome != Waiter::Outcome::kArrived) {
     const SeenCall last = board_.newest_call(rank());
     fail_waiting(outcome, AwaitedWords(words, sequence, 0),
-                 fmt::format("waits for those that are {} or more calls behind its last, {} at {}",
+                 fmt::format("waits for ranks that are {} or more calls behind its last call, {} at {}",
                              last.sequence - sequence + 1, describe(last), site_text(last.site)),
                  waiter_.timeout());
   }

@@ -23,12 +23,11 @@ std::string difference(const Board& board, int one, int other) {
   const std::uint64_t* ours = sizes_of(board, one);
   const std::uint64_t* theirs = sizes_of(board, other);
   if (ours[0] != theirs[0])
-    return fmt::format("rank {} gives {} buffers and rank {} gives {}", one, ours[0], other, theirs[0]);
+    return fmt::format("rank {} passes {} buffers and rank {} passes {}", one, ours[0], other, theirs[0]);
   for (std::size_t i = 1; i <= std::min<std::size_t>(ours[0], kMostSizes); ++i)
     if (ours[i] != theirs[i])
-      return fmt::format("buffer {} is of {} bytes on rank {} and of {} on rank {}", i - 1, ours[i], one, theirs[i],
-                         other);
-  return fmt::format("one of the buffers from {} on is of different sizes on ranks {} and {}", kMostSizes, one, other);
+      return fmt::format("buffer {} has {} bytes on rank {} and {} on rank {}", i - 1, ours[i], one, theirs[i], other);
+  return fmt::format("one of the buffers from {} on has different sizes on ranks {} and {}", kMostSizes, one, other);
 }
 
 }  // namespace
@@ -65,7 +64,7 @@ void Session::check_buffers() {
   if (puts_aside_) {  // Who may not wait for the others' sizes.
     break_group_once(FailureKind::kMismatch,
                      Reporter(group_, board_, sequence_)
-                         .different_buffers(fmt::format("the buffers of ranks 0 and {} are of different sizes", other)),
+                         .different_buffers(fmt::format("the buffers of ranks 0 and {} have different sizes", other)),
                      {});
     leave();
   }

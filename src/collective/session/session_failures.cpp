@@ -28,9 +28,9 @@ void Session::abandon(const std::string& begun, const std::string& how) {
   if (!failure_ && is_poisoned()) set_failure_from_poison();
   if (!failure_) {
     const bool unwinds = std::uncaught_exceptions() > 0;
-    const std::string text =
-        fmt::format("group \"{}\": rank {} {} before {} was done{}", group_.name, rank(), how, begun,
-                    unwinds ? ", by an exception that passed there" : ": keep what start() returns, and wait() for it");
+    const std::string text = fmt::format(
+        "group \"{}\": rank {} {} before {} had finished{}", group_.name, rank(), how, begun,
+        unwinds ? ", because of an exception" : ": keep the Request that start() returns, and wait() for it");
     note_failed_call();
     if (unwinds)
       poison(board_, FailureKind::kPeerLost, text, {rank()});
@@ -108,10 +108,10 @@ void Session::fail_mismatch(std::uint64_t sequence) {
 void Session::drop_message(const std::string& wait) {
   const std::string text = fmt::format("rank {} dropped the request of a message that {}", rank(), wait);
   if (std::uncaught_exceptions() == 0)
-    return fail_message(text + ": keep what isend() and irecv() return, and wait() for it");
+    return fail_message(text + ": keep the Request that isend() or irecv() returns, and wait() for it");
   if (!failure_)
     break_group_once(FailureKind::kPeerLost,
-                     fmt::format("group \"{}\": {}, by an exception that passed there", group_.name, text), {rank()});
+                     fmt::format("group \"{}\": {}, because of an exception", group_.name, text), {rank()});
 }
 
 void Session::fail_message(const std::string& text) {
@@ -127,7 +127,7 @@ void Session::fail_by(std::exception_ptr error) {
   } catch (const std::exception& exception) {
     text = report.threw(exception.what());
   } catch (...) {
-    text = report.threw("something that is no std::exception");
+    text = report.threw("an exception that is not a std::exception");
   }
   note_failed_call();
   poison(board_, FailureKind::kPeerLost, text, {rank()});

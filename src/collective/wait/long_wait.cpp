@@ -99,7 +99,7 @@ std::string LongWait::activity_of(int rank, std::int32_t pid) const {
   const auto note = note_of_process(*group_.memory, pid);
   if (!note) return does;
   const std::chrono::duration<double> ago(std::chrono::nanoseconds(monotonic_ns() - note->time_ns));
-  return fmt::format("{}; its stack {:.1f} s before:\n{}   ", does, ago.count(), note->text);
+  return fmt::format("{}; its stack {:.1f} s earlier:\n{}   ", does, ago.count(), note->text);
 }
 
 }  // namespace retinue

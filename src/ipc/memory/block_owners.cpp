@@ -65,8 +65,8 @@ std::uint32_t& JobMemory::holds_of(std::uint32_t index, std::uint32_t generation
 void JobMemory::check_process(const char* operation) const {
   if (owner_pid_ == 0 || is_of_this_process()) return;
   throw UsageError(fmt::format(
-      "JobMemory::{}: this process was forked by fork(), not by Retinue, and is no process of the job: what it held "
-      "would never be given back; start it by spawn with StartMethod::kFork, or by Process",
+      "JobMemory::{}: this process was forked by fork(), not by Retinue, and is not a process of the job, which would "
+      "never free the memory that it holds; start it by spawn with StartMethod::kFork, or by Process",
       operation));
 }
 
@@ -184,9 +184,9 @@ void JobMemory::set_references(const BlockHandle& handle, std::uint32_t index, s
   const LockedBlocks blocks(*this);
   BlockDescriptor& block = blocks.alive(handle, "set_references");
   if (index >= block.list_count || carried.size() > block.list_capacity)
-    throw UsageError(
-        fmt::format("JobMemory::set_references: block {} has {} lists for {} blocks each: not for {} on {}",
-                    handle.index, block.list_count, block.list_capacity, carried.size(), index));
+    throw UsageError(fmt::format(
+        "JobMemory::set_references: block {} has {} lists of at most {} blocks; {} blocks in list {} don't fit",
+        handle.index, block.list_count, block.list_capacity, carried.size(), index));
   for (const BlockHandle& other : carried) blocks.alive(other, "set_references");
   ReferenceList& list = blocks.list(block, index);
   blocks.clear(block, list);

@@ -42,7 +42,7 @@ std::uint64_t find_pages(const LockedBlocks& blocks, std::uint64_t wanted) {
 
 /// `slot`: kNoSlot for blocks that no process owns.
 std::string name_of(const JobMemory& memory, std::uint32_t slot) {
-  if (slot == JobMemory::kNoSlot) return "messages on their way";
+  if (slot == JobMemory::kNoSlot) return "messages in flight";
   const ProcessSlot& process = process_slot(memory, slot);
   const auto pid = process.pid.load(std::memory_order_relaxed);
   if (slot == kProgramSlot) return fmt::format("the program (pid {})", pid);
@@ -119,7 +119,7 @@ std::uint32_t find_descriptor(const JobMemory& memory, BlockUse use) {
   for (std::uint32_t i = table.lowest_free_descriptor; i < end; ++i)
     if (table.descriptors[i].used.load(std::memory_order_relaxed) == 0) return i;
   throw SharedMemoryExhausted(
-      fmt::format("job memory: all {} blocks are in use, as of tensors that were shared; largest holders: {}", end,
+      fmt::format("job memory: all {} blocks are in use, for example by shared tensors; largest holders: {}", end,
                   largest_holders(memory)));
 }
 
@@ -134,10 +134,10 @@ BlockHandle JobMemory::allocate(std::size_t bytes, BlockUse use) {
   const std::uint64_t pages = std::max<std::uint64_t>(1, bytes / table.page_bytes + (bytes % table.page_bytes != 0));
   const std::uint64_t first = find_pages(blocks, pages);
   if (first == table.page_count)
-    throw SharedMemoryExhausted(
-        fmt::format("job memory: no room for {} bytes within its capacity of {} MiB (raise RuntimeOptions::job_memory "
-                    "or RETINUE_JOB_MEMORY); largest holders: {}",
-                    bytes, capacity_bytes() >> 20, largest_holders(*this)));
+    throw SharedMemoryExhausted(fmt::format(
+        "job memory: no free space for {} bytes within its capacity of {} MiB (raise RuntimeOptions::job_memory "
+        "or RETINUE_JOB_MEMORY); largest holders: {}",
+        bytes, capacity_bytes() >> 20, largest_holders(*this)));
   const std::uint32_t index = find_descriptor(*this, use);
   commit(*this, first + pages);
   BlockDescriptor& block = table.descriptors[index];

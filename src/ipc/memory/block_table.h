@@ -37,7 +37,7 @@ struct BlockDescriptor {
   std::uint32_t next_unowned;   ///< Index + 1 of the next one to be freed, while that goes on; 0: none.
   std::uint32_t list_count;     ///< ReferenceLists in the block.
   std::uint32_t listed;         ///< Handles on all of them.
-  std::uint32_t list_capacity;  ///< Handles for which each has room.
+  std::uint32_t list_capacity;  ///< Handles for which each has space.
   std::uint32_t list_stride;    ///< Bytes from one to the next.
   std::uint32_t first_list;     ///< Bytes from the block's start.
   std::atomic<std::uint64_t> owners[kOwnerWords];

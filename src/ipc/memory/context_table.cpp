@@ -58,7 +58,7 @@ std::uint32_t reserve_context(JobMemory& memory, std::uint32_t nprocs) {
   for (const std::uint32_t slot : slots) free_process_slot(memory, slot);
   throw SystemError(fmt::format("starting processes: {} starts of this job (spawn, start_processes, Process, a "
                                 "Pool's workers) have not been joined, and more are not possible: join() those that "
-                                "have ended, or destroy what they returned",
+                                "have ended, or destroy the objects that they returned",
                                 kMaxContexts),
                     EAGAIN);
 }

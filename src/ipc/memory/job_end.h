@@ -14,7 +14,7 @@ namespace retinue {
 inline void throw_if_job_ends(const JobMemory& memory, const char* waiting) {
   const ProcessSlot& guardian = memory.header().processes[kGuardianSlot];
   if (guardian.state.load(std::memory_order_acquire) == ProcessState::kRunning && guardian.life.owner_died())
-    throw SystemError(std::string(waiting) + ": the job's guardian is gone, and the job ends", ECANCELED);
+    throw SystemError(std::string(waiting) + ": the job's guardian has ended, and the job ends", ECANCELED);
 }
 
 /// The same for what does not wait, in a guest, which the job's end leaves alone.

@@ -101,7 +101,7 @@ struct JobHeader {
   LateMailbox late_mailbox;
   BlockTable blocks;
   alignas(4096) ProcessSlot processes[kMaxProcesses];
-  /// Zeroed; laid out by the collective room, which finds the boards of groups here.
+  /// Zeroed; laid out by the collective module, which finds the boards of groups here.
   alignas(4096) std::byte group_registry[kGroupRegistryBytes];
 };
 

@@ -95,12 +95,12 @@ std::shared_ptr<JobMemory> JobMemory::attach(int memfd) {
   FileDescriptor own(fcntl(memfd, F_DUPFD_CLOEXEC, 3));
   if (!own) throw SystemError(fmt::format("attaching to job memory behind descriptor {}", memfd), errno);
   const std::size_t bytes = file_bytes(own.get());
-  if (bytes < sizeof(JobHeader)) throw UsageError("attaching to job memory: the descriptor holds something else");
+  if (bytes < sizeof(JobHeader)) throw UsageError("attaching to job memory: the descriptor is not job memory");
   std::byte* base = map_shared(own.get(), bytes);
   std::shared_ptr<JobMemory> memory(new JobMemory(own.release(), base, bytes));
   const JobHeader& header = memory->header();
   if (header.magic != kJobMagic || header.capacity_bytes != bytes)
-    throw UsageError("attaching to job memory: the descriptor holds something else");
+    throw UsageError("attaching to job memory: the descriptor is not job memory");
   if (header.layout_version != kJobLayoutVersion || header.header_bytes != sizeof(JobHeader))
     throw UsageError(
         fmt::format("attaching to job memory: it was made by another version of Retinue (layout {}, this "

@@ -33,7 +33,7 @@ class LockedBlocks {
   BlockDescriptor& alive(const BlockHandle& handle, const char* operation) const;
   /// A list of a block that has so many.
   ReferenceList& list(const BlockDescriptor& block, std::uint32_t index) const;
-  /// Puts blocks that are alive on the list, which is empty and has room for them.
+  /// Puts blocks that are alive on the list, which is empty and has space for them.
   void fill(BlockDescriptor& block, ReferenceList& list, std::span<const BlockHandle> carried) const;
   /// Lets go of what is on it.
   void clear(BlockDescriptor& block, ReferenceList& list) const;

@@ -116,7 +116,7 @@ void MessageChain::lay_out(JobMemory& memory, const BlockHandle& block, std::uin
 MessageChain::MessageChain(JobMemory& memory, const BlockHandle& block)
     : memory_(memory), block_(block), header_(memory.at<ChainHeader>(block.offset)) {
   if (block.bytes < sizeof(ChainHeader) || header_->magic != ChainHeader::kMagic)
-    throw UsageError(fmt::format("the block at offset {} of job memory is no SimpleQueue", block.offset));
+    throw UsageError(fmt::format("the block at offset {} of job memory is not a SimpleQueue", block.offset));
 }
 
 /// The commit of every put and get: who comes after this one's death sees it, or nothing of it.
@@ -132,7 +132,7 @@ ChainSegment* MessageChain::segment(std::uint64_t offset) const {
   const std::uint64_t capacity = memory_.capacity_bytes();
   if (offset % alignof(ChainSegment) != 0 || offset > capacity - sizeof(ChainSegment)) throw_overwritten();
   auto* const segment = memory_.at<ChainSegment>(offset);
-  if (segment->self.offset != offset || segment->room_bytes > capacity - sizeof(ChainSegment) - offset)
+  if (segment->self.offset != offset || segment->space_bytes > capacity - sizeof(ChainSegment) - offset)
     throw_overwritten();
   return segment;
 }
@@ -145,7 +145,7 @@ void MessageChain::throw_overwritten() const {
 MessageChain::Span MessageChain::span_of(const ChainSegment& segment) const {
   const Span span(segment.span.load(std::memory_order_relaxed));
   const bool is_one =
-      span.begin <= span.end && span.end <= segment.room_bytes && (span.begin | span.end) % sizeof(std::uint64_t) == 0;
+      span.begin <= span.end && span.end <= segment.space_bytes && (span.begin | span.end) % sizeof(std::uint64_t) == 0;
   if (!is_one) throw_overwritten();
   return span;
 }
@@ -161,7 +161,7 @@ void MessageChain::doubt(const BlockHandle& block) {
 void MessageChain::put(std::span<const std::byte> message) {
   const Locked locked(*this);
   const std::uint64_t bytes = record_bytes(message.size());
-  auto& record = *reinterpret_cast<Record*>(make_room(bytes));
+  auto& record = *reinterpret_cast<Record*>(make_space(bytes));
   record.bytes = message.size();
   if (!message.empty()) std::memcpy(record.message, message.data(), message.size());
   commit_put(bytes);
@@ -170,7 +170,7 @@ void MessageChain::put(std::span<const std::byte> message) {
 void MessageChain::put_payload(const BlockHandle& payload) {
   const Locked locked(*this);
   const std::uint64_t bytes = record_bytes(sizeof payload);
-  auto& record = *reinterpret_cast<Record*>(make_room(bytes));
+  auto& record = *reinterpret_cast<Record*>(make_space(bytes));
   record.bytes = Record::kInPayload;
   std::memcpy(record.message, &payload, sizeof payload);
   doubt(payload);
@@ -188,9 +188,9 @@ void MessageChain::commit_put(std::uint64_t bytes) {
 }
 
 /// Where the next record goes.
-std::byte* MessageChain::make_room(std::uint64_t bytes) {
+std::byte* MessageChain::make_space(std::uint64_t bytes) {
   ChainSegment* last = segment(header_->last.load(std::memory_order_relaxed));
-  if (last == nullptr || last->room_bytes - span_of(*last).end < bytes) {
+  if (last == nullptr || last->space_bytes - span_of(*last).end < bytes) {
     const bool is_used_up = last != nullptr && span_of(*last).begin == span_of(*last).end;
     if (is_used_up) {
       set_span(*last, {0, 0});
@@ -204,14 +204,14 @@ std::byte* MessageChain::make_room(std::uint64_t bytes) {
       last = segment(header_->last.load(std::memory_order_relaxed));
     }
   }
-  return last->room + span_of(*last).end;
+  return last->space + span_of(*last).end;
 }
 
 void MessageChain::add_segment(std::uint64_t bytes) {
   const BlockHandle handle = memory_.allocate(bytes);
   auto* const added = new (memory_.at(handle.offset)) ChainSegment();
   added->self = handle;
-  added->room_bytes = bytes - sizeof(ChainSegment);
+  added->space_bytes = bytes - sizeof(ChainSegment);
   RETINUE_CRASH_POINT();
   try {
     doubt(handle);
@@ -254,8 +254,8 @@ void MessageChain::drop_first(ChainSegment& first) {
 
 MessageChain::Record& MessageChain::record_at(const ChainSegment& segment, std::uint32_t position,
                                               std::uint32_t end) const {
-  auto* const record = const_cast<Record*>(reinterpret_cast<const Record*>(segment.room + position));
-  const bool is_one = end <= segment.room_bytes && position + sizeof(Record) <= end &&
+  auto* const record = const_cast<Record*>(reinterpret_cast<const Record*>(segment.space + position));
+  const bool is_one = end <= segment.space_bytes && position + sizeof(Record) <= end &&
                       (record->bytes == Record::kInPayload || record->bytes <= kMostBytes) &&
                       record_bytes(record->content_bytes()) <= end - position;
   if (!is_one) throw_overwritten();

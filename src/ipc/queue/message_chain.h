@@ -19,11 +19,11 @@ namespace retinue {
 /// A piece of a chain: records one after the other, in a block of its own that the chain's block holds.
 struct ChainSegment {
   BlockHandle self;
-  std::uint64_t room_bytes;
+  std::uint64_t space_bytes;
   std::atomic<std::uint64_t> next;  ///< Offset of the next segment in job memory, 0 for none.
   /// Where the records begin that nobody got, and in the upper half where they end: one store gets or puts a message.
   std::atomic<std::uint64_t> span;
-  std::byte room[];
+  std::byte space[];
 };
 
 /// How a chain lies in its block.
@@ -106,8 +106,8 @@ class MessageChain {
   Span span_of(const ChainSegment& segment) const;
   static void set_span(ChainSegment& segment, Span span);
   [[noreturn]] void throw_overwritten() const;
-  std::byte* make_room(std::uint64_t bytes);
-  void add_segment(std::uint64_t room_bytes);
+  std::byte* make_space(std::uint64_t bytes);
+  void add_segment(std::uint64_t space_bytes);
   void commit_put(std::uint64_t bytes);
   ChainSegment* first_with_message();
   void drop_first(ChainSegment& first);

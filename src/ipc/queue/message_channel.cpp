@@ -59,7 +59,7 @@ void MessageChannel::Impl::report_losses() noexcept {
       if (!lost) continue;
       std::string text =
           loss_text(*lost, fmt::format("a {} of capacity {}", partner ? "pipe" : "queue", ring.capacity()));
-      if (next == kMostTold) text += "retinue: what else it loses is not told any more; lost() counts it\n";
+      if (next == kMostTold) text += "retinue: further losses of it are not reported; lost() counts them\n";
       write_standard_error(text);
     } catch (const std::exception&) {
       // Not for want of memory to say it.
@@ -151,7 +151,7 @@ std::size_t MessageChannel::put_words(std::span<const std::uint64_t> words, Time
     return result;
   };
   try {
-    const RingResult result = impl_->wait(header.not_full, timeout, attempt, [&] { return ring.has_room(); });
+    const RingResult result = impl_->wait(header.not_full, timeout, attempt, [&] { return ring.has_space(); });
     if (result == RingResult::kClosed && count == 0) Impl::throw_closed("put");
   } catch (const Error&) {
     if (count == 0) throw;  // Else the next one meets it.
@@ -189,7 +189,7 @@ bool MessageChannel::put(std::span<const std::byte> message, const std::vector<S
   if (impl_->is_guest) throw_if_job_ends(*impl_->memory, "put");
   std::array<BlockHandle, 8> in_slot;
   const bool fits = references.size() <= in_slot.size() &&
-                    message.size() + references.size() * sizeof(BlockHandle) <= ring.room_bytes();
+                    message.size() + references.size() * sizeof(BlockHandle) <= ring.space_bytes();
   if (fits) std::transform(references.begin(), references.end(), in_slot.begin(), std::mem_fn(&SharedBlock::handle));
   std::optional<Payload> payload;
   if (!fits) payload.emplace(*impl_->memory, message, references);
@@ -199,7 +199,7 @@ bool MessageChannel::put(std::span<const std::byte> message, const std::vector<S
     if (result == RingResult::kDone) impl_->notify_message();
     return result;
   };
-  const RingResult result = impl_->wait(header.not_full, timeout, attempt, [&] { return ring.has_room(); });
+  const RingResult result = impl_->wait(header.not_full, timeout, attempt, [&] { return ring.has_space(); });
   if (result == RingResult::kClosed) Impl::throw_closed("put");
   if (result == RingResult::kDone && payload) payload->release();
   return result == RingResult::kDone;

@@ -82,15 +82,15 @@ PipeEnd::~PipeEnd() {
 std::pair<std::shared_ptr<PipeEnd>, std::shared_ptr<PipeEnd>> PipeEnd::create(const std::shared_ptr<JobMemory>& memory,
                                                                               const PipeOptions& options,
                                                                               std::uint64_t type,
-                                                                              std::size_t room_bytes) {
+                                                                              std::size_t space_bytes) {
   // An end that nobody holds any more closes the pipe: no time is waited for another consumer.
   const QueueOptions ring{.capacity = options.capacity,
                           .on_consumer_death = options.on_consumer_death,
                           .max_deliveries = options.max_deliveries,
                           .no_consumer_timeout = std::chrono::milliseconds::max()};
-  const std::size_t room = std::max(room_bytes, sizeof(BlockHandle));  // No words: messages are looked at first.
-  const auto to_first = MessageChannel::create(memory, ring, type, room);
-  const auto to_second = options.duplex ? MessageChannel::create(memory, ring, type, room) : nullptr;
+  const std::size_t space = std::max(space_bytes, sizeof(BlockHandle));  // No words: messages are looked at first.
+  const auto to_first = MessageChannel::create(memory, ring, type, space);
+  const auto to_second = options.duplex ? MessageChannel::create(memory, ring, type, space) : nullptr;
   const BlockHandle second_ring = to_second ? to_second->block().handle() : BlockHandle();
   const SharedBlock first = SharedBlock::allocate(memory, kBlockBytes);
   const SharedBlock second = SharedBlock::allocate(memory, kBlockBytes);
@@ -102,9 +102,10 @@ std::pair<std::shared_ptr<PipeEnd>, std::shared_ptr<PipeEnd>> PipeEnd::create(co
 
 std::shared_ptr<PipeEnd> PipeEnd::open(const SharedBlock& block, std::uint64_t type) {
   if (block.bytes() < kBlockBytes || state_of(block).magic != EndState::kMagic)
-    throw UsageError("a block of job memory is no end of a pipe");
+    throw UsageError("a block of job memory is not an end of a pipe");
   if (state_of(block).type != type)
-    throw UsageError("an end of a pipe arrived as one of another type of messages: give both sides the same one");
+    throw UsageError(
+        "an end of a pipe was received with another message type than its own: use the same type on both sides");
   return std::shared_ptr<PipeEnd>(new PipeEnd(block));
 }
 
@@ -130,7 +131,7 @@ bool PipeEnd::send(std::span<const std::byte> message, const std::vector<SharedB
   try {
     return channel.put(message, references, timeout);
   } catch (const Closed&) {
-    throw Closed("send: nobody holds the pipe's other end any more");
+    throw Closed("send: no process holds the other end of the pipe any more");
   }
 }
 
@@ -140,7 +141,7 @@ bool PipeEnd::receive(Time timeout, const std::function<void(std::span<const std
   try {
     if (!channel.take(taken, timeout)) return false;
   } catch (const Closed&) {
-    throw Closed("recv: all messages were received, and nobody holds the pipe's other end any more");
+    throw Closed("recv: all messages were received, and no process holds the other end of the pipe any more");
   }
   const InHand in_hand(channel, taken);
   reader(taken.bytes);

@@ -6,7 +6,7 @@
 namespace retinue {
 
 void QueueBase::throw_none() {
-  throw UsageError("this Queue is none: make it with options, or assign one to it");
+  throw UsageError("this Queue is empty: make it with options, or assign one to it");
 }
 
 void QueueBase::task_done() {

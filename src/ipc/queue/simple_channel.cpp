@@ -38,7 +38,8 @@ std::shared_ptr<SimpleChannel> SimpleChannel::create(const std::shared_ptr<JobMe
 std::shared_ptr<SimpleChannel> SimpleChannel::open(const SharedBlock& block, std::uint64_t type) {
   auto impl = std::make_unique<Impl>(block);
   if (impl->chain.header().type != type)
-    throw UsageError("a SimpleQueue arrived as one of another type of messages: give both sides the same one");
+    throw UsageError(
+        "a SimpleQueue was received with another message type than its own: use the same type on both sides");
   return std::shared_ptr<SimpleChannel>(new SimpleChannel(std::move(impl)));
 }
 

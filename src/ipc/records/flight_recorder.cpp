@@ -28,10 +28,10 @@ std::size_t wanted_segments() {
     char* end = nullptr;
     calls = std::strtoul(text->c_str(), &end, 10);
     if (*end != '\0' || text->starts_with('-') || calls > kMostSegments * kEntriesOfSegment)
-      throw UsageError(fmt::format(
-          "RETINUE_FLIGHT_RECORDER is \"{}\": give the number of calls that each rank keeps, at most {}, or "
-          "0 for none",
-          *text, kMostSegments * kEntriesOfSegment));
+      throw UsageError(
+          fmt::format("RETINUE_FLIGHT_RECORDER is \"{}\": set it to the number of calls that each rank keeps, at most "
+                      "{}, or to 0 for none",
+                      *text, kMostSegments * kEntriesOfSegment));
   }
   return calls == 0 ? 0 : std::bit_ceil((calls + kEntriesOfSegment - 1) / kEntriesOfSegment);
 }

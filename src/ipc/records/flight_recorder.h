@@ -58,7 +58,7 @@ constexpr std::uint64_t kRecorderMagic = 0x3152444345544552ull;
 constexpr std::size_t kEntriesOfSegment = 1024;
 constexpr std::size_t kMostSegments = 1024;
 constexpr std::size_t kRecordedGroups = 128;
-constexpr std::size_t kRecordedSites = 256;  ///< The first stands for all that have no room.
+constexpr std::size_t kRecordedSites = 256;  ///< The first stands for all for which there is no space.
 
 /// The first block of a process's recorder in job memory; segments of entries are blocks of their own.
 struct RecorderHead {

@@ -72,8 +72,8 @@ class Reader {
   std::uint64_t now_ns() const { return now_.ns; }
   /// The lowest number that may be kept.
   std::uint64_t first_kept() const {
-    const std::uint64_t room = (mask_ + 1) * kEntriesOfSegment;
-    return total_ > room ? total_ - room + 1 : 1;
+    const std::uint64_t space = (mask_ + 1) * kEntriesOfSegment;
+    return total_ > space ? total_ - space + 1 : 1;
   }
   Place place_of(std::uint64_t record) const {
     return {(record - 1) / kEntriesOfSegment & mask_, (record - 1) % kEntriesOfSegment};

@@ -28,7 +28,7 @@ std::string beginning_text(const LostMessage& lost) {
 
 std::string reason_text(const LostMessage& lost) {
   std::string often =
-      fmt::format(", {} of {} deliveries that QueueOptions::max_deliveries allows", lost.deliveries, lost.deliveries);
+      fmt::format(", in delivery {} of at most {} (QueueOptions::max_deliveries)", lost.deliveries, lost.deliveries);
   switch (lost.reason) {
     case LostMessage::Reason::kConsumerDied:
       return {};
@@ -52,9 +52,9 @@ std::string consumer_text(int rank, int pid) {
 }
 
 std::string loss_text(const LostMessage& lost, std::string_view of) {
-  return fmt::format("retinue: {} lost message {} ({} bytes{}): {} ended with it in hand{}\n", of, lost.number,
-                     lost.bytes, beginning_text(lost), consumer_text(lost.consumer_rank, lost.consumer_pid),
-                     reason_text(lost));
+  return fmt::format("retinue: {} lost message {} ({} bytes{}): {} ended while it held the message{}\n", of,
+                     lost.number, lost.bytes, beginning_text(lost),
+                     consumer_text(lost.consumer_rank, lost.consumer_pid), reason_text(lost));
 }
 
 }  // namespace retinue

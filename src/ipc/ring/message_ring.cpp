@@ -19,9 +19,9 @@ namespace {
 
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 
-std::size_t slot_bytes_for(std::size_t room_bytes) {
-  return room_bytes <= kWordBytes ? sizeof(WordSlot)
-                                  : round_up(offsetof(WideSlot, room) + room_bytes, alignof(WideSlot));
+std::size_t slot_bytes_for(std::size_t space_bytes) {
+  return space_bytes <= kWordBytes ? sizeof(WordSlot)
+                                   : round_up(offsetof(WideSlot, space) + space_bytes, alignof(WideSlot));
 }
 
 /// State and message of a WordSlot in one step. ThreadSanitizer's own 16-byte operations are ones of a single process.
@@ -39,8 +39,8 @@ struct RingBytes {
   std::size_t deaths;  ///< From the tail's start.
 };
 
-RingBytes bytes_of(std::size_t capacity, std::size_t room_bytes) {
-  const std::size_t slot_bytes = slot_bytes_for(room_bytes);
+RingBytes bytes_of(std::size_t capacity, std::size_t space_bytes) {
+  const std::size_t slot_bytes = slot_bytes_for(space_bytes);
   return {sizeof(RingHeader) + slot_bytes * capacity, std::max(slot_bytes, sizeof(RingTail))};
 }
 
@@ -51,7 +51,7 @@ std::size_t MessageRing::bytes_for(const RingShape& shape) {
   if (shape.capacity == 0 || shape.capacity >= RingPosition::kMostSlots)
     throw UsageError(
         fmt::format("a queue of capacity {}: it must be 1 to {}", shape.capacity, RingPosition::kMostSlots - 1));
-  const RingBytes bytes = bytes_of(shape.capacity, shape.room_bytes);
+  const RingBytes bytes = bytes_of(shape.capacity, shape.space_bytes);
   return bytes.tail + bytes.deaths + (shape.redelivers != 0 ? sizeof(std::uint64_t) * shape.capacity : 0);
 }
 
@@ -62,22 +62,22 @@ void MessageRing::lay_out(JobMemory& memory, const BlockHandle& block, const Rin
   header->magic = RingHeader::kMagic;
   header->type = shape.type;
   header->capacity = static_cast<std::uint32_t>(shape.capacity);
-  header->slot_bytes = static_cast<std::uint32_t>(slot_bytes_for(shape.room_bytes));
-  header->room_bytes = shape.room_bytes;
+  header->slot_bytes = static_cast<std::uint32_t>(slot_bytes_for(shape.space_bytes));
+  header->space_bytes = shape.space_bytes;
   header->is_joinable = shape.is_joinable;
   header->redelivers = shape.redelivers;
   header->max_deliveries = shape.max_deliveries;
   header->no_consumer_ns = shape.no_consumer_ns;
   static_assert(offsetof(RingTail, references) == offsetof(WideSlot, references));
-  const bool has_words = shape.room_bytes <= kWordBytes;
-  const std::size_t first_slot = has_words ? bytes_of(shape.capacity, shape.room_bytes).tail : sizeof(RingHeader);
+  const bool has_words = shape.space_bytes <= kWordBytes;
+  const std::size_t first_slot = has_words ? bytes_of(shape.capacity, shape.space_bytes).tail : sizeof(RingHeader);
   const std::uint32_t tail = has_words ? 0 : header->capacity;
   if (!has_words || shape.dead_letters)
     memory.set_reference_lists(
         block, {.first = static_cast<std::uint32_t>(first_slot + offsetof(WideSlot, references)),
                 .stride = header->slot_bytes,
                 .count = tail + 1,
-                .capacity = has_words ? 1 : static_cast<std::uint32_t>(shape.room_bytes / sizeof(BlockHandle))});
+                .capacity = has_words ? 1 : static_cast<std::uint32_t>(shape.space_bytes / sizeof(BlockHandle))});
   if (shape.dead_letters) {
     memory.set_references(block, tail, std::span(&shape.dead_letters, 1));
     header->dead_letters = shape.dead_letters;
@@ -95,15 +95,15 @@ MessageRing::MessageRing(JobMemory& memory, const BlockHandle& block)
                        header_->magic == RingHeader::kMagic;
   capacity_ = is_ring ? header_->capacity : 0;
   slot_bytes_ = is_ring ? header_->slot_bytes : 0;
-  room_bytes_ = is_ring ? header_->room_bytes : 0;
-  const bool has_room_for_payloads = room_bytes_ <= kWordBytes || room_bytes_ >= sizeof(BlockHandle);
-  if (capacity_ == 0 || capacity_ >= RingPosition::kMostSlots || !has_room_for_payloads ||
-      slot_bytes_ != slot_bytes_for(room_bytes_) || (block.bytes - sizeof(RingHeader)) / slot_bytes_ < capacity_)
-    throw UsageError(fmt::format("the block at offset {} of job memory is no queue", block.offset));
+  space_bytes_ = is_ring ? header_->space_bytes : 0;
+  const bool has_space_for_payloads = space_bytes_ <= kWordBytes || space_bytes_ >= sizeof(BlockHandle);
+  if (capacity_ == 0 || capacity_ >= RingPosition::kMostSlots || !has_space_for_payloads ||
+      slot_bytes_ != slot_bytes_for(space_bytes_) || (block.bytes - sizeof(RingHeader)) / slot_bytes_ < capacity_)
+    throw UsageError(fmt::format("the block at offset {} of job memory is not a queue", block.offset));
   constexpr std::uint32_t kMostAhead = 32;
   slots_ahead_ = std::min(kMostAhead, capacity_ / 4);
-  has_words_ = room_bytes_ <= kWordBytes;
-  const RingBytes bytes = bytes_of(capacity_, room_bytes_);
+  has_words_ = space_bytes_ <= kWordBytes;
+  const RingBytes bytes = bytes_of(capacity_, space_bytes_);
   if (header_->redelivers != 0) {
     if ((block.bytes - bytes.tail) < bytes.deaths + sizeof(std::uint64_t) * capacity_)
       throw UsageError(fmt::format("the queue at offset {} of job memory was overwritten", block.offset));
@@ -223,7 +223,7 @@ MessageRing::Step MessageRing::step_to_take(RingPosition& at, SlotState seen) {
       if (seen.deaths() != 0) at = at.next(capacity_);
       return Step::kAgain;
   }
-  throw UsageError(fmt::format("a queue's slot in state {}: job memory was overwritten", seen.word()));
+  throw UsageError(fmt::format("a slot of a queue has the unknown state {}: job memory was overwritten", seen.word()));
 }
 
 RingResult MessageRing::try_take_word(std::uint64_t& message) {

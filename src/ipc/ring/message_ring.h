@@ -37,7 +37,7 @@ class MessageRing {
   const BlockHandle& block() const noexcept { return block_; }
   bool has_words() const noexcept { return has_words_; }
   std::uint32_t capacity() const noexcept { return capacity_; }
-  std::uint32_t room_bytes() const noexcept { return room_bytes_; }
+  std::uint32_t space_bytes() const noexcept { return space_bytes_; }
 
   /// For rings of words.
   RingResult try_put_word(std::uint64_t message);
@@ -49,7 +49,7 @@ class MessageRing {
   bool put_word_alone(std::uint64_t message);
   bool take_word_alone(std::uint64_t& message);
 
-  /// For the other rings: at most room_bytes, of which each block that the message refers to takes a BlockHandle's.
+  /// For the other rings: at most space_bytes, of which each block that the message refers to takes a BlockHandle's.
   RingResult try_put(std::span<const std::byte> message, std::span<const BlockHandle> references = {});
   /// A message in a block that this process holds once; the ring holds it then. Not kDone: it is the caller's still.
   RingResult try_put_payload(const BlockHandle& payload);
@@ -77,9 +77,9 @@ class MessageRing {
   void close();
   bool is_closed() const { return header_->closed.load(std::memory_order_seq_cst) != 0; }
 
-  /// Whether the next one who takes, or puts, will find a message, or room, at the first look.
+  /// Whether the next one who takes, or puts, will find a message, or free space, at the first look.
   bool has_message() const;
-  bool has_room() const;
+  bool has_space() const;
 
   /// Messages that nobody has taken. Cost: a look at every slot, as of the following.
   std::size_t size() const;
@@ -173,7 +173,7 @@ class MessageRing {
   // As they were found sound: the header may be overwritten at any time.
   std::uint32_t capacity_;
   std::uint32_t slot_bytes_;
-  std::uint32_t room_bytes_;
+  std::uint32_t space_bytes_;
   std::uint32_t slots_ahead_;  ///< How far the prefetching goes: not to where the other side is at work.
   bool has_words_;
   /// By slot, where messages are redelivered: a full state with the deaths before the delivery that is going on.

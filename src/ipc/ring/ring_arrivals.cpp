@@ -42,7 +42,7 @@ std::optional<MessageRing> MessageRing::dead_letter_ring() const {
   try {
     if (!memory_.is_held(handle)) return std::nullopt;
     MessageRing ring(memory_, handle);
-    const bool is_fit = ring.has_words_ == has_words_ && ring.room_bytes_ >= room_bytes_;
+    const bool is_fit = ring.has_words_ == has_words_ && ring.space_bytes_ >= space_bytes_;
     return is_fit ? std::optional(ring) : std::nullopt;
   } catch (const UsageError&) {
     return std::nullopt;  // Job memory was overwritten.
@@ -124,7 +124,7 @@ void MessageRing::fill_from(WideSlot& slot, SlotState writing, const MessageRing
   references = payload ? std::span(&*payload, 1) : std::span(old.references.carried(), old.references.count);
   if (!references.empty() || slot.references.count != 0) refer(slot, writing, references);
   slot.bytes = payload ? WideSlot::kInPayload : message.size();
-  if (!message.empty()) std::memcpy(slot.room + references.size_bytes(), message.data(), message.size());
+  if (!message.empty()) std::memcpy(slot.space + references.size_bytes(), message.data(), message.size());
 }
 
 /// What a dead process had begun: the last step, or back. Each may be done a second time.

@@ -129,9 +129,8 @@ void ConsumerWatch::look() {
   if (!last_ || !until_->passed()) return;
   throw PeerLost(
       fmt::format(
-          "put: the queue, of capacity {}, is full, and no process that ever got from it lives: the last one, {}, and "
-          "no other one came within {} ms. Start another consumer in time, or set a longer "
-          "QueueOptions::no_consumer_timeout",
+          "put: the queue (capacity {}) is full and all its consumers have ended: the last one, {}, and no other one "
+          "came within {} ms. Start another consumer in time, or set a longer QueueOptions::no_consumer_timeout",
           header_.capacity, last_->text, std::chrono::duration_cast<std::chrono::milliseconds>(patience).count()),
       last_->rank < 0 ? std::vector<int>() : std::vector<int>{last_->rank});
 }

@@ -125,7 +125,7 @@ struct RingHeader {
   std::uint64_t type;  ///< Hash of the messages' type.
   std::uint32_t capacity;
   std::uint32_t slot_bytes;
-  std::uint32_t room_bytes;      ///< For a message in a slot.
+  std::uint32_t space_bytes;     ///< For a message in a slot.
   std::uint32_t is_joinable;     ///< 1: messages are in hand until task_done().
   std::uint32_t redelivers;      ///< 1: what a dead process had in hand goes to another,
   std::uint32_t max_deliveries;  ///< so often; 0: without a limit.
@@ -166,9 +166,9 @@ struct alignas(16) WideSlot {
   std::atomic<std::uint64_t> state;
   std::uint64_t bytes;       ///< Of the message, or one of the following.
   ReferenceList references;  ///< What the message refers to.
-  std::byte room[];          ///< The handles of the references, then the message.
+  std::byte space[];         ///< The handles of the references, then the message.
 
-  static constexpr std::uint64_t kInPayload = ~std::uint64_t{0};        ///< In `room` is a BlockHandle: it is there.
+  static constexpr std::uint64_t kInPayload = ~std::uint64_t{0};        ///< In `space` is a BlockHandle: it is there.
   static constexpr std::uint64_t kPayloadDone = ~std::uint64_t{0} - 1;  ///< The same, and the one in hand is finished.
   static constexpr std::uint64_t kReferencesDone = ~std::uint64_t{0} - 2;  ///< Finished too; it may have references.
 

@@ -19,7 +19,7 @@ void MessageRing::drop_references(std::uint32_t index, SlotState seen) {
   if (slot.references.count != 0) memory_.clear_references(block_, index, slot.state, seen.word());
   if (slot.bytes != WideSlot::kInPayload && slot.bytes != WideSlot::kPayloadDone) return;
   BlockHandle payload;
-  std::memcpy(&payload, slot.room, sizeof payload);
+  std::memcpy(&payload, slot.space, sizeof payload);
   RETINUE_CRASH_POINT();
   // Another may have brought the slot in order meanwhile; what was read is then a later message's.
   if (slot.state.load(std::memory_order_seq_cst) == seen.word()) memory_.take_from_holder(payload, block_);
@@ -150,7 +150,7 @@ bool MessageRing::has_message() const {
   return SlotState(state_of(at.index()).load(std::memory_order_seq_cst)).phase() == SlotPhase::kFull || is_any_behind();
 }
 
-bool MessageRing::has_room() const {
+bool MessageRing::has_space() const {
   const RingPosition at{header_->put.hint.load(std::memory_order_relaxed)};
   return state_of(at.index()).load(std::memory_order_seq_cst) == SlotState(at.lap(), SlotPhase::kEmpty).word();
 }

@@ -10,7 +10,7 @@ namespace retinue {
 struct RingShape {
   std::uint64_t type = 0;
   std::uint64_t capacity = 1;
-  std::uint32_t room_bytes = 8;  ///< At most 8: slots of 16 bytes. Else at least a BlockHandle's.
+  std::uint32_t space_bytes = 8;  ///< At most 8: slots of 16 bytes. Else at least a BlockHandle's.
   std::uint32_t is_joinable = 0;
   std::uint32_t redelivers = 0;
   std::uint32_t max_deliveries = 0;  ///< 0: without a limit.

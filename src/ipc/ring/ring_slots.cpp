@@ -52,7 +52,7 @@ RingResult MessageRing::try_put(std::span<const std::byte> message, std::span<co
   if (slot == nullptr) return result;
   slot->bytes = message.size();
   if (!references.empty() || slot->references.count != 0) refer(*slot, writing, references);
-  if (!message.empty()) std::memcpy(slot->room + references.size_bytes(), message.data(), message.size());
+  if (!message.empty()) std::memcpy(slot->space + references.size_bytes(), message.data(), message.size());
   return publish(*slot, writing);
 }
 
@@ -78,7 +78,7 @@ RingResult MessageRing::try_put_payload(const BlockHandle& payload) {
   WideSlot* const slot = claim(writing, result);
   if (slot == nullptr) return result;
   if (slot->references.count != 0) refer(*slot, writing, {});
-  std::memcpy(slot->room, &payload, sizeof payload);
+  std::memcpy(slot->space, &payload, sizeof payload);
   RETINUE_CRASH_POINT();
   slot->bytes = WideSlot::kInPayload;
   RETINUE_CRASH_POINT();
@@ -96,17 +96,18 @@ std::span<const std::byte> MessageRing::message_in(const TakenSlot& taken) const
   const WideSlot& slot = wide_slot(taken.index);
   const std::uint64_t before = slot.reference_bytes();
   const std::uint64_t bytes = slot.bytes;
-  if (before > room_bytes_ || bytes > room_bytes_ - before)
-    throw UsageError(fmt::format("a queue's message of {} + {} bytes in {} bytes: job memory was overwritten", before,
-                                 bytes, room_bytes_));
-  return {slot.room + before, bytes};
+  if (before > space_bytes_ || bytes > space_bytes_ - before)
+    throw UsageError(
+        fmt::format("a queue has a message of {} + {} bytes in a slot of {} bytes: job memory was overwritten", before,
+                    bytes, space_bytes_));
+  return {slot.space + before, bytes};
 }
 
 std::optional<BlockHandle> MessageRing::payload_in(const TakenSlot& taken) const {
   const WideSlot& slot = wide_slot(taken.index);
   if (has_words_ || slot.bytes != WideSlot::kInPayload) return std::nullopt;
   BlockHandle payload;
-  std::memcpy(&payload, slot.room, sizeof payload);
+  std::memcpy(&payload, slot.space, sizeof payload);
   return payload;
 }
 

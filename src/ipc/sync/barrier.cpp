@@ -28,7 +28,7 @@ namespace {
 const char* text_of(BreakReason reason) {
   switch (reason) {
     case BreakReason::kTimeout:
-      return "a party's time was over before all had come";
+      return "a party timed out before all parties arrived";
     case BreakReason::kDeath:
       return "a party was killed, ended or gave up while it waited";
     case BreakReason::kAbort:
@@ -227,7 +227,7 @@ int Barrier::Impl::wait(const Action& action, JobDeadline deadline) {
 
 Barrier::Barrier(const std::shared_ptr<JobMemory>& memory, int parties) : Barrier() {
   if (parties < 1 || parties > kMostParties)
-    throw UsageError(fmt::format("a Barrier for {} parties: it must be 1 to {}", parties, kMostParties));
+    throw UsageError(fmt::format("a Barrier has {} parties; it must have 1 to {}", parties, kMostParties));
   block_ = make_sync_block(memory, SyncKind::kBarrier, sizeof(BarrierState));
   auto& state = *reinterpret_cast<BarrierState*>(block_.data());
   state.mutex.init();

@@ -44,11 +44,11 @@ void sleep_a_little(const JobDeadline& deadline) {
 [[noreturn]] void throw_not_held(const LockState& state) {
   const std::uint32_t holder = state.mutex.holder();
   const std::string who = holder == 0
-                              ? "nobody does"
+                              ? "no thread does"
                               : fmt::format("thread {} does{}", holder, standstill_clause(static_cast<pid_t>(holder)));
   throw UsageError(
-      fmt::format("{}::release: the calling thread does not hold it, {}; only who took it can release it "
-                  "(for hand-overs use a Semaphore)",
+      fmt::format("{}::release: the calling thread does not hold it, {}; only the thread that acquired it can release "
+                  "it (use a Semaphore if another thread must)",
                   name_of(state), who));
 }
 
@@ -107,7 +107,7 @@ bool BasicLock::acquire(Time timeout) {
   }
   if (result == Result::kHeldByCaller && timeout == Time::max())
     throw UsageError(
-        "Lock::acquire: the calling thread holds it already and would wait for itself for ever: use an RLock");
+        "Lock::acquire: the calling thread holds it already and would wait for itself forever: use an RLock");
   return timeout > Time(0) && wait(state, timeout);
 }
 

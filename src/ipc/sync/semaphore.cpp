@@ -10,7 +10,7 @@ namespace retinue {
 
 Semaphore::Semaphore(SyncKind kind, const std::shared_ptr<JobMemory>& memory, std::int64_t value) : Semaphore(kind) {
   if (value < 0 || value > kMostValue)
-    throw UsageError(fmt::format("a Semaphore of {}: it must be 0 to {}", value, kMostValue));
+    throw UsageError(fmt::format("the initial value of a Semaphore is {}; it must be 0 to {}", value, kMostValue));
   block_ = make_sync_block(memory, kind, sizeof(SemaphoreState));
   auto& state = this->state();
   const auto first = static_cast<std::uint32_t>(value);
@@ -39,7 +39,7 @@ bool Semaphore::acquire(Time timeout) {
 }
 
 void Semaphore::release(std::int64_t count) {
-  if (count < 0) throw UsageError(fmt::format("Semaphore::release: a count of {}", count));
+  if (count < 0) throw UsageError(fmt::format("Semaphore::release: the count {} is negative", count));
   SemaphoreState& state = this->state();
   std::uint32_t value = state.value.load(std::memory_order_relaxed);
   do {

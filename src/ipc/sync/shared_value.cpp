@@ -15,7 +15,7 @@ std::size_t bytes_for(std::size_t count, std::size_t value_bytes, std::size_t of
   constexpr std::size_t kMostBytes = std::size_t{1} << 62;
   if (count > (kMostBytes - offset) / value_bytes)
     throw SharedMemoryExhausted(
-        fmt::format("an Array of {} values of {} bytes: no machine has that", count, value_bytes));
+        fmt::format("an Array of {} values of {} bytes is larger than any memory", count, value_bytes));
   return offset + count * value_bytes;
 }
 
@@ -41,7 +41,7 @@ void LockedValues::check(std::uint64_t type, std::size_t least_bytes, std::size_
   check_sync_block(block_, SyncKind::kRLock);
   const auto& header = *reinterpret_cast<const SyncHeader*>(block_.data());
   if (header.type != type)
-    throw UsageError("a Value or Array arrived as one of another type: give both sides the same");
+    throw UsageError("a Value or Array was received as another type: use the same type on both sides");
   const bool is_inside = header.offset >= kLockBytes && header.offset % align == 0 && header.offset <= block_.bytes() &&
                          block_.bytes() - header.offset >= least_bytes;
   if (!is_inside)
@@ -50,7 +50,7 @@ void LockedValues::check(std::uint64_t type, std::size_t least_bytes, std::size_
 }
 
 void throw_bad_index(std::size_t index, std::size_t size) {
-  throw UsageError(fmt::format("index {} of an Array of {}", index, size));
+  throw UsageError(fmt::format("index {} is outside of an Array of {} elements", index, size));
 }
 
 }  // namespace retinue::detail

@@ -50,7 +50,7 @@ void check_sync_block(const SharedBlock& block, SyncKind kind) {
   const auto* header = reinterpret_cast<const SyncHeader*>(block.data());
   const bool is_one = block.bytes() >= sizeof(SyncHeader) && header->magic == SyncHeader::kMagic;
   if (is_one && header->kind == kind) return;
-  throw UsageError(fmt::format("{} arrived as a {}: give both sides the same type",
+  throw UsageError(fmt::format("{} was received as a {}: use the same type on both sides",
                                is_one ? name_of(header->kind) : "something else", name_of(kind)));
 }
 
@@ -64,10 +64,10 @@ void detail::SyncHandle::check(const SharedBlock& block) const {
 }
 
 void throw_no_sync_object(const char* object) {
-  throw UsageError(fmt::format(
-      "this {} is none: it was made without its arguments, before the Runtime or after a fork(), or was moved from; "
-      "assign one to it, or get it as an argument",
-      object));
+  throw UsageError(
+      fmt::format("this {} is empty: it was made without its arguments, before the Runtime or after a fork(), or was "
+                  "moved from; assign one to it, or get it as an argument",
+                  object));
 }
 
 void throw_short_sync_block(const char* object) {

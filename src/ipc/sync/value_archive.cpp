@@ -66,7 +66,7 @@ void ValueInput::find_row_blocks(std::span<const SharedBlock> held) {
     RowBlock row;
     std::memcpy(&row, table.data() + i * sizeof row, sizeof row);
     if (row.position < position || row.position > position + bytes.size())
-      throw cereal::Exception("an archived value has its rows in no order");
+      throw cereal::Exception("the rows of an archived value are out of order");
     const std::string_view before = bytes.substr(0, row.position - position);
     bytes.remove_prefix(before.size());
     position = row.position;

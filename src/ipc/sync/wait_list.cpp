@@ -40,7 +40,7 @@ std::uint32_t WaitList::find_free() const {
 std::uint32_t WaitList::enter(const char* waiting) {
   const std::uint32_t index = find_free();
   if (index == WaitListState::kPlaces)
-    throw SystemError(fmt::format("{}: {} threads wait already, more it cannot hold", waiting, index), EAGAIN);
+    throw SystemError(fmt::format("{}: {} threads wait already, which is the maximum", waiting, index), EAGAIN);
   const WaitPlace mine(own_owner(memory_), state_.next_ticket++, Phase::kWaiting);
   RETINUE_CRASH_POINT();
   state_.places[index].store(mine.word(), std::memory_order_release);

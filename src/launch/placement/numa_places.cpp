@@ -54,11 +54,11 @@ std::vector<int> core_complex_of_rank(const std::vector<Cpu>& node, std::size_t 
   std::map<int, std::vector<int>> by_cache;
   for (const Cpu& cpu : node) {
     if (cpu.cache == Cpu::kNoCache)
-      throw UsageError(fmt::format(
-          "core complexes: the kernel does not say with which others CPU {} shares its last cache (there is "
-          "no /sys/devices/system/cpu/cpu{}/cache, as in some virtual machines): bind by node, socket or "
-          "exclusive instead",
-          cpu.number, cpu.number));
+      throw UsageError(
+          fmt::format("core complexes: the kernel does not say which CPUs share the last-level cache of CPU {} (there "
+                      "is no /sys/devices/system/cpu/cpu{}/cache, as in some virtual machines): bind by node, socket "
+                      "or exclusive instead",
+                      cpu.number, cpu.number));
     by_cache[cpu.cache].push_back(cpu.number);
   }
   std::vector<std::vector<int>> complexes;

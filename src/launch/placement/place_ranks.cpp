@@ -148,7 +148,7 @@ std::vector<RankPlace> places_among(const std::vector<int>& allowed, int nprocs,
 }
 
 std::vector<RankPlace> rank_places(const CpuAffinity& affinity, int nprocs, int threads_per_rank) {
-  if (nprocs < 1) throw UsageError(fmt::format("rank_places: {} ranks have no places: give at least 1", nprocs));
+  if (nprocs < 1) throw UsageError(fmt::format("rank_places: nprocs is {}: it must be at least 1", nprocs));
   return places_among(allowed_cpus(), nprocs, affinity, threads_per_rank);
 }
 

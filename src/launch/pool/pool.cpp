@@ -27,8 +27,7 @@ std::size_t checked_size(int processes, const char* what) {
 }
 
 std::exception_ptr closed(const char* why) {
-  return std::make_exception_ptr(
-      Closed(fmt::format("this Pool takes no more tasks, and does none that it has not begun: {}", why)));
+  return std::make_exception_ptr(Closed(fmt::format("this Pool accepts no more tasks: {}", why)));
 }
 
 }  // namespace
@@ -38,7 +37,8 @@ Pool::Impl::Impl(const PoolOptions& options)
       options_(options),
       entry_(detail::entry_key<&run_pool_worker>()),
       target_(checked_size(options.processes == 0 ? usable_cpus() : options.processes, "a Pool")) {
-  if (options.retries < 0) throw UsageError(fmt::format("a Pool with retries = {}: none is 0", options.retries));
+  if (options.retries < 0)
+    throw UsageError(fmt::format("PoolOptions::retries is {}: it must be 0 or greater", options.retries));
   retries_ = options.retries;
   try {
     while (workers_.size() < target_) start_worker();
@@ -91,7 +91,7 @@ void Pool::Impl::terminate() {
   const Lock lock(mutex_);
   if (state_ == State::kEnding) return;
   state_ = State::kEnding;
-  refusal_ = closed("it was terminated");
+  refusal_ = closed("it was terminated, and tasks that were not done are lost");
   try {
     collect();
   } catch (const Error&) {
@@ -106,7 +106,7 @@ bool Pool::Impl::join(Time timeout) {
   {
     const Lock lock(mutex_);
     if (state_ == State::kOpen)
-      throw UsageError("Pool::join: the pool takes tasks: close() it first, or terminate() it");
+      throw UsageError("Pool::join: the pool still accepts tasks: call close() or terminate() first");
   }
   return wait([this] { return workers_.empty() ? std::size_t{0} : 1; }, timeout);
 }

@@ -74,7 +74,7 @@ void Pool::Impl::add_watched(std::vector<FutexWait>& words) {
 }
 
 detail::RunnerNames Pool::Impl::names() const {
-  if (options_.retries == 0) return {"worker", "workers", "\n  with PoolOptions::retries it would run again"};
+  if (options_.retries == 0) return {"worker", "workers", "\n  set PoolOptions::retries to run such tasks again"};
   return {
       "worker", "workers",
       fmt::format("\n  it was started {} times: PoolOptions::retries is {}", options_.retries + 1, options_.retries)};
@@ -132,7 +132,7 @@ void Pool::Impl::on_end(const Worker& worker, RankOutcome end) {
 }
 
 void Pool::Impl::fail(const Worker& worker, const RankOutcome& end) {
-  const std::string text = fmt::format("the pool failed: a worker did not get past its start and initializer\n{}",
+  const std::string text = fmt::format("the pool failed: a worker failed in its start or initializer\n{}",
                                        failure_text({&end, 1}, fmt::format("worker {}", worker.number)));
   refusal_ = end.end == RankEnd::kRaised ? std::make_exception_ptr(ProcessRaisedException(text, {end}, 0))
                                          : std::make_exception_ptr(ProcessExitedException(text, {end}, 0));

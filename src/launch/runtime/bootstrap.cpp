@@ -86,13 +86,13 @@ void become_rank(JobMemory& memory, const Bootstrap& bootstrap) {
   ProcessSlot& slot = process_slot(memory, bootstrap.slot);
   const std::uint32_t context = slot.context;
   if (context >= kMaxContexts || context_record(memory, context).id != bootstrap.context_id)
-    throw Error("that rank has ended");
+    throw Error("the rank of this process has ended");
   ProcessState state = ProcessState::kStarted;
   if (slot.state.compare_exchange_strong(state, ProcessState::kRunning, std::memory_order_acq_rel))
     return enter_process_slot(memory, bootstrap.slot);
   const pid_t pid = slot.pid.load(std::memory_order_relaxed);
   if (state != ProcessState::kRunning || !take_over_process_slot(memory, bootstrap.slot))
-    throw Error(fmt::format("the process {} is that rank already", pid));
+    throw Error(fmt::format("process {} is this rank already", pid));
 }
 
 /// Somebody between the launcher and this program may have written other numbers into the environment.
@@ -103,12 +103,12 @@ void warn_of_other_world(const JobMemory& memory, const ProcessSlot& slot) {
   for (const char* name : {"RANK", "WORLD_SIZE"}) {
     const char* const now = std::getenv(name);
     if (now == nullptr || now == given.at(name)) continue;
-    others += fmt::format("{}{} is {}, and was {}", others.empty() ? "" : ", ", name, now, given.at(name));
+    others += fmt::format("{}{} is {}, but was {}", others.empty() ? "" : ", ", name, now, given.at(name));
   }
   if (others.empty()) return;
   std::fprintf(stderr,
-               "retinue: the environment is not what the launcher made it: %s. This process is rank %d of %u of its "
-               "job, by rank_context() and join_world()\n",
+               "retinue: the environment differs from what the launcher set: %s. rank_context() and join_world() still "
+               "use rank %d of %u of the job\n",
                others.c_str(), slot.rank, record.nprocs);
 }
 
@@ -136,7 +136,7 @@ bool Runtime::Impl::join_job() {
     become_rank(*memory, *bootstrap);
   } catch (const Error& error) {
     if (bootstrap->role != BootstrapRole::kProgramRank) throw;
-    why_no_rank = fmt::format("the job {:016x}: {}", bootstrap->job_id, error.what());
+    why_no_rank = fmt::format("joining job {:016x} failed: {}", bootstrap->job_id, error.what());
     memory.reset();
     control_send.reset();
     return false;

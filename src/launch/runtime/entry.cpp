@@ -9,7 +9,7 @@ namespace retinue::detail {
 
 EntryKey key_of(EntryThunk thunk, const char* type) {
   const auto place = place_of_code(reinterpret_cast<std::uintptr_t>(thunk));
-  if (!place) throw UsageError(fmt::format("the function to start lies in no loaded object: {}", type));
+  if (!place) throw UsageError(fmt::format("the function to start is not in a loaded program or library: {}", type));
   return {place->object_id, place->object_path, place->offset, type};
 }
 
@@ -17,9 +17,9 @@ EntryThunk find_entry(const EntryKey& key) {
   const auto address = address_of_code(key.object_id, key.offset);
   if (!address)
     throw UsageError(
-        fmt::format("this rank has no {} (build-id {}), where the function to start lives: it was loaded "
-                    "after Runtime was made, or changed since; load it before, or use StartMethod::kFork; "
-                    "function: {}",
+        fmt::format("this rank has not loaded {} (build-id {}), which contains the function to start: it was loaded "
+                    "after the Runtime was made, or the file has changed since; load it before the Runtime, or use "
+                    "StartMethod::kFork; function: {}",
                     key.object_path, key.object_id, key.type));
   return reinterpret_cast<EntryThunk>(*address);
 }

@@ -23,8 +23,8 @@ void end_forked_child(const JobMemory& memory) noexcept {
   if (memory.is_of_this_process()) return;
   try {
     const std::string text = fmt::format(
-        "retinue: process {}, which a rank's function forked, {} from that function: it is no rank and ends here, with "
-        "code 1; end what you fork by _exit() or exec()\n",
+        "retinue: process {}, which a rank's function forked, left that function: it {}. It is not a rank and ends "
+        "here with exit code 1; end forked processes with _exit() or exec()\n",
         getpid(), how_it_came_back());
     // stdio's buffer is a copy of the rank's.
     static_cast<void>(write(STDERR_FILENO, text.data(), text.size()) < 0);

@@ -25,8 +25,9 @@ std::shared_ptr<JobMemory>& visited() {
 
 void check_process() {
   if (Runtime::current_or_null() != nullptr)
-    throw UsageError("join_job: this process has a Runtime, and so a job of its own");
-  if (is_guest()) throw UsageError("join_job: this process is a guest of a job already");
+    throw UsageError(
+        "join_job: this process has a Runtime and therefore its own job; call join_job in a process without a Runtime");
+  if (is_guest()) throw UsageError("join_job: this process is already a guest of a job");
   if (syscall(SYS_gettid) != getpid()) throw UsageError("join_job: only the main thread can call it");
 }
 
@@ -35,10 +36,10 @@ FoundJob find_job(const std::string& name) {
   std::erase_if(jobs, [&](const FoundJob& job) { return job.id != name && job.name() != name; });
   if (jobs.empty())
     throw UsageError(fmt::format(
-        "join_job: no job of this user has the name or the id '{}'; `retinue ps` lists those that run", name));
+        "join_job: no job of this user has the name or the id '{}'; `retinue ps` lists the running jobs", name));
   if (jobs.size() > 1)
-    throw UsageError(fmt::format("join_job: {} jobs have the name '{}'; say one's id: {} or {}", jobs.size(), name,
-                                 jobs[0].id, jobs[1].id));
+    throw UsageError(fmt::format("join_job: {} jobs have the name '{}'; give the id of one of them: {} or {}",
+                                 jobs.size(), name, jobs[0].id, jobs[1].id));
   if (!jobs.front().memory)
     throw UsageError(fmt::format("join_job: job '{}' cannot be joined: {}", name, jobs.front().problem));
   return std::move(jobs.front());

@@ -25,7 +25,7 @@ std::size_t job_memory_of_environment() {
   if (end == text->c_str() || errno != 0 || suffix.size() > 1 || (suffix.size() == 1 && shift == 0) ||
       text->starts_with('-') || number == 0 || number > (~0ull >> shift))
     throw UsageError(
-        fmt::format("RETINUE_JOB_MEMORY is '{}'; it must be a number of bytes, as 4294967296 or 4G", *text));
+        fmt::format("RETINUE_JOB_MEMORY is '{}'; it must be a number of bytes, for example 4294967296 or 4G", *text));
   return static_cast<std::size_t>(number) << shift;
 }
 

@@ -75,9 +75,10 @@ void fill_standard_descriptors() {
 
 Runtime::Runtime(int argc, char** argv, const RuntimeOptions& options) : impl_(std::make_unique<Impl>(argc, argv)) {
   if (current_runtime != nullptr)
-    throw UsageError("a second retinue::Runtime: a process has one, made in the first line of main");
+    throw UsageError("this process already has a retinue::Runtime: make only one, in the first line of main");
   if (is_guest())
-    throw UsageError("a retinue::Runtime in a process that is the guest of a job: it can have no job of its own");
+    throw UsageError(
+        "this process is a guest of a job: it cannot make a retinue::Runtime, because a guest cannot have its own job");
   // Set before the job is made: forks of the guardian see the program as it is now, and have this Runtime.
   current_runtime = this;
   fill_standard_descriptors();
@@ -142,11 +143,10 @@ std::vector<std::string> Runtime::Impl::command_line() const {
 void Runtime::Impl::refuse_other_world() const {
   const WorldPlace told = world_place_of_environment();
   if (told.world_size == 1) return;
-  throw UsageError(
-      fmt::format("by {} this process is rank {} of {}, but it is no rank of a Retinue job{}{}: join_world(), or "
-                  "init_process_group(), makes the group of those ranks; a program that is to be alone needs an "
-                  "environment without these variables",
-                  told.told_by, told.rank, told.world_size, why_no_rank.empty() ? "" : "; ", why_no_rank));
+  throw UsageError(fmt::format(
+      "{} say that this process is rank {} of {}, but it is not a rank of a Retinue job{}{}: call join_world() or "
+      "init_process_group() to make a group of these ranks; to run alone, unset these variables",
+      told.told_by, told.rank, told.world_size, why_no_rank.empty() ? "" : "; ", why_no_rank));
 }
 
 void Runtime::Impl::make_job(const RuntimeOptions& options) {
@@ -165,7 +165,7 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
   auto [send, receive] = make_control_sockets();
   control_send = std::move(send);
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw SystemError("making the guardian's lifeline", errno);
+  if (pipe2(ends, O_CLOEXEC) != 0) throw SystemError("making a pipe to the guardian", errno);
   lifeline.reset(ends[1]);
   FileDescriptor lifeline_read(ends[0]);
   owner = getpid();
@@ -174,8 +174,8 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
     fork_guardian(std::move(receive), std::move(lifeline_read));
   } else {
     std::fprintf(stderr,
-                 "retinue: this program already has several threads where its Runtime is made, so ranks are executed "
-                 "anew instead of forked (start method kSpawn); make Runtime the first line of main\n");
+                 "retinue: this program had several threads when it made its Runtime, so ranks start by a new "
+                 "execution of the program (kSpawn) and not by fork; make the Runtime in the first line of main\n");
     execute_guardian(std::move(receive), std::move(lifeline_read));
   }
   try {

@@ -97,11 +97,11 @@ void Runtime::Impl::print_running() const {
       standing += fmt::format("retinue: rank {} (pid {}) {}\n", slot.rank, pid, why);
   }
   if (running == 0) {
-    std::fprintf(stderr, "retinue: the program ends when its ranks' last output is shown\n");
+    std::fprintf(stderr, "retinue: the program ends after the last output of its ranks is shown\n");
   } else {
     std::fprintf(stderr,
-                 "retinue: the program ends, but %d of its ranks still run: they have their exit_grace to end, then "
-                 "they are stopped (join them, or start them with daemon = true)\n%s",
+                 "retinue: the program ends, but %d of its ranks are still running; they are stopped after their "
+                 "exit_grace (join them, or start them with daemon = true)\n%s",
                  running, standing.c_str());
   }
 }
@@ -124,8 +124,9 @@ void Runtime::Impl::shut_down_guardian() noexcept {
   }
   const auto ladder = std::chrono::milliseconds(memory->header().longest_stop_ms.load(std::memory_order_relaxed));
   if (!wait_for_ranks(ladder + kGuardianEnd) && kill(guardian, SIGKILL) != 0) {
-    std::fprintf(stderr, "retinue: the job's guardian (pid %d) does not end, and this process may not kill it: %s\n",
-                 guardian, strerrordesc_np(errno));
+    std::fprintf(
+        stderr, "retinue: the job's guardian (pid %d) does not end, and this process is not permitted to kill it: %s\n",
+        guardian, strerrordesc_np(errno));
     return;
   }
   int status = 0;
@@ -134,7 +135,7 @@ void Runtime::Impl::shut_down_guardian() noexcept {
   try {
     sweep();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "retinue: the job's guardian was killed, and looking for its orphans failed: %s\n",
+    std::fprintf(stderr, "retinue: the job's guardian was killed, and the search for orphaned processes failed: %s\n",
                  error.what());
   }
 }

@@ -39,7 +39,7 @@ void check_ranks(const StartOptions& options, int nprocs) {
 
 [[noreturn]] void refuse_prefix(const std::string& text, const std::string& reason) {
   throw UsageError(
-      fmt::format("line_prefix '{}': {}; ${{role_name}}, ${{local_rank}} and ${{rank}} can stand in it", text, reason));
+      fmt::format("line_prefix '{}': {}; it can contain ${{role_name}}, ${{local_rank}} and ${{rank}}", text, reason));
 }
 
 std::string prefix_of(const StartOptions& options, int rank) {
@@ -50,17 +50,18 @@ std::string prefix_of(const StartOptions& options, int rank) {
     filled += text.substr(at, open - at);
     if (open == std::string::npos) break;
     const std::size_t close = text.find('}', open);
-    if (close == std::string::npos) refuse_prefix(text, "a ${ has no }");
+    if (close == std::string::npos) refuse_prefix(text, "a ${ is not closed by }");
     const std::string name = text.substr(open + 2, close - open - 2);
     if (name == "role_name")
       filled += options.name;
     else if (name == "local_rank" || name == "rank")
       filled += std::to_string(rank);
     else
-      refuse_prefix(text, fmt::format("there is no ${{{}}}", name));
+      refuse_prefix(text, fmt::format("${{{}}} is unknown", name));
     at = close + 1;
   }
-  if (filled.find('\n') != std::string::npos) refuse_prefix(text, "with its name filled in it has more than one line");
+  if (filled.find('\n') != std::string::npos)
+    refuse_prefix(text, "it must be one line, also after the name is filled in");
   return filled;
 }
 
@@ -122,9 +123,10 @@ void check_directory(const std::string& path) {
     if (errno == ENOENT) refuse_directory(path, "does not exist: make it first, or leave log_dir out");
     refuse_directory(path, fmt::format("cannot be used: {}", strerrordesc_np(errno)));
   }
-  if (!S_ISDIR(status.st_mode)) refuse_directory(path, "is no directory: give an empty one");
+  if (!S_ISDIR(status.st_mode)) refuse_directory(path, "is not a directory: give an empty directory");
   if (const std::string entry = any_entry(path); !entry.empty())
-    refuse_directory(path, fmt::format("is not empty, it holds '{}': give each start a directory of its own", entry));
+    refuse_directory(path,
+                     fmt::format("is not empty, it contains '{}': give each start a directory of its own", entry));
   if (faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
     refuse_directory(path, fmt::format("cannot be written to: {}", strerrordesc_np(errno)));
 }
@@ -135,7 +137,8 @@ std::string trace_directory_of(const StartOptions& options) {
   struct stat status {};
   if (path.empty()) return path;
   if (stat(path.c_str(), &status) == 0) {
-    if (!S_ISDIR(status.st_mode)) throw UsageError(fmt::format("trace_dir '{}' is no directory: give one", path));
+    if (!S_ISDIR(status.st_mode))
+      throw UsageError(fmt::format("trace_dir '{}' is not a directory: give a directory", path));
     if (faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
       throw UsageError(fmt::format("trace_dir '{}' cannot be written to: {}", path, strerrordesc_np(errno)));
   }
@@ -184,10 +187,10 @@ void PreparedLogs::take_copy_filters(const char* option, const StartOptions& opt
   const auto shows = [bit](const RankLogs& rank) { return (rank.shown & bit) != 0; };
   if (std::none_of(request_.ranks.begin(), request_.ranks.end(), shows))
     throw UsageError(
-        fmt::format("{} copies lines of tee'd streams, but no rank's {} is tee'd and shown: give tee {} or 3", option,
+        fmt::format("{} copies lines of tee'd streams, but no rank's {} is tee'd and shown: set tee to {} or 3", option,
                     is_output ? "standard output" : "standard error", bit));
   if (options.log_dir.empty())
-    throw UsageError(fmt::format("{} writes a file into log_dir, which is left out: give it", option));
+    throw UsageError(fmt::format("{} writes a file into log_dir, but log_dir is not set: set it", option));
   (is_output ? request_.stdout_copy_filters : request_.stderr_copy_filters) = filters;
 }
 
@@ -209,7 +212,8 @@ void PreparedLogs::make_files() {
   for (int rank = 0; rank < static_cast<int>(request_.ranks.size()); ++rank) {
     const std::string folder = request_.rank_directory(rank);
     if (mkdir(folder.c_str(), 0777) != 0) {
-      if (errno == EEXIST) refuse_directory(request_.directory, "is being used by another start at the same time");
+      if (errno == EEXIST)
+        refuse_directory(request_.directory, "is in use by another start: give each start a directory of its own");
       throw SystemError("making " + folder, errno);
     }
     ++folders_made_;

@@ -64,7 +64,7 @@ void set_directory(StartRequest& request, const std::string& directory) {
   const bool is_directory = std::filesystem::is_directory(directory, error);
   if (!is_directory)
     throw UsageError(fmt::format("directory '{}': {}: the ranks cannot start there", directory,
-                                 error ? error.message() : "is no directory"));
+                                 error ? error.message() : "is not a directory"));
   request.directory = directory;
 }
 
@@ -86,9 +86,8 @@ void set_places(StartRequest& request, const StartOptions& options) {
     const int node = nodes[nodes.size() == 1 ? 0 : rank];
     if (std::find(allowed.begin(), allowed.end(), node) == allowed.end())
       throw UsageError(
-          fmt::format("memory_nodes: rank {} is to have its memory on node {}, but this process may only "
-                      "use nodes {}",
-                      rank, node, cpu_list_text(allowed)));
+          fmt::format("memory_nodes: rank {} is to use memory of node {}, but this process may only use nodes {}", rank,
+                      node, cpu_list_text(allowed)));
     // All memory of a machine with one node comes from it, also where a container forbids set_mempolicy.
     if (allowed.size() > 1) request.ranks[rank].memory_node = node;
   }
@@ -117,8 +116,8 @@ void refuse_other_confinement(const ProcessStatus& status) {
   const std::string changes = now.changes_since(Runtime::current().memory()->header().confinement);
   if (!changes.empty())
     throw UsageError(
-        fmt::format("this process has another {} than the program had when it made its Runtime, and the ranks would "
-                    "not: change that before the Runtime is made, or start a function by StartMethod::kFork",
+        fmt::format("this process has another {} than the program had when it made its Runtime, and its ranks would "
+                    "not have it: make the change before the Runtime, or start a function by StartMethod::kFork",
                     changes));
   if (!status.is_known()) throw SystemError("reading /proc/thread-self/status: starting ranks needs /proc", ENOENT);
 }
@@ -128,8 +127,8 @@ StartRequest new_request(const StartOptions& options, StartKind kind, std::size_
   check_count(nprocs);
   if (!Runtime::current().memory()->is_of_this_process())
     throw UsageError(
-        "starting ranks: this process is a fork of the one that made the Runtime, as after fork() or daemon(): make "
-        "the Runtime after that, or start ranks in the process that made it");
+        "starting ranks: this process was forked from the process that made the Runtime, for example by fork() or "
+        "daemon(): make the Runtime after the fork, or start ranks in the process that made it");
   if (options.threads_per_rank < 0)
     throw UsageError(fmt::format("threads_per_rank is {}: it must be at least 1, or 0 for the ranks' share of the CPUs",
                                  options.threads_per_rank));

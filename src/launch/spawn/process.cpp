@@ -87,10 +87,11 @@ ProcessBase::Impl& ProcessBase::started(const char* function) const {
 void ProcessBase::start() {
   Impl& own = impl("start");
   if (own.context)
-    throw UsageError(fmt::format("Process::start: '{}' was started already; one Process is one process: make another",
-                                 own.options.name));
+    throw UsageError(
+        fmt::format("Process::start: '{}' was started already; a Process can be started only once: make another",
+                    own.options.name));
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw SystemError("making a process's sentinel", errno);
+  if (pipe2(ends, O_CLOEXEC) != 0) throw SystemError("making the sentinel of a process", errno);
   FileDescriptor sentinel(ends[0]);
   const FileDescriptor guardians(ends[1]);
   own.context = start_one(start_options_of(own.options), own.entry, own.arguments, guardians.get());

@@ -290,7 +290,7 @@ namespace {
 
 void check_signal(int signal, const char* function) {
   if (signal <= 0 || signal > SIGRTMAX)
-    throw UsageError(fmt::format("ProcessContext::{}: no signal {}", function, signal));
+    throw UsageError(fmt::format("ProcessContext::{}: {} is not a signal", function, signal));
 }
 
 }  // namespace

@@ -38,8 +38,8 @@ void refuse_children_of_daemons(const JobMemory& memory) {
   const ProcessSlot& own = process_slot(memory, memory.own_slot());
   if (own.context == ProcessSlot::kNoContext || context_record(memory, own.context).daemon == 0) return;
   throw UsageError(
-      fmt::format("daemonic processes are not allowed to have children: this is rank {} of ranks that were started "
-                  "with `daemon = true`; start them without it, or start the others from the program",
+      fmt::format("daemonic processes are not allowed to have children: this process is rank {} of a start with "
+                  "`daemon = true`; start these ranks without it, or start the children from the program",
                   own.rank));
 }
 
@@ -115,8 +115,8 @@ StartMethod choose_method(const StartOptions& options, const Runtime::Impl& runt
   if (!options.start_method) return can_fork ? StartMethod::kForkserver : StartMethod::kSpawn;
   if (*options.start_method == StartMethod::kForkserver && !can_fork)
     throw UsageError(
-        "StartMethod::kForkserver needs a guardian that was forked from this program while it had one thread; here "
-        "the program had more threads at its Runtime, or was started by another program: use kSpawn");
+        "StartMethod::kForkserver needs a guardian that was forked from this program while it had one thread; this "
+        "program had more threads when it made its Runtime, or another program started it: use kSpawn");
   return *options.start_method;
 }
 

@@ -13,7 +13,7 @@ namespace {
 [[noreturn]] void refuse(const std::string& text, std::string_view reason) {
   throw UsageError(
       fmt::format("streams '{}': {}; write 0 (none), 1 (stdout), 2 (stderr) or 3 (both) for all ranks, or RANK:STREAMS "
-                  "pairs, as 0:1,12:3",
+                  "pairs, for example 0:1,12:3",
                   text, reason));
 }
 
@@ -21,7 +21,7 @@ int number_of(std::string_view word, const std::string& text) {
   int number = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
   if (word.empty() || error != std::errc() || end != word.data() + word.size() || number < 0)
-    refuse(text, fmt::format("'{}' is no number", word));
+    refuse(text, fmt::format("'{}' is not a number", word));
   return number;
 }
 
@@ -39,10 +39,10 @@ StdByRank StdByRank::parse(const std::string& text) {
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view pair = rest.substr(0, rest.find(','));
     const auto colon = pair.find(':');
-    if (colon == std::string_view::npos) refuse(text, fmt::format("'{}' is no RANK:STREAMS pair", pair));
+    if (colon == std::string_view::npos) refuse(text, fmt::format("'{}' is not a RANK:STREAMS pair", pair));
     const int rank = number_of(pair.substr(0, colon), text);
     if (!by_rank.emplace(rank, streams_of(pair.substr(colon + 1), text)).second)
-      refuse(text, fmt::format("rank {} stands there twice", rank));
+      refuse(text, fmt::format("rank {} is given twice", rank));
     rest.remove_prefix(pair.size());
     if (rest == ",") refuse(text, "it ends with a comma");
     rest.remove_prefix(rest.empty() ? 0 : 1);

@@ -96,7 +96,7 @@ void CallClient::detach() {
     // The job ends, or job memory is not to be had: nothing can be taken in any more.
   }
   if (is_attached_) {
-    refusal_ = std::make_exception_ptr(Closed("ProcessContext::call: the ProcessContext is gone"));
+    refusal_ = std::make_exception_ptr(Closed("ProcessContext::call: the ProcessContext was destroyed"));
     fail_all(refusal_);
   }
   is_attached_ = false;

@@ -70,7 +70,7 @@ TaskBoard::TaskBoard(const TaskBoardBlocks& blocks)
                 detail::MessageChannel::open(blocks.done, kTaskNames)) {
   const bool is_board = block_.bytes() > kFirstRecord && header().magic == TaskBoardHeader::kMagic &&
                         (block_.bytes() - kFirstRecord) / sizeof(TaskRecord) >= header().record_count;
-  if (!is_board) throw UsageError("the block that is to have a pool's tasks has something else");
+  if (!is_board) throw UsageError("the block that should contain the tasks of a pool contains something else");
 }
 
 /// Counts after it has put, and looks at the sleepers after it has counted; who is about to sleep does the opposite,
@@ -109,8 +109,8 @@ void TaskBoard::store_arguments(TaskRecord& record, const detail::Encoded& argum
 
 std::string_view TaskBoard::bytes_in_room(const TaskRecord& record) {
   if (record.bytes > TaskRecord::kRoomBytes)
-    throw UsageError(fmt::format("a task of {} bytes in {} bytes: job memory was overwritten", record.bytes,
-                                 TaskRecord::kRoomBytes));
+    throw UsageError(fmt::format("a task has {} bytes, but its record has space for {}: job memory was overwritten",
+                                 record.bytes, TaskRecord::kRoomBytes));
   return {reinterpret_cast<const char*>(record.room), record.bytes};
 }
 

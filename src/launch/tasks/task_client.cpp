@@ -34,8 +34,8 @@ TaskClient::TaskClient(const std::shared_ptr<JobMemory>& memory, std::uint32_t r
 void TaskClient::check_process() const {
   if (getpid() != owner_)
     throw UsageError(
-        fmt::format("this process was forked from the one (pid {}) that started these {}: give them "
-                    "tasks, and wait for futures, in that one",
+        fmt::format("this process was forked from the process (pid {}) that started these {}: submit tasks and wait "
+                    "for futures in that process",
                     owner_, names().many));
 }
 
@@ -44,7 +44,7 @@ std::uint32_t TaskClient::index_of(const TaskFunction& function) {
   TaskBoardHeader& header = board_.header();
   const auto index = static_cast<std::uint32_t>(functions_.size());
   if (index == TaskBoardHeader::kMostFunctions)
-    throw UsageError(fmt::format("these {} run at most {} different functions: start others", names().many,
+    throw UsageError(fmt::format("these {} can run at most {} different functions: start others", names().many,
                                  TaskBoardHeader::kMostFunctions));
   const BlockHandle entry = store_payload(*memory_, {encode_value(key_of(function.thunk, function.type)).bytes}, {});
   memory_->hand_over(entry, board_.handle());

@@ -62,12 +62,12 @@ std::exception_ptr raised_failure(const Task& task, std::size_t item, const Task
 std::exception_ptr lost_failure(const Task& task, const RankOutcome& end, const RunnerNames& names) {
   const bool is_several = task.label.count > 1;
   const std::string how = end.end == RankEnd::kReturned ? "exited with code 0" : ending_text(end);
-  return std::make_exception_ptr(
-      ProcessExitedException(fmt::format("lost {}: {} {} (pid {}), which had {} in hand, {}{}{}", name_of(task.label),
-                                         names.one, end.rank, end.pid, is_several ? "them" : "it", how,
-                                         is_several ? "\n  which of them were done is not known" : "", names.advice) +
-                                 indented(end.stack),
-                             {end}, 0));
+  return std::make_exception_ptr(ProcessExitedException(
+      fmt::format("lost {}: {} {} (pid {}), which was running {}, {}{}{}", name_of(task.label), names.one, end.rank,
+                  end.pid, is_several ? "them" : "it", how,
+                  is_several ? "\n  it is not known which of them were done" : "", names.advice) +
+          indented(end.stack),
+      {end}, 0));
 }
 
 TaskPtr submit_task(TaskClient& client, const TaskFunction& function, Encoded payload, const TaskLabel& label) {

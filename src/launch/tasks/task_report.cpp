@@ -87,7 +87,8 @@ TaskReport report_current_exception() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   ProcessSlot* const slot = scratch();
-  if (slot == nullptr) return {.type = "unknown", .message = "the task threw, and there is no memory to say what"};
+  if (slot == nullptr)
+    return {.type = "unknown", .message = "the task threw an exception, and memory to describe it could not be mapped"};
   CrashRecord& record = slot->crash;
   record.frame_count = record.object_count = 0;
   if (const std::exception_ptr exception = std::current_exception()) {

@@ -61,7 +61,7 @@ bool TaskServer::claim(TaskName name) {
 
 detail::EntryThunk TaskServer::function_at(std::uint32_t index) {
   if (index >= TaskBoardHeader::kMostFunctions)
-    throw UsageError("a task names no function: job memory was overwritten");
+    throw UsageError("a task has an invalid function: job memory was overwritten");
   detail::EntryThunk& thunk = functions_[index];
   if (thunk != nullptr) return thunk;
   detail::EntryKey key;

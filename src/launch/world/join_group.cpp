@@ -31,8 +31,8 @@ namespace {
 
 constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
 constexpr std::string_view kOpeningAdvice =
-    "; all ranks must be of one user, in one PID namespace, as in one container, and none may forbid looking at it "
-    "(PR_SET_DUMPABLE)";
+    "; all ranks must run as the same user and in the same PID namespace (container), and none may turn off "
+    "PR_SET_DUMPABLE";
 
 using Memories = std::vector<std::shared_ptr<JobMemory>>;
 
@@ -92,7 +92,9 @@ StepResult result_of(Step step) {
 
 void check_main_thread() {
   if (syscall(SYS_gettid) != getpid())
-    throw UsageError("only the main thread, whose end is the process's end, can come into a group's new memory");
+    throw UsageError(
+        "only the main thread can join a group that needs new job memory, because the process ends with it; call this "
+        "in the main thread");
 }
 
 /// Maps what rank 0 made. Seen through /proc it needs no socket, and rank 0 need not serve anybody.
@@ -119,7 +121,8 @@ class Joining {
   explicit Joining(const GroupExchange& exchange)
       : exchange_(exchange), size_(static_cast<std::size_t>(exchange.size)) {
     if (exchange.size < 1 || exchange.rank < 0 || exchange.rank >= exchange.size)
-      throw UsageError(fmt::format("join_group: rank {} of {}", exchange.rank, exchange.size));
+      throw UsageError(
+          fmt::format("join_group: rank {} of {} is not valid: ranks are 0 to size - 1", exchange.rank, exchange.size));
     if (!exchange.all_gather) throw UsageError("join_group: the exchange has no all_gather");
   }
 
@@ -208,7 +211,7 @@ void Joining::introduce() {
   for (std::size_t rank = 1; rank < size_; ++rank)
     if (text_of(all[rank].boot_id) != text_of(all[0].boot_id))
       refuse_hosts(fmt::format("ranks 0 and {} are on different hosts", rank),
-                   fmt::format(", and this group is of one host: {}", exchange_.hosts_advice));
+                   fmt::format(", but a group like this needs all ranks on one host: {}", exchange_.hosts_advice));
   number_ = all[0].number;
 }
 

@@ -23,12 +23,13 @@ constexpr const char* kOfEnvironment = "env://";
 
 void check(const WorldOptions& options) {
   if (options.timeout <= std::chrono::nanoseconds(0))
-    throw UsageError("join_world: the timeout must be longer than nothing");
+    throw UsageError("join_world: the timeout must be greater than 0");
   if (options.late_after && *options.late_after < std::chrono::nanoseconds(0))
-    throw UsageError("join_world: late_after is negative; 0 reports no late ranks");
+    throw UsageError("join_world: late_after is negative; use 0 to report no late ranks");
   if (options.world_size < -1 || options.world_size == 0 || options.rank < -1)
-    throw UsageError(fmt::format("join_world: rank {} of {}; leave out what the environment says", options.rank,
-                                 options.world_size));
+    throw UsageError(fmt::format(
+        "join_world: rank {} of {} is not valid; leave out rank and world_size if the environment sets them",
+        options.rank, options.world_size));
 }
 
 /// This rank's world, if Retinue started it and that one is meant.
@@ -54,20 +55,21 @@ WorldPlace place_in_world(const WorldOptions& options, const MeetingPlace& meeti
   WorldPlace place;
   if (!rank || !size) place = world_place_of_environment();
   if (!size && place.told_by.empty() && find_variable("RANK"))
-    throw UsageError(
-        fmt::format("the environment says RANK={}, but not of how many ranks: set WORLD_SIZE too, or unset that",
-                    *find_variable("RANK")));
+    throw UsageError(fmt::format("the environment sets RANK={}, but not WORLD_SIZE: set WORLD_SIZE too, or unset RANK",
+                                 *find_variable("RANK")));
   const bool is_one_alone = size ? *size == 1 : !rank && !options.store && options.init_method == kOfEnvironment;
   if ((!rank || !size) && place.told_by.empty() && !is_one_alone)
     throw UsageError(
-        "join_world: nobody says which of how many ranks this is: give rank and world_size, or set RANK and "
-        "WORLD_SIZE");
+        "join_world: the rank and the world size of this process are unknown: give rank and world_size, or set RANK "
+        "and WORLD_SIZE");
   if (rank) place.rank = *rank;
   if (size) place.world_size = *size;
   if (place.world_size > kMostRanks)
-    throw UsageError(fmt::format("join_world: a world of {} ranks; it has at most {}", place.world_size, kMostRanks));
+    throw UsageError(
+        fmt::format("join_world: a world of {} ranks is too large: the maximum is {}", place.world_size, kMostRanks));
   if (place.rank >= place.world_size)
-    throw UsageError(fmt::format("join_world: rank {} of a world of {}", place.rank, place.world_size));
+    throw UsageError(
+        fmt::format("join_world: there is no rank {} in a world of {} ranks", place.rank, place.world_size));
   return place;
 }
 
@@ -106,7 +108,7 @@ JobGroup join_by(const std::shared_ptr<Store>& store, const WorldOptions& option
     JobGroup group = join_group({.rank = place.rank,
                                  .size = place.world_size,
                                  .name = options.name,
-                                 .hosts_advice = "start all ranks on one, or split the world by hosts",
+                                 .hosts_advice = "start all ranks on one host, or make a world for each host",
                                  .all_gather = all_gather});
     finish(exchange, store, options);
     return group;

@@ -46,7 +46,7 @@ void read_query(std::string_view method, std::string_view query, MeetingPlace& p
     const std::string_view name = item.substr(0, equals);
     const std::optional<int> number = number_in(item.substr(std::min(item.size(), equals + 1)));
     if (!number || (name != "rank" && name != "world_size"))
-      refuse(method, fmt::format("it says \"{}\" where rank=N or world_size=N may be", item));
+      refuse(method, fmt::format("\"{}\" is neither rank=N nor world_size=N", item));
     (name == "rank" ? place.rank : place.world_size) = number;
   }
 }
@@ -55,10 +55,10 @@ MeetingPlace tcp_place(std::string_view method, std::string_view address) {
   MeetingPlace place;
   const std::size_t colon = address.rfind(':');
   const std::optional<int> port = colon == std::string_view::npos ? std::nullopt : number_in(address.substr(colon + 1));
-  if (!port || *port < 1 || *port > 65535) refuse(method, "it names no port from 1 to 65535");
+  if (!port || *port < 1 || *port > 65535) refuse(method, "it has no port from 1 to 65535");
   std::string_view host = address.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  if (host.empty()) refuse(method, "it names no host");
+  if (host.empty()) refuse(method, "it has no host");
   place.host = host;
   place.port = *port;
   return place;
@@ -98,11 +98,11 @@ void check_that_all_are_here(int world_size) {
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"})
     is_elsewhere = is_elsewhere || number_in(text_of(name)).value_or(world_size) < world_size;
   if (is_elsewhere)
-    throw UsageError(fmt::format(
-        "init method \"env://\": some of the {} ranks are on other hosts, and need a place to meet that all reach: "
-        "give "
-        "\"tcp://host:port\", or set MASTER_ADDR and MASTER_PORT, to an address of rank 0's host and a free port there",
-        world_size));
+    throw UsageError(
+        fmt::format("init method \"env://\": some of the {} ranks are on other hosts, and need a rendezvous address "
+                    "that all can reach: give \"tcp://host:port\", or set MASTER_ADDR and MASTER_PORT, to an address "
+                    "of rank 0's host and a free port there",
+                    world_size));
 }
 
 MeetingPlace place_of_launch(int world_size) {
@@ -126,11 +126,12 @@ std::shared_ptr<Store> serve(const MeetingPlace& place, const TcpStoreOptions& o
       store = std::make_shared<TcpStore>(options);
     } catch (const SystemError& error) {
       if (error.errno_value() != EADDRINUSE) throw;
-      throw SystemError(fmt::format("rank 0 serves the ranks' meeting at {}, where another process listens: one that "
-                                    "comes as rank 0, too (RANK), another job's, or what a rank 0 of an earlier one "
-                                    "forked and left",
-                                    place.name()),
-                        EADDRINUSE);
+      throw SystemError(
+          fmt::format(
+              "rank 0 cannot serve the store at {}, because another process listens there: a second rank 0 (check "
+              "RANK), a process of another job, or a process that an earlier rank 0 forked and left behind",
+              place.name()),
+          EADDRINUSE);
     }
     pid = getpid();
   }
@@ -183,9 +184,9 @@ MeetingPlace meeting_place_of(const std::string& init_method) {
     place = tcp_place(init_method, rest.substr(kTcp.size()));
   } else if (rest.starts_with(kFile)) {
     place.path = rest.substr(kFile.size());
-    if (place.path.size() < 2 || place.path[0] != '/') refuse(init_method, "the path doesn't begin at the root");
+    if (place.path.size() < 2 || place.path[0] != '/') refuse(init_method, "the path is not absolute");
   } else {
-    refuse(init_method, "there is none such");
+    refuse(init_method, "this init method does not exist");
   }
   read_query(init_method, query, place);
   return place;
@@ -204,8 +205,8 @@ MeetingPlace meeting_place_of_environment(const WorldPlace& rank) {
   if (!host && !port && !rank.told_by.empty() && !rank.told_by.starts_with("RANK"))
     return place_of_launch(rank.world_size);
   throw UsageError(fmt::format(
-      "init method \"env://\": {} ranks that Retinue did not start need a place to meet: set {}, to an address of rank "
-      "0's host and a free port there, the same on all ranks; or give \"tcp://host:port\" or \"file:///path\"",
+      "init method \"env://\": {} ranks that Retinue did not start need a rendezvous address: set {}, to an address of "
+      "rank 0's host and a free port there, the same on all ranks; or give \"tcp://host:port\" or \"file:///path\"",
       rank.world_size,
       host   ? "MASTER_PORT"
       : port ? "MASTER_ADDR"
@@ -214,7 +215,7 @@ MeetingPlace meeting_place_of_environment(const WorldPlace& rank) {
 
 std::shared_ptr<Store> open_store(const MeetingPlace& meeting, const WorldPlace& place, const WorldOptions& options) {
   if (meeting.port == 0)
-    return wait_to_open(place, options, "those that were to meet there before to leave", [&](Store::Time timeout) {
+    return wait_to_open(place, options, "the ranks of an earlier group to leave the file", [&](Store::Time timeout) {
       return std::make_shared<FileStore>(FileStoreOptions{.path = meeting.path,
                                                           .world_size = place.world_size,
                                                           .is_meeting = true,

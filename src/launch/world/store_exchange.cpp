@@ -29,9 +29,11 @@ Deadline later(Deadline deadline, std::chrono::nanoseconds by) {
 }
 
 StoreMeeting checked(StoreMeeting meeting) {
-  if (!meeting.store) throw UsageError(fmt::format("group \"{}\": its ranks have no store to meet at", meeting.name));
+  if (!meeting.store)
+    throw UsageError(fmt::format("group \"{}\": no store was given, and its ranks need one to meet", meeting.name));
   if (meeting.size < 1 || meeting.rank < 0 || meeting.rank >= meeting.size)
-    throw UsageError(fmt::format("group \"{}\": rank {} of {}", meeting.name, meeting.rank, meeting.size));
+    throw UsageError(fmt::format("group \"{}\": rank {} of {} is not valid: ranks are 0 to size - 1", meeting.name,
+                                 meeting.rank, meeting.size));
   return meeting;
 }
 
@@ -113,8 +115,8 @@ void StoreExchange::refuse_duplicate(const Arrival& own) {
       continue;
     }
     const std::string text = fmt::format(
-        "{} at {}: process {} has come as rank {}, and so has process {}: two processes give that rank (RANK)", group(),
-        store_.name(), other.pid(), meeting_.rank, getpid());
+        "{} at {}: process {} has joined as rank {}, and so has process {}: give each process its own rank (RANK)",
+        group(), store_.name(), other.pid(), meeting_.rank, getpid());
     const std::int64_t next = joined(meeting_.rank, 0, meeting_.deadline) + 1;
     fail_all(other.number != 0 ? other.number : next, meeting_.size, text);
     throw UsageError(text);
@@ -135,7 +137,8 @@ void StoreExchange::agree_on_size() {
   const int others_size = std::atoi(first.c_str());
   if (others_size == meeting_.size) return;
   const std::string text = fmt::format(
-      "{} at {}: a process came that counts {}, and another {} says: all must give the same world size (WORLD_SIZE)",
+      "{} at {}: one process has a world of {}, and another has {}: give all processes the same world size "
+      "(WORLD_SIZE)",
       group(), store_.name(), own, first);
   const int size = std::max(meeting_.size, others_size);
   fail_all(joined_, size, text);
@@ -211,7 +214,7 @@ std::string StoreExchange::combine(std::string own) {
     if (fits || values[i].starts_with(kMisfit)) there.push_back(rank);  // Told for it: it may be about to come.
     all += value;
     if (!misfit.empty() || (fits && value.size() == bytes)) continue;
-    misfit = fits ? fmt::format("{}: rank {} gives {} bytes where rank 0 gives {}: are all ranks the same program?",
+    misfit = fits ? fmt::format("{}: rank {} sent {} bytes, but rank 0 sent {}: do all ranks run the same program?",
                                 group(), rank, value.size(), bytes)
                   : value;
   }
@@ -247,7 +250,7 @@ void StoreExchange::all_gather(const void* own, void* all, std::size_t bytes) {
   const std::string values = meeting_.rank == 0 ? combine(std::move(mine)) : take(mine);
   const std::size_t wanted = bytes * static_cast<std::size_t>(meeting_.size);
   if (values.size() != wanted)
-    throw UsageError(fmt::format("{}: rank 0 gives {} bytes where rank {} takes {}: are all ranks the same program?",
+    throw UsageError(fmt::format("{}: rank 0 sent {} bytes, but rank {} expects {}: do all ranks run the same program?",
                                  group(), values.size(), meeting_.rank, wanted));
   std::memcpy(all, values.data(), wanted);
   ++step_;

@@ -94,7 +94,7 @@ std::optional<std::string> StoreExchange::find_verdict(int end) {
     const std::optional<Arrival> there = arrival(rank);
     if (!there || !there->is_here() || there->lives()) continue;
     const std::string text =
-        fmt::format("{} at {}: rank {} (pid {}) has come there, and died", group(), store_.name(), rank, there->pid());
+        fmt::format("{} at {}: rank {} (pid {}) has joined, and then died", group(), store_.name(), rank, there->pid());
     verdict = store_.compare_set(key("all"), "", fmt::format("{}{} {}", kLost, rank, text), soon());
   }
   return verdict && !verdict->starts_with(kAll) ? verdict : std::nullopt;
@@ -113,18 +113,18 @@ void StoreExchange::report_late(std::chrono::nanoseconds waited, bool store_answ
   std::string text = fmt::format("retinue: {}: rank {} of {} has waited {} in {}, at {}", group(), meeting_.rank,
                                  meeting_.size, seconds_text(waited), meeting_.call, store_.name());
   if (!store_answers) {
-    text += ", which does not answer: is the process that serves it, which mostly is rank 0's, stopped?";
+    text += ", which does not answer: is the process that serves it (usually rank 0) stopped?";
   } else {
     if (store_.add(key(fmt::format("report {}", reports_++)), 1, soon()) != 1) return;
     const std::vector<int> late = missing();
     if (late.empty()) return;
     text += fmt::format("\n  {} {} not {}", ranks_text(late), late.size() == 1 ? "has" : "have",
-                        have_all_arrived(late) ? "gone on, though all had come" : "come there");
+                        have_all_arrived(late) ? "continued, although all ranks have joined" : "joined yet");
     if (step_ == 0) text += twice_joined();
     for (std::size_t i = 0; i < std::min(late.size(), kNamedRanks); ++i)
       if (const std::optional<Arrival> there = arrival(late[i]))
         text += fmt::format("\n  rank {} is process {}{}", late[i], there->pid(),
-                            there->is_here() ? standstill_clause(there->pid()) : " of another host");
+                            there->is_here() ? standstill_clause(there->pid()) : " on another host");
   }
   std::fprintf(stderr, "%s; %s\n", text.c_str(), end_text(meeting_.deadline).c_str());
 }
@@ -157,19 +157,19 @@ std::vector<int> StoreExchange::those_there() {
 void StoreExchange::fail_missing(bool was_over) {
   if (!store_answers())
     throw TimeoutError(
-        fmt::format("{}: the time of rank {} of {} is over in {}, at {}, which does not answer: is the "
-                    "process that serves it, which mostly is rank 0's, stopped?",
+        fmt::format("{}: rank {} of {} timed out in {}, at {}, which does not answer: is the process that serves it "
+                    "(usually rank 0) stopped?",
                     group(), meeting_.rank, meeting_.size, meeting_.call, store_.name()));
   const std::vector<int> late = was_over ? std::vector<int>() : missing();
   std::string text =
       was_over
-          ? fmt::format("{}: rank {} of {} got on in {}, at {}, only when the time was over: was it stopped, or busy?",
+          ? fmt::format("{}: rank {} of {} continued in {}, at {}, only after the timeout: was it stopped, or busy?",
                         group(), meeting_.rank, meeting_.size, meeting_.call, store_.name())
       : late.empty()
-          ? fmt::format("{}: the time was over before all {} ranks had met at {}", group(), meeting_.size,
+          ? fmt::format("{}: the timeout passed before all {} ranks had joined at {}", group(), meeting_.size,
                         store_.name())
-          : fmt::format("{}: {} of {} did not come to {} in time{}", group(), ranks_text(late), meeting_.size,
-                        store_.name(), have_all_arrived(late) ? ", though all had come before" : "");
+          : fmt::format("{}: {} of {} did not {} in time at {}", group(), ranks_text(late), meeting_.size,
+                        have_all_arrived(late) ? "continue, although all ranks had joined," : "join", store_.name());
   if (step_ == 0 && !was_over) text += twice_joined();
   if (meeting_.rank == 0) {
     const std::string verdict = store_.compare_set(key("all"), "", kMissing + text, soon());
@@ -184,9 +184,9 @@ std::string StoreExchange::twice_joined() {
   for (int rank = 0; rank < meeting_.size; ++rank) {
     const std::int64_t times = joined(rank, 0, soon());
     if (times > joined_)
-      text +=
-          fmt::format("; rank {} has come {} times where rank {} has come {}: do two processes give that rank (RANK)?",
-                      rank, times, meeting_.rank, joined_);
+      text += fmt::format(
+          "; rank {} has joined {} times, but rank {} has joined {}: do two processes have the same rank (RANK)?", rank,
+          times, meeting_.rank, joined_);
   }
   return text;
 }

@@ -53,10 +53,10 @@ WorldPlace world_place_of_environment() {
     if (is_set(names.rank))
       place.rank = number_of(names.rank, 0);
     else if (place.world_size > 1)
-      throw UsageError(fmt::format("the environment says {}={}, but not which rank this is: set {} too, or unset that",
-                                   names.world_size, place.world_size, names.rank));
+      throw UsageError(fmt::format("the environment sets {}={}, but not {}: set {} too, or unset {}", names.world_size,
+                                   place.world_size, names.rank, names.rank, names.world_size));
     if (place.rank >= place.world_size)
-      throw UsageError(fmt::format("the environment says {}={} and {}={}: ranks are 0 to {}", names.rank, place.rank,
+      throw UsageError(fmt::format("the environment sets {}={} and {}={}: ranks are 0 to {}", names.rank, place.rank,
                                    names.world_size, place.world_size, place.world_size - 1));
     if (is_set(names.local_rank)) place.local_rank = number_of(names.local_rank, 0);
     return place;

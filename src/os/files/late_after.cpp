@@ -24,8 +24,7 @@ std::chrono::nanoseconds default_late_after() {
   constexpr double kMost = 1e9;
   if (error != std::errc() || end != last || !(seconds >= 0 && seconds <= kMost))
     throw UsageError(fmt::format(
-        "RETINUE_LATE_AFTER_S is \"{}\": it must be a number of seconds, as 2.5; 0: late ranks are not reported",
-        *text));
+        "RETINUE_LATE_AFTER_S is \"{}\": it must be a number of seconds, for example 2.5, or 0 for no reports", *text));
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
 

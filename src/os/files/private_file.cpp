@@ -22,14 +22,14 @@ void check_privacy(int fd, const std::string& path) {
   struct stat about {};
   if (fstat(fd, &about) != 0) throw SystemError(fmt::format("looking at {}", path), errno);
   if (!S_ISREG(about.st_mode) || about.st_size > static_cast<off_t>(kMostBytes))
-    throw UsageError(fmt::format("{} is no ordinary file of at most {} bytes: remove it", path, kMostBytes));
+    throw UsageError(fmt::format("{} is not a regular file of at most {} bytes: remove it", path, kMostBytes));
   if (about.st_uid != geteuid())
-    throw UsageError(fmt::format("{} belongs to the user {}, not to {}, who would trust it: remove it", path,
+    throw UsageError(fmt::format("{} belongs to user {}, not to user {}, who runs this program: remove it", path,
                                  about.st_uid, geteuid()));
   if ((about.st_mode & 077) != 0)
     throw UsageError(
-        fmt::format("{} may be read or written by others (mode {:04o}), who may know what it says by now: "
-                    "remove it, or chmod 600 if you know that nobody has",
+        fmt::format("{} may be read or written by other users (mode {:04o}), so they may know its secret: "
+                    "remove it, or chmod 600 if you know that nobody read or changed it",
                     path, about.st_mode & 07777));
 }
 
@@ -37,12 +37,12 @@ void check_privacy(int fd, const std::string& path) {
 void make_folders(const std::string& path) {
   const std::string home = find_variable("HOME").value_or("");
   if (!home.empty() && path.starts_with(home + "/") && access(home.c_str(), F_OK) != 0)
-    throw UsageError(fmt::format("{} cannot be made: the folder {}, which HOME names, does not exist", path, home));
+    throw UsageError(fmt::format("{} cannot be created: the folder {}, which HOME names, does not exist", path, home));
   for (std::size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     const std::string folder = path.substr(0, slash);
     if (mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST) continue;
     const int error = errno;
-    if (access(folder.c_str(), F_OK) != 0) throw SystemError(fmt::format("making the folder {}", folder), error);
+    if (access(folder.c_str(), F_OK) != 0) throw SystemError(fmt::format("creating the folder {}", folder), error);
   }
 }
 
@@ -79,7 +79,7 @@ bool make_private_file(const std::string& path, const std::string& text) {
   // make it one wins.
   const std::string draft = fmt::format("{}.{}", path, in_hex(random_bytes(8)));
   const FileDescriptor fd(open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd) throw SystemError(fmt::format("making {}", draft), errno);
+  if (!fd) throw SystemError(fmt::format("creating {}", draft), errno);
   int error = 0;
   try {
     write_all(fd.get(), text, draft);
@@ -89,7 +89,7 @@ bool make_private_file(const std::string& path, const std::string& text) {
     throw;
   }
   unlink(draft.c_str());
-  if (error != 0 && error != EEXIST) throw SystemError(fmt::format("making {}", path), error);
+  if (error != 0 && error != EEXIST) throw SystemError(fmt::format("creating {}", path), error);
   return error == 0;
 }
 

@@ -93,7 +93,7 @@ std::vector<int> allowed_cpus() {
     if (sched_getaffinity(0, set.bytes(), set.get()) == 0) return set.numbers();
     if (errno != EINVAL) break;  // EINVAL: the kernel has more CPUs than that.
   }
-  throw SystemError("asking for this process's CPUs", errno);
+  throw SystemError("reading this process's CPU affinity", errno);
 }
 
 bool move_to_cpu(int cpu, const std::vector<int>& allowed) noexcept try {

@@ -159,7 +159,7 @@ std::string rest_of(const std::optional<ActivityLook>& before, const ActivityLoo
   const bool goes_on = now.system_call == SYS_restart_syscall;
   const ActivityLook& told = goes_on && before && find_call(*before) != nullptr ? *before : now;
   if (const BlockingCall* const call = find_call(told)) return waits_in(*call, told);
-  if (goes_on) return "sleeps, or waits for something until a time (restart_syscall)";
+  if (goes_on) return "sleeps, or waits for something with a timeout (restart_syscall)";
   if (now.system_call) return fmt::format("waits in the kernel (system call {})", *now.system_call);
   if (!now.kernel_function.empty()) return fmt::format("waits in the kernel ({})", now.kernel_function);
   return "waits in the kernel";
@@ -173,7 +173,7 @@ std::string cpu_use(const ActivityLook& before, const ActivityLook& now, double 
   const double share = (user + system) / elapsed;
   if (elapsed < std::chrono::milliseconds(100) || share < worth_a_word) return "";
   if (share == 0 && before.state != 'R') return "";  // It has just woken up.
-  if (share == 0) return fmt::format("runs, and got no CPU time in the last {:.1f} s", elapsed.count());
+  if (share == 0) return fmt::format("is ready to run, but got no CPU time in the last {:.1f} s", elapsed.count());
   return fmt::format("runs in {} ({:.0f} % of a CPU in the last {:.1f} s)",
                      user >= system ? "its own code" : "the kernel", 100 * share, elapsed.count());
 }
@@ -183,12 +183,12 @@ std::string burdens(const std::optional<ActivityLook>& before, const ActivityLoo
   constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
   std::string text;
   if (before && now.major_faults > before->major_faults + 10)
-    text += fmt::format("; it waits for its pages: {} major faults", now.major_faults - before->major_faults);
+    text += fmt::format("; it waits for pages from disk: {} major faults", now.major_faults - before->major_faults);
   // Less is what any process reads that looks about itself.
   if (before && now.read_bytes >= before->read_bytes + kMiB)
-    text += fmt::format("; it read {} MiB meanwhile", (now.read_bytes - before->read_bytes) / kMiB);
+    text += fmt::format("; it read {} MiB in that time", (now.read_bytes - before->read_bytes) / kMiB);
   if (now.swapped_bytes > kMiB && now.swapped_bytes > now.resident_bytes / 4)
-    text += fmt::format("; {} MiB of it are swapped out", now.swapped_bytes / kMiB);
+    text += fmt::format("; {} MiB of its memory are swapped out", now.swapped_bytes / kMiB);
   return text;
 }
 

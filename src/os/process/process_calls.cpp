@@ -139,8 +139,8 @@ FileDescriptor open_pidfd(pid_t pid) {
   if (fd) return fd;
   if (errno == ENOSYS && runs_on_valgrind())
     throw SystemError(
-        "pidfd_open, which this valgrind does not know: start the program by retinue run --wrap 'valgrind -q' PROGRAM, "
-        "where only descriptors to poll need it",
+        "pidfd_open, which this valgrind does not support: start the program with retinue run --wrap 'valgrind -q' "
+        "PROGRAM, where only descriptors for poll() need it",
         ENOSYS);
   throw SystemError("pidfd_open", errno);
 }

@@ -59,7 +59,7 @@ std::string standstill_of(pid_t pid) {
   fields >> state;
   if (state == 'T') return fmt::format("is stopped (SIGSTOP or the like): kill -CONT {} continues it", pid);
   if (state == 't') return "is held by a debugger";
-  if (state == 'D') return "is in the kernel, which does not let it go (state D)";
+  if (state == 'D') return "is in uninterruptible sleep in the kernel (state D)";
   return "";
 }
 

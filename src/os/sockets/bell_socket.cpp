@@ -25,10 +25,10 @@ std::uint64_t name_bell_socket(int socket) {
   address.sun_family = AF_UNIX;
   socklen_t bytes = sizeof(sa_family_t);
   if (bind(socket, reinterpret_cast<const sockaddr*>(&address), bytes) != 0)
-    throw SystemError("naming a descriptor's socket", errno);
+    throw SystemError("binding a socket to a name", errno);
   bytes = sizeof address;
   if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
-    throw SystemError("asking for the name of a descriptor's socket", errno);
+    throw SystemError("reading a socket's name", errno);
   std::uint64_t name = 0;
   std::memcpy(&name, address.sun_path + 1, kNameBytes);
   return name;

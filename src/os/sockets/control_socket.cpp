@@ -20,7 +20,7 @@ std::pair<FileDescriptor, FileDescriptor> make_control_sockets() {
     throw SystemError("socketpair to the guardian", errno);
   const int on = 1;
   if (setsockopt(sockets[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0)
-    throw SystemError("asking for the senders of requests", errno);
+    throw SystemError("setting SO_PASSCRED for the guardian's socket", errno);
   return {FileDescriptor(sockets[0]), FileDescriptor(sockets[1])};
 }
 
@@ -32,8 +32,8 @@ bool is_control_socket(int fd) {
 
 void refuse_closed_socket() {
   throw UsageError(
-      "this process has closed the descriptor by which it reaches the job's guardian, as closefrom() does: close "
-      "descriptors before the Runtime is made");
+      "this process has closed the descriptor of its connection to the job's guardian, for example with closefrom(): "
+      "close descriptors before the Runtime is made");
 }
 
 void send_message(int socket, const void* data, std::size_t bytes, const std::vector<int>& descriptors) {
@@ -54,7 +54,7 @@ void send_message(int socket, const void* data, std::size_t bytes, const std::ve
   while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
-      throw Closed("the job's guardian is gone: it was killed, and its ranks with it");
+      throw Closed("the job's guardian is gone: it was killed, and all ranks with it");
     if (errno == EBADF || errno == ENOTSOCK) refuse_closed_socket();
     throw SystemError("sending to the guardian", errno);
   }

@@ -37,7 +37,7 @@ void set_patience(int socket, std::chrono::milliseconds patience) {
   const timeval time{seconds.count(), std::chrono::microseconds(patience - seconds).count()};
   for (const int direction : {SO_SNDTIMEO, SO_RCVTIMEO})
     if (setsockopt(socket, SOL_SOCKET, direction, &time, sizeof time) != 0)
-      throw SystemError("bounding a socket's waits", errno);
+      throw SystemError("setting a socket's timeouts", errno);
 }
 
 }  // namespace
@@ -62,7 +62,8 @@ std::optional<FileDescriptor> connect_local(const std::string& name, std::chrono
   while (connect(fd.get(), address.get(), address.bytes) != 0) {
     if (errno == EINTR) continue;
     if (errno == ECONNREFUSED) return std::nullopt;
-    if (errno == EAGAIN) throw TimeoutError(fmt::format("nobody answered on {} within {}", name, patience.count()));
+    if (errno == EAGAIN)
+      throw TimeoutError(fmt::format("no answer from the socket {} within {} ms", name, patience.count()));
     throw SystemError(fmt::format("connecting to {}", name), errno);
   }
   return fd;
@@ -72,7 +73,7 @@ SocketPeer peer_of(int socket) {
   ucred peer{};
   socklen_t bytes = sizeof peer;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0)
-    throw SystemError("asking who is at the other end of a socket", errno);
+    throw SystemError("reading a socket's peer credentials", errno);
   return {peer.pid, peer.uid};
 }
 

@@ -58,7 +58,7 @@ bool try_lock(int fd, short kind, off_t start) {
   for (;;) {
     if (fcntl(fd, F_OFD_SETLK, &lock) == 0) return true;
     if (errno == EAGAIN || errno == EACCES) return false;
-    if (errno != EINTR) throw_error("locking", fd, errno, " (does its file system have locks?)");
+    if (errno != EINTR) throw_error("locking", fd, errno, " (does its file system support locks?)");
   }
 }
 
@@ -104,12 +104,12 @@ void unlock_file(int fd) noexcept {
 }
 
 void hold_mark(int fd, std::uint32_t number) {
-  if (!try_lock(fd, F_WRLCK, kMarks + number)) throw_error("holding a mark in", fd, EBUSY);
+  if (!try_lock(fd, F_WRLCK, kMarks + number)) throw_error("locking a byte of", fd, EBUSY);
 }
 
 bool is_mark_held(int fd, std::uint32_t number) {
   struct flock lock = lock_of(F_WRLCK, kMarks + number);
-  if (fcntl(fd, F_OFD_GETLK, &lock) != 0) throw_error("asking for a lock of", fd, errno);
+  if (fcntl(fd, F_OFD_GETLK, &lock) != 0) throw_error("querying the locks of", fd, errno);
   return lock.l_type != F_UNLCK;
 }
 
@@ -139,7 +139,7 @@ void write_at(int fd, std::uint64_t offset, std::string_view bytes) {
 }
 
 void truncate_file(int fd, std::uint64_t bytes) {
-  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) throw_error("shortening", fd, errno);
+  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) throw_error("truncating", fd, errno);
 }
 
 void remove_file(const std::string& path) {

@@ -109,7 +109,7 @@ SocketAddress local_address(int socket) {
   SocketAddress address;
   address.bytes = sizeof address.storage;
   if (getsockname(socket, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0)
-    throw SystemError("asking for a socket's address", errno);
+    throw SystemError("reading a socket's address", errno);
   return address;
 }
 
@@ -117,7 +117,7 @@ SocketAddress local_address_towards(const SocketAddress& address) {
   const FileDescriptor fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd) throw SystemError("making a UDP socket", errno);
   if (connect(fd.get(), generic(address), address.bytes) != 0)
-    throw SystemError(fmt::format("looking for the way to {}", address.text()), errno);
+    throw SystemError(fmt::format("looking for the route to {}", address.text()), errno);
   return local_address(fd.get());
 }
 

@@ -63,7 +63,7 @@ RobustMutex::Result RobustMutex::lock(std::chrono::nanoseconds patience) {
   const Result result = try_lock(patience);
   if (result == Result::kLocked || result == Result::kOwnerDied) return result;
   const auto holder = static_cast<pid_t>(this->holder());
-  throw TimeoutError(fmt::format("a table of job memory is held since more than {} ms by thread {}{}",
+  throw TimeoutError(fmt::format("a table in job memory has been locked for more than {} ms by thread {}{}",
                                  patience / std::chrono::milliseconds(1), holder, standstill_clause(holder)));
 }
 
@@ -74,7 +74,7 @@ RobustMutex::Result RobustMutex::try_lock(std::chrono::nanoseconds patience) {
   if (error == 0) return Result::kLocked;
   if (error == ETIMEDOUT || error == EBUSY) return Result::kBusy;
   if (error == EDEADLK) return Result::kHeldByCaller;
-  if (error != EOWNERDEAD) throw SystemError("locking a lock in job memory", error);
+  if (error != EOWNERDEAD) throw SystemError("locking a mutex in job memory", error);
   pthread_mutex_consistent(&mutex_);
   return Result::kOwnerDied;
 }

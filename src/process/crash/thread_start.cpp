@@ -21,7 +21,7 @@ struct ThreadStart {
   void* argument;
 };
 
-std::atomic<bool> enabled;
+std::atomic<bool> gives_signal_stacks;
 std::atomic<CreateFunction> next_create;
 
 CreateFunction find_next_create() {
@@ -34,7 +34,7 @@ CreateFunction find_next_create() {
 }  // namespace
 
 void guard_new_threads() {
-  if (find_next_create() != nullptr) enabled.store(true, std::memory_order_relaxed);
+  if (find_next_create() != nullptr) gives_signal_stacks.store(true, std::memory_order_relaxed);
 }
 
 /// The new thread's function; no unnamed namespace, so that stacks can be cut here.
@@ -60,7 +60,7 @@ extern "C" [[gnu::weak, gnu::visibility("default")]] int pthread_create(pthread_
                                                                         void* argument) noexcept {
   const retinue::CreateFunction create = retinue::find_next_create();
   if (create == nullptr) return EAGAIN;
-  if (!retinue::enabled.load(std::memory_order_relaxed)) return create(thread, attributes, function, argument);
+  if (!retinue::gives_signal_stacks.load(std::memory_order_relaxed)) return create(thread, attributes, function, argument);
   std::unique_ptr<retinue::ThreadStart> start(new (std::nothrow) retinue::ThreadStart{function, argument});
   if (!start) return EAGAIN;
   const int error = create(thread, attributes, &retinue::run_guarded_thread, start.get());

@@ -43,7 +43,7 @@ struct Set {
   void unlock() { locked.store(false, std::memory_order_release); }
 };
 
-std::atomic<bool> enabled;
+std::atomic<bool> traces_throws;
 std::atomic<ThrowFunction> next_throw;
 Set sets[kSets];
 
@@ -88,7 +88,7 @@ void remember_throw(const void* object, const std::type_info* type, std::uintptr
 void enable_throw_trace() {
   prepare_stack_capture();
   if (find_next_throw() == nullptr) return;
-  enabled.store(true, std::memory_order_relaxed);
+  traces_throws.store(true, std::memory_order_relaxed);
 }
 
 bool find_throw_trace(const std::exception_ptr& exception, ThrowTrace& trace) {
@@ -111,16 +111,20 @@ bool find_throw_trace(const std::exception_ptr& exception, ThrowTrace& trace) {
 
 }  // namespace retinue
 
-// Weak: where the C++ runtime is linked statically, its own goes first, and exceptions have no stack.
-extern "C" [[gnu::weak, gnu::visibility("default")]] void __cxa_throw(void* object, std::type_info* type,
-                                                                      void (*destroy)(void*)) {
+// Defines __cxa_throw. The name is given to the assembler only, since compilers declare it themselves, with types that
+// differ between their versions. Weak: if the C++ runtime is linked statically, its own definition is used, and exceptions
+// have no stack.
+extern "C" [[gnu::weak, gnu::visibility("default")]] void retinue_throw(void* object, std::type_info* type,
+                                                                        void (*destroy)(void*)) __asm__("__cxa_throw");
+
+void retinue_throw(void* object, std::type_info* type, void (*destroy)(void*)) {
   retinue::ThrownText::note(object, type);
-  if (retinue::enabled.load(std::memory_order_relaxed)) {
+  if (retinue::traces_throws.load(std::memory_order_relaxed)) {
     retinue::remember_throw(object, type, reinterpret_cast<std::uintptr_t>(__builtin_return_address(0)));
   }
   const retinue::ThrowFunction next = retinue::find_next_throw();
   if (next == nullptr) {
-    std::fputs("retinue: the C++ runtime's __cxa_throw is nowhere to be found: link libstdc++\n", stderr);
+    std::fputs("retinue: cannot find __cxa_throw of the C++ runtime: link libstdc++\n", stderr);
     std::abort();
   }
   next(object, type, destroy);

@@ -47,7 +47,7 @@ const Json* find(const Json& object, const char* key) {
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-std::string text_of(const Json* value) {
+std::string json_text(const Json* value) {
   if (value == nullptr) return {};
   return value->is_string() ? value->get<std::string>() : value->dump();
 }
@@ -61,7 +61,7 @@ std::optional<std::int64_t> number_of(const Json* value) {
     return number > -kMost && number < kMost ? std::optional(static_cast<std::int64_t>(number)) : std::nullopt;
   }
   if (value->is_number()) return value->get<std::int64_t>();
-  const std::string text = text_of(value);
+  const std::string text = json_text(value);
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() ? std::optional(number) : std::nullopt;
@@ -113,15 +113,15 @@ ReadErrorReport parse_error_file(std::string_view text) {
   };
   const Json file = Json::parse(text.begin(), text.end(), keep, false);
   if (is_too_deep) return {{}, "is nested too deeply"};
-  if (file.is_discarded()) return {{}, "is no JSON, or ends in the middle of it"};
+  if (file.is_discarded()) return {{}, "is not valid JSON, or is incomplete"};
   const Json* const outer = find(file, "message");
   if (outer == nullptr) return {{}, "has no \"message\""};
   const Json* const inner = find(*outer, "message");
   if (outer->is_object() && inner == nullptr) return {{}, "has no \"message\" in its \"message\""};
   ErrorReport report;
-  set_head(text_of(inner != nullptr ? inner : outer), report);
+  set_head(json_text(inner != nullptr ? inner : outer), report);
   const Json* const extra = find(*outer, "extraInfo");
-  if (extra != nullptr) report.stack = text_of(find(*extra, "py_callstack"));
+  if (extra != nullptr) report.stack = json_text(find(*extra, "py_callstack"));
   const std::string head = head_of(report) + "\n";
   if (report.stack.starts_with(head)) report.stack.erase(0, head.size());  // As we write it.
   report.timestamp_s = number_of(extra != nullptr ? find(*extra, "timestamp") : find(file, "timestamp"));
@@ -133,7 +133,7 @@ ReadErrorReport read_error_file(const std::string& path) {
   const FileDescriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!file) return {{}, fmt::format("cannot be opened: {}", strerrordesc_np(errno))};
   struct stat status {};
-  if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {{}, "is no regular file"};
+  if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {{}, "is not a regular file"};
   std::string text(kMaxFileBytes + 1, '\0');
   std::size_t used = 0;
   while (used < text.size()) {

@@ -11,7 +11,7 @@ ProcessException::ProcessException(const std::string& message, std::vector<RankO
     : Error(message),
       outcomes_(std::make_shared<const std::vector<RankOutcome>>(std::move(outcomes))),
       root_cause_(root_cause) {
-  if (root_cause >= outcomes_->size()) throw UsageError("ProcessException: the root cause is not among the outcomes");
+  if (root_cause >= outcomes_->size()) throw UsageError("ProcessException: root_cause is not an index of the outcomes");
 }
 
 int ProcessExitedException::signal() const noexcept {

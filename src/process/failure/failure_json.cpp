@@ -65,7 +65,7 @@ const char* to_string(RankEnd end) noexcept {
 }
 
 std::string failure_json(std::span<const RankOutcome> outcomes) {
-  if (outcomes.empty()) throw UsageError("failure_json: there is no outcome to tell of");
+  if (outcomes.empty()) throw UsageError("failure_json: the list of outcomes is empty");
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   for (const RankOutcome& outcome : outcomes) ranks.push_back(json_of(outcome));
   const nlohmann::ordered_json all = {{"root_cause", outcomes[root_cause(outcomes)].rank},

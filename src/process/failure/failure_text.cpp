@@ -81,7 +81,7 @@ std::pair<std::string, std::string> ending_parts(const RankOutcome& outcome) {
   if (outcome.abandoned) return {"was abandoned: ", crash};
   switch (outcome.end) {
     case RankEnd::kRunning:
-      return {outcome.message.empty() ? "is still running" : "is still there: ", outcome.message};
+      return {outcome.message.empty() ? "is still running" : "is still alive: it ", outcome.message};
     case RankEnd::kReturned:
       return {outcome.stopped.count() == 0 ? "returned" : "returned after the job's SIGTERM", ""};
     case RankEnd::kRaised:
@@ -156,7 +156,7 @@ std::string stack_excerpt(std::string_view stack, std::size_t max_lines) {
   if (!stack.starts_with("Traceback") || lines <= max_lines) return excerpt(stack, max_lines, kIndent);
   std::size_t begin = 0;
   for (std::size_t left = lines; left > max_lines; --left) begin = stack.find('\n', begin) + 1;
-  return fmt::format("\n{}... {} lines before", kIndent, lines - max_lines) +
+  return fmt::format("\n{}... {} earlier lines", kIndent, lines - max_lines) +
          excerpt(stack.substr(begin), max_lines, kIndent);
 }
 
@@ -171,8 +171,9 @@ std::string output_text(const RankOutcome& cause) {
 
 std::string trace_text(const RankOutcome& cause) {
   if (cause.trace.empty()) return {};
-  return fmt::format("\n  the last calls of all ranks are in {}: trace.json for ui.perfetto.dev, and for torchfrtrace",
-                     cause.trace);
+  return fmt::format(
+      "\n  the last calls of all ranks are in {}: trace.json for ui.perfetto.dev, and dumps for torchfrtrace",
+      cause.trace);
 }
 
 std::string duration_text(std::chrono::nanoseconds duration) {
@@ -182,9 +183,9 @@ std::string duration_text(std::chrono::nanoseconds duration) {
 
 std::string use_text(const ResourceUse& use) {
   if (use.lifetime.count() == 0) return {};
-  std::string text = fmt::format("\n  it lived {} and used {} of CPU ({} user, {} system)", duration_text(use.lifetime),
-                                 duration_text(use.user_cpu + use.system_cpu), duration_text(use.user_cpu),
-                                 duration_text(use.system_cpu));
+  std::string text = fmt::format("\n  it ran for {} and used {} of CPU time ({} user, {} system)",
+                                 duration_text(use.lifetime), duration_text(use.user_cpu + use.system_cpu),
+                                 duration_text(use.user_cpu), duration_text(use.system_cpu));
   if (use.peak_memory_bytes != 0) text += fmt::format(", {} MiB of memory at its peak", use.peak_memory_bytes >> 20);
   return text;
 }

@@ -121,7 +121,7 @@ void write_file(const std::string& file, const ErrorReport& report) {
   try {
     write_error_file(file, report);
   } catch (const Error& error) {
-    std::fprintf(stderr, "retinue: %s (named by %s)\n", error.what(), kErrorFileVariable);
+    std::fprintf(stderr, "retinue: %s (the path comes from %s)\n", error.what(), kErrorFileVariable);
   }
 }
 
@@ -144,14 +144,17 @@ void run_with(const CallerRights& rights, const std::function<void()>& work) {
   if (!rights.differ()) return work();
   const pid_t helper = getpid();
   const pid_t pid = fork();
-  if (pid < 0) std::fprintf(stderr, "retinue: a failure's stack and files are lost: no process could be forked\n");
+  if (pid < 0)
+    std::fprintf(stderr,
+                 "retinue: the stack, the error file and the trace of a failed rank are lost: cannot fork a process\n");
   if (pid == 0) {
     try {
       rights.take();
       die_with_parent(helper);
       work();
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "retinue: a failure's stack or files are lost: %s\n", error.what());
+      std::fprintf(stderr, "retinue: the stack, the error file or the trace of a failed rank is lost: %s\n",
+                   error.what());
     }
     _exit(0);
   }

@@ -86,13 +86,13 @@ std::string memory_kill_description(const ProcessSlot& slot) {
 }
 
 std::string abandonment_description(char state) {
-  const char* meaning = state == 'D' ? ": a call that nothing interrupts; see dmesg" : "";
+  const char* meaning = state == 'D' ? ": uninterruptible sleep in the kernel; see dmesg" : "";
   return fmt::format("SIGKILL did not end it in time (state {}{})", state, meaning);
 }
 
 constexpr const char* kStatusTaken =
-    "its exit code or signal is not known: other code of the program that forked it waits for any child, as "
-    "waitpid(-1) does, and took it";
+    "its exit code or signal is not known: other code of the program that forked it waits for any child, for "
+    "example with waitpid(-1), and took the status";
 
 void describe_signal(const ProcessSlot& slot, RankOutcome& outcome) {
   outcome.out_of_memory = outcome.signal == SIGKILL && slot.killed_for_memory == 1;
@@ -102,7 +102,8 @@ void describe_signal(const ProcessSlot& slot, RankOutcome& outcome) {
   }
   outcome.message = signal_description(outcome.signal);
   if (outcome.signal == SIGKILL) {
-    outcome.message += ", but not by the job: by somebody else, or by the kernel when memory ran out (see dmesg)";
+    outcome.message +=
+        ", but not by the job: another process killed it, or the kernel did because memory ran out (see dmesg)";
   }
 }
 

@@ -65,10 +65,11 @@ int inheritable(int fd) {
 }
 
 std::string advice_on(int error, const std::string& file) {
-  if (error == EACCES) return ": it must be a file with execute permission (chmod +x), in folders that may be entered";
+  if (error == EACCES)
+    return ": it must be a file with execute permission (chmod +x), in directories with search permission (x)";
   if (error != ENOENT) return "";
-  if (file.find('/') == std::string::npos) return ": no folder in PATH has it";
-  return access(file.c_str(), F_OK) == 0 ? ": the interpreter that its first line names is not there" : "";
+  if (file.find('/') == std::string::npos) return ": no directory in PATH contains it";
+  return access(file.c_str(), F_OK) == 0 ? ": the interpreter that its first line names does not exist" : "";
 }
 
 /// Returns the exit code.

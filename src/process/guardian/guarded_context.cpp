@@ -238,7 +238,7 @@ void GuardedContext::stop_lingering(Clock::time_point now) {
     member.exit_by.reset();
     const std::string message = fmt::format(
         "its function returned, but its process did not exit within its exit_grace ({} s), so it was stopped: a static "
-        "destructor or an exit handler does not end",
+        "destructor or an exit handler hangs",
         std::chrono::duration<double>(time_to_exit()).count());
     record_failure(process_slot(*memory_, member.slot).crash, "retinue::TimeoutError", message.c_str());
     stop();

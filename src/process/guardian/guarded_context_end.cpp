@@ -115,7 +115,7 @@ void GuardedContext::add_to_report() const {
   try {
     retinue::add_to_report(*memory_, {.id = record().id, .name = request_.name, .slots = slots_by_rank()});
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "retinue: the job's report lacks %s: %s\n", request_.name.c_str(), error.what());
+    std::fprintf(stderr, "retinue: %s is missing from the job's report: %s\n", request_.name.c_str(), error.what());
   }
 }
 

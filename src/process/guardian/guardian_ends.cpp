@@ -16,7 +16,7 @@ namespace {
 
 using Clock = GuardedContext::Clock;
 
-constexpr auto kSweepTime = std::chrono::seconds(10);
+constexpr auto kOrphansTime = std::chrono::seconds(10);
 constexpr auto kNoPatience = std::chrono::milliseconds(0);  // The guardian waits for nobody.
 
 }  // namespace
@@ -148,7 +148,7 @@ void Guardian::stop_contexts_of_dead_parents() {
 
 /// Kills what dead ranks left behind, again and again, since the dying may still fork.
 void Guardian::sweep_orphans() {
-  const auto end = Clock::now() + kSweepTime;
+  const auto end = Clock::now() + kOrphansTime;
   for (;;) {
     bool any = false;
     for (const pid_t pid : children_or_sweep()) {

@@ -146,7 +146,7 @@ void Guardian::refuse(std::uint32_t index, const char* reason) {
 
 void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>& descriptors, pid_t sender) {
   if (descriptors.empty())
-    throw SystemError("the guardian has no descriptors left to take the caller's (raise ulimit -n)", EMFILE);
+    throw SystemError("the guardian has no file descriptors left for those of the caller (raise ulimit -n)", EMFILE);
   const std::uint32_t parent = context_record(*setup_.memory, message.context).parent_slot;
   if (process_slot(*setup_.memory, parent).state.load(std::memory_order_acquire) == ProcessState::kDead) {
     unfreed_.push_back(message.context);  // Its caller died meanwhile, and nobody waits for it.
@@ -154,7 +154,7 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
   }
   if (setup_.memory->header().stop_asked.load(std::memory_order_relaxed) != 0) {
     context_record(*setup_.memory, message.context).retrieved.store(1);  // Whoever stops the job knows why.
-    return refuse(message.context, "the job is being stopped (by `retinue stop`): it starts no ranks any more");
+    return refuse(message.context, "the job is being stopped (by `retinue stop`) and starts no more ranks");
   }
   const bool is_first = contexts_.empty();
   contexts_.push_back(
@@ -168,7 +168,8 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
     return;
   }
   if (const std::string more = context.asks_for_more_than(Credentials::of(status)); !more.empty())
-    return refuse(message.context, fmt::format("the start asks for {}, which its caller has not", more).c_str());
+    return refuse(message.context,
+                  fmt::format("the start request asks for {}, which its caller does not have", more).c_str());
   fault_point("guardian.begin");
   context.tie(descriptors);
   context.start_logs(descriptors);

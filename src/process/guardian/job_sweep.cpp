@@ -27,7 +27,8 @@ constexpr auto kSweepTime = std::chrono::seconds(10);
 std::vector<pid_t> all_processes() {
   std::vector<pid_t> pids;
   DIR* folder = opendir("/proc");
-  if (folder == nullptr) throw SystemError("looking for what the job's ranks left behind: opening /proc", errno);
+  if (folder == nullptr)
+    throw SystemError("looking for processes that the job's ranks left behind: opening /proc", errno);
   while (const dirent* entry = readdir(folder)) {
     pid_t pid = 0;
     const char* end = entry->d_name + std::strlen(entry->d_name);
@@ -45,7 +46,7 @@ bool is_out_of_descriptors(int error) {
 std::ifstream open_file_of(pid_t pid, const char* name) {
   std::ifstream file(fmt::format("/proc/{}/{}", pid, name), std::ios::binary);
   if (!file && is_out_of_descriptors(errno))
-    throw SystemError("looking for what the job's ranks left behind (raise ulimit -n)", errno);
+    throw SystemError("looking for processes that the job's ranks left behind (raise ulimit -n)", errno);
   return file;
 }
 

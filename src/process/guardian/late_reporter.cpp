@@ -62,8 +62,8 @@ std::string main_stack(pid_t pid, std::string_view stacks) {
       text += fmt::format("    {}\n", line);
     }
   }
-  if (lines > kStackLines) text += fmt::format("      and {} frames more\n", lines - kStackLines);
-  if (threads > 1) text += fmt::format("    and {} threads more: retinue stacks\n", threads - 1);
+  if (lines > kStackLines) text += fmt::format("      and {} more frames\n", lines - kStackLines);
+  if (threads > 1) text += fmt::format("    and {} more threads: see retinue stacks\n", threads - 1);
   return text;
 }
 

@@ -22,10 +22,10 @@ namespace {
 /// A stored request's head and the archives behind it. Errors: UsageError if it is none.
 std::pair<std::string_view, std::string_view> split(std::string_view stored) {
   std::uint64_t head_bytes = 0;
-  if (stored.size() < sizeof head_bytes) throw UsageError("a start request ends too early: job memory was overwritten");
+  if (stored.size() < sizeof head_bytes) throw UsageError("a start request is truncated: job memory was overwritten");
   std::memcpy(&head_bytes, stored.data(), sizeof head_bytes);
   stored.remove_prefix(sizeof head_bytes);
-  if (stored.size() < head_bytes) throw UsageError("a start request ends too early: job memory was overwritten");
+  if (stored.size() < head_bytes) throw UsageError("a start request is truncated: job memory was overwritten");
   return {stored.substr(0, head_bytes), stored.substr(head_bytes)};
 }
 
@@ -99,7 +99,7 @@ std::string error_file_of(const StartRequest& request, std::size_t rank) {
 std::string_view stored_archive(const JobMemory& memory, const ContextRecord& record, const ArchiveSlice& slice) {
   const std::string_view archives = split(payload_bytes(memory, record.request)).second;
   if (slice.offset > archives.size() || slice.bytes > archives.size() - slice.offset)
-    throw UsageError("a start request names arguments behind its end: job memory was overwritten");
+    throw UsageError("a start request refers to arguments beyond its end: job memory was overwritten");
   return archives.substr(slice.offset, slice.bytes);
 }
 

@@ -33,8 +33,8 @@ void report_unretrieved_failure(const JobMemory& memory, ContextRecord& record,
   const bool has_failed = starter.state.load() == ProcessState::kDead && starter.exit_status.load() != 0;
   if (!has_failed) memory.header().unretrieved_failures.fetch_add(1);
   show_on(STDERR_FILENO,
-          fmt::format("retinue: ranks failed (started as \"{}\"), and nobody asked how they ended by join(), wait() or "
-                      "status():\n{}",
+          fmt::format("retinue: ranks failed (started as \"{}\"), and no call of join(), wait() or status() retrieved "
+                      "the failure:\n{}",
                       load_request(memory, record).name, failure_text(outcomes)),
           patience);
 } catch (const std::exception&) {

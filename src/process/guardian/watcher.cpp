@@ -94,7 +94,7 @@ void Watcher::start(const JobMemory& memory, int program_pidfd) {
     }
     _exit(1);
   }
-  if (pid < 0) std::fprintf(stderr, "retinue: no watcher could be forked (RETINUE_WATCHER): %m\n");
+  if (pid < 0) std::fprintf(stderr, "retinue: cannot fork the watcher (RETINUE_WATCHER): %m\n");
   pid_ = pid > 0 ? pid : 0;
   add(0);
 }

@@ -55,7 +55,7 @@ FileDescriptor pidfd_of_parent(pid_t guardian) {
 
 FileDescriptor copy_of(const FileDescriptor& original) {
   FileDescriptor copy(fcntl(original.get(), F_DUPFD_CLOEXEC, 3));
-  if (!copy) throw SystemError("keeping the console for a log forwarder", errno);
+  if (!copy) throw SystemError("duplicating the console's descriptor for a log forwarder", errno);
   return copy;
 }
 
@@ -67,7 +67,7 @@ void keep_descriptors(int output, int error, int wake) {
   int copies[4];
   for (std::size_t i = 0; i < 4; ++i) copies[i] = fcntl(sources[i], F_DUPFD, 16);
   for (int i = 0; i < 4; ++i)
-    if (dup2(copies[i], i) < 0) throw SystemError("the log forwarder's descriptors", errno);
+    if (dup2(copies[i], i) < 0) throw SystemError("setting up the log forwarder's descriptors", errno);
   if (close_range(kFirstOther, ~0u, 0) != 0) throw SystemError("close_range in the log forwarder", errno);
 }
 
@@ -97,7 +97,7 @@ void LogForwarder::start_showing() {
   if (pid == 0) run_forwarder(guardian);
   if (pid < 0) {
     is_unshown_ = true;
-    print(fmt::format("retinue: no process could be forked to show the output of {} ({}): see {}", logs_.name,
+    print(fmt::format("retinue: cannot fork a process to show the output of {} ({}): see {}", logs_.name,
                       strerrordesc_np(errno), logs_.directory));
   }
   pid_ = std::max(pid, 0);
@@ -116,7 +116,7 @@ void LogForwarder::run_forwarder(pid_t guardian) const {
     Tee tee(logs_, *board_, {3, guardian_pidfd.get(), STDOUT_FILENO, STDERR_FILENO});
     _exit(static_cast<int>(tee.run()));
   } catch (const std::exception& error) {
-    print(fmt::format("retinue: the process that shows the output of {}: {}", logs_.name, error.what()));
+    print(fmt::format("retinue: the process that shows the output of {} failed: {}", logs_.name, error.what()));
   }
   _exit(static_cast<int>(TeeEnd::kTroubled));
 }
@@ -129,7 +129,7 @@ void LogForwarder::start_removing() {
     try {
       if (rights_.differ()) rights_.take();
     } catch (const Error& error) {
-      print(fmt::format("retinue: {} stays: {}", logs_.directory, error.what()));
+      print(fmt::format("retinue: {} was not removed: {}", logs_.directory, error.what()));
       _exit(1);
     }
     die_with_parent(guardian);
@@ -143,7 +143,7 @@ void LogForwarder::start_removing() {
   if (pid_ != 0) {
     deadline_ = Clock::now() + kCheckTime;
   } else {
-    print(fmt::format("retinue: {} stays: no process could be forked to remove it", logs_.directory));
+    print(fmt::format("retinue: {} was not removed: cannot fork a process for it", logs_.directory));
   }
 }
 
@@ -156,7 +156,7 @@ void LogForwarder::on_exit(int status) {
   const bool exited = WIFEXITED(status);
   if (exited && WEXITSTATUS(status) == static_cast<int>(TeeEnd::kGaveUp)) {
     files_ = Files::kKeep;
-    print(fmt::format("retinue: the console took no more lines for some seconds: the rest of the output of {} is in {}",
+    print(fmt::format("retinue: the console accepted no output for some seconds: the rest of the output of {} is in {}",
                       logs_.name, logs_.directory));
   } else if (!exited || WEXITSTATUS(status) != static_cast<int>(TeeEnd::kDone)) {
     replace_killed(status);
@@ -168,8 +168,7 @@ void LogForwarder::on_exit(int status) {
 void LogForwarder::replace_killed(int status) {
   if (WIFSIGNALED(status) && !has_said_killed_)
     print(fmt::format(
-        "retinue: the process that shows the output of {} was killed by {}; the ranks and their files in {} go "
-        "on",
+        "retinue: the process that shows the output of {} was killed by {}; the ranks continue and write to {}",
         logs_.name, signal_name(WTERMSIG(status)), logs_.directory));
   has_said_killed_ = true;
   if (starts_ < kMaxStarts) {
@@ -178,7 +177,7 @@ void LogForwarder::replace_killed(int status) {
     if (pid_ != 0) return;
   }
   files_ = Files::kKeep;
-  print(fmt::format("retinue: the output of {} is shown no more: see {}", logs_.name, logs_.directory));
+  print(fmt::format("retinue: the output of {} is no longer shown: see {}", logs_.name, logs_.directory));
 }
 
 void LogForwarder::order(TeeBoard::Order order) {

@@ -64,7 +64,8 @@ Console* Tee::add_copy_file(const std::string& path) {
   if (path.empty()) return nullptr;
   FileDescriptor file(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
   if (!file) {
-    error_.add_line(fmt::format("retinue: opening {}: {}: no lines are copied there", path, strerrordesc_np(errno)));
+    error_.add_line(
+        fmt::format("retinue: cannot open {}: {}; no lines are copied to it", path, strerrordesc_np(errno)));
     return nullptr;
   }
   const int fd = file.get();
@@ -152,10 +153,10 @@ bool Tee::watch(TeeFile& file) {
     return true;
   }
   if (!is_timed_)
-    error_.add_line(
-        fmt::format("retinue: {} cannot be watched for new lines ({}): the files are looked at ten times a second; see "
-                    "fs.inotify.max_user_instances and max_user_watches",
-                    file.path(), strerrordesc_np(errno)));
+    error_.add_line(fmt::format(
+        "retinue: {} cannot be watched for new lines ({}): the files are read ten times a second instead; see "
+        "fs.inotify.max_user_instances and max_user_watches",
+        file.path(), strerrordesc_np(errno)));
   is_timed_ = true;
   return false;
 }
@@ -208,7 +209,7 @@ bool Tee::is_any_pending() const {
 void Tee::report_console(const Console& console, const std::string& name) {
   if (console.error() == 0) return;
   Console& other = &console == &error_ ? output_ : error_;
-  other.add_line(fmt::format("retinue: {} takes no more lines of the ranks: {}; the files go on", name,
+  other.add_line(fmt::format("retinue: {} accepts no more output of the ranks: {}; the log files still get it", name,
                              strerrordesc_np(console.error())));
 }
 

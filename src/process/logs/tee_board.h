@@ -23,7 +23,7 @@ class TeeBoard {
 
   explicit TeeBoard(std::size_t streams) : bytes_(sizeof(Shared) + streams * sizeof(std::atomic<std::uint64_t>)) {
     void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw SystemError("memory for a log forwarder", errno);
+    if (memory == MAP_FAILED) throw SystemError("mapping memory for a log forwarder", errno);
     shared_ = static_cast<Shared*>(memory);  // Zeros: a valid state of each field.
   }
   ~TeeBoard() { munmap(shared_, bytes_); }

@@ -57,14 +57,14 @@ bool becomes_readable(int fd, std::chrono::milliseconds timeout) {
 /// Whoever sent the descriptor could make what is not sealed smaller under our eyes, which would kill us.
 void check_seals(int memfd) {
   const int seals = fcntl(memfd, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) throw UsageError("its guardian gave something else than job memory");
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) throw UsageError("its guardian sent something other than job memory");
 }
 
 void check_namespace(const FoundJob& job) {
   const pid_t pid = process_slot(*job.memory, kGuardianSlot).pid.load(std::memory_order_relaxed);
   if (job.guardian == pid) return;
   throw UsageError(
-      "it runs in another PID namespace (a container's), where its processes have other numbers: call "
+      "it runs in another PID namespace (a container's), where its processes have other pids: run "
       "this command there");
 }
 
@@ -95,7 +95,7 @@ std::vector<FileDescriptor> descriptors_of(FoundJob& job, std::uint32_t kind, st
   const auto answer = answer_to(job, kind, {}, descriptors);
   if (!answer) return {};
   if (answer->version != kJobSocketVersion || answer->refused != 0 || descriptors.size() != count)
-    throw UsageError("it was made by another version of Retinue: use that one's `retinue`");
+    throw UsageError("it was made by another version of Retinue: use the `retinue` of that version");
   check_seals(descriptors.front().get());
   job.memory = JobMemory::attach(descriptors.front().get());
   check_namespace(job);
@@ -137,7 +137,7 @@ FileDescriptor ask_job_socket(FoundJob& job, std::uint32_t kind, const std::vect
     if (!socket) break;
     const SocketPeer peer = peer_of(socket->get());
     if (peer.uid != job.user)
-      throw UsageError(fmt::format("it belongs to user {}, who is not who its name says: let it alone", peer.uid));
+      throw UsageError(fmt::format("it belongs to user {}, but its name says another user: do not use it", peer.uid));
     job.guardian = peer.pid;
     const JobSocketRequest request{.kind = kind};
     try {
@@ -155,7 +155,7 @@ RankDescriptors ask_for_rank_descriptors(std::uint64_t job_id) {
   job.user = geteuid();
   job.socket_name = job_socket_name(job.user, job_id);
   std::vector<FileDescriptor> descriptors = descriptors_of(job, JobSocketRequest::kRank, 2);
-  if (descriptors.empty()) throw Error("it has ended, or is another user's, or in another network namespace");
+  if (descriptors.empty()) throw Error("it has ended, belongs to another user, or is in another network namespace");
   return {job.memory, std::move(descriptors[1])};
 }
 
@@ -164,7 +164,8 @@ std::uint32_t ask_for_slot(FoundJob& job) {
   std::vector<FileDescriptor> none;
   const auto answer = answer_to(job, JobSocketRequest::kJoin, {self.get()}, none);
   if (!answer) throw Error(fmt::format("job {} has ended", job.id));
-  if (answer->refused != 0) throw Error(fmt::format("job {} has no room for another guest", job.id));
+  if (answer->refused != 0)
+    throw Error(fmt::format("job {} accepts no more guests: it has as many guests or processes as it can", job.id));
   return answer->slot;
 }
 
@@ -174,7 +175,7 @@ FileDescriptor pause_deadlines(FoundJob& job) {
   JobSocketReply answer;
   std::vector<FileDescriptor> none;
   if (!socket || receive_message(socket.get(), &answer, sizeof answer, none) == 0 || answer.refused != 0)
-    throw Error("the job has ended, or its guardian lets in no more debuggers");
+    throw Error("the job has ended, or its guardian accepts no more debuggers");
   return socket;
 }
 

@@ -41,7 +41,7 @@ std::string unfinished(const std::string& file, std::uint32_t context_id) {
 FileDescriptor locked(const std::filesystem::path& folder) {
   FileDescriptor lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock || flock(lock.get(), LOCK_EX) != 0)
-    throw SystemError(fmt::format("waiting for the report's folder {}", folder.string()), errno);
+    throw SystemError(fmt::format("locking the report's folder {}", folder.string()), errno);
   return lock;
 }
 
@@ -92,7 +92,7 @@ void ask_for_report(const JobMemory& memory, const std::string& file) {
   const std::string path = std::filesystem::absolute(file).string();
   JobHeader& header = memory.header();
   const auto refuse = [&](std::string_view why) {
-    return UsageError(fmt::format("report {}: {}; name a file in a folder that can be written to", file, why));
+    return UsageError(fmt::format("report {}: {}; name a file in a folder that you can write to", file, why));
   };
   if (path.size() >= sizeof header.report) throw refuse("the path is too long");
   if (std::filesystem::is_directory(path)) throw refuse("it is a folder");

@@ -34,7 +34,7 @@ int find_elf(Dwfl_Module* module, void** user_data, const char* name, Dwarf_Addr
   return libdw().dwfl_linux_proc_find_elf(module, user_data, name, base, found_name, elf);
 }
 
-const Dwfl_Callbacks kCallbacks = {
+const Dwfl_Callbacks kLiveCallbacks = {
     .find_elf = find_elf,
     .find_debuginfo = find_no_debuginfo,
     .section_address = nullptr,
@@ -74,13 +74,13 @@ pid_t tracer_of(pid_t pid) {
 /// What forbids ptrace, and what to do about it.
 std::string reason_of_refusal(pid_t pid) {
   if (const pid_t tracer = tracer_of(pid); tracer != 0)
-    return fmt::format("a debugger (pid {}) holds it already", tracer);
+    return fmt::format("a debugger (pid {}) is already attached to it", tracer);
   const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
   if (!scope.empty() && scope != "0")
-    return fmt::format("kernel.yama.ptrace_scope is {}: call this as root, or sysctl kernel.yama.ptrace_scope=0",
+    return fmt::format("kernel.yama.ptrace_scope is {}: run this as root, or set sysctl kernel.yama.ptrace_scope=0",
                        scope);
-  return "it is another user's, or a seccomp filter forbids ptrace: call this as root, in a container with docker "
-         "--cap-add SYS_PTRACE";
+  return "it belongs to another user, or a seccomp filter forbids ptrace: run this as root, and start a container with "
+         "docker run --cap-add SYS_PTRACE";
 }
 
 /// Holds one thread. Seized, not attached: no SIGSTOP is sent that could outlive this process.
@@ -90,7 +90,7 @@ class HeldThread {
     if (ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0) {
       const int error = errno;
       if (error == EPERM && state_of_thread(pid, thread).value_or('Z') != 'Z')
-        throw SystemError(fmt::format("looking at the stacks of pid {} is forbidden: {}", pid, reason_of_refusal(pid)),
+        throw SystemError(fmt::format("reading the stacks of pid {} is forbidden: {}", pid, reason_of_refusal(pid)),
                           error);
       return;  // It has ended.
     }
@@ -174,7 +174,7 @@ ThreadStack capture(Dwfl* dwfl, pid_t pid, pid_t thread, Deadline deadline) {
   } else {
     stack.is_held = true;
     stack.problem =
-        fmt::format("it does not stop: it is in the kernel (state {})", state_of_thread(pid, thread).value_or('?'));
+        fmt::format("it cannot be stopped: it is in the kernel (state {})", state_of_thread(pid, thread).value_or('?'));
   }
   return stack;
 }
@@ -186,19 +186,19 @@ std::vector<ThreadStack> capture_stacks(pid_t pid, Deadline deadline) {
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   sigprocmask(SIG_BLOCK, &child, nullptr);
-  if (!libdw().problem.empty()) throw Error("stacks are read with libdw, which cannot be loaded: " + libdw().problem);
-  const std::unique_ptr<Dwfl, EndDwfl> dwfl(libdw().dwfl_begin(&kCallbacks));
+  if (!libdw().problem.empty()) throw Error("cannot load libdw, which reads the stacks: " + libdw().problem);
+  const std::unique_ptr<Dwfl, EndDwfl> dwfl(libdw().dwfl_begin(&kLiveCallbacks));
   if (!dwfl) throw Error(fmt::format("libdw cannot be used: {}", libdw().dwfl_errmsg(-1)));
   if (const int unreadable = libdw().dwfl_linux_proc_report(dwfl.get(), pid); unreadable > 0)
-    throw SystemError(fmt::format("reading what pid {} has mapped", pid), unreadable);
+    throw SystemError(fmt::format("reading the memory map of pid {}", pid), unreadable);
   libdw().dwfl_report_end(dwfl.get(), nullptr, nullptr);
   constexpr bool kWeStopThreads = true;
   const int error = libdw().dwfl_linux_proc_attach(dwfl.get(), pid, kWeStopThreads);
-  if (error > 0) throw SystemError(fmt::format("looking at the threads of pid {}", pid), error);
-  if (error < 0) throw Error(fmt::format("looking at the threads of pid {}: {}", pid, libdw().dwfl_errmsg(-1)));
+  if (error > 0) throw SystemError(fmt::format("reading the threads of pid {}", pid), error);
+  if (error < 0) throw Error(fmt::format("reading the threads of pid {}: {}", pid, libdw().dwfl_errmsg(-1)));
   std::vector<ThreadStack> stacks;
   for (const pid_t thread : threads_of(pid)) stacks.push_back(capture(dwfl.get(), pid, thread, deadline));
-  if (stacks.empty()) throw SystemError(fmt::format("looking at pid {}: it has ended", pid), ESRCH);
+  if (stacks.empty()) throw SystemError(fmt::format("reading the stacks of pid {}: it has ended", pid), ESRCH);
   return stacks;
 }
 

@@ -29,7 +29,7 @@ void expect_all(const std::vector<ThreadStack>& stacks, Symbolizer& symbolizer) 
   for (const auto& [path, list] : offsets) symbolizer.expect(path, list);
 }
 
-std::string text_of(const ThreadStack& stack, Symbolizer& symbolizer) {
+std::string stack_text(const ThreadStack& stack, Symbolizer& symbolizer) {
   std::string text = fmt::format("thread {} ({})\n", stack.thread, stack.name);
   if (!stack.problem.empty()) text += fmt::format("  {}\n", stack.problem);
   std::vector<StackLine> lines;
@@ -60,7 +60,7 @@ bool write_all(int fd, const void* data, std::size_t bytes) {
       const std::vector<ThreadStack> stacks = capture_stacks(pids[index], Deadline::after(patience / 2));
       expect_all(stacks, symbolizer);
       for (const ThreadStack& stack : stacks) {
-        text += text_of(stack, symbolizer);
+        text += stack_text(stack, symbolizer);
         holds_one |= stack.is_held;
       }
     } catch (const std::exception& error) {
@@ -81,7 +81,7 @@ class StackReader {
     FileDescriptor input(ends[1]);
     const pid_t parent = getpid();
     pid_ = fork();
-    if (pid_ < 0) throw SystemError("forking a reader of stacks", errno);
+    if (pid_ < 0) throw SystemError("forking a process that reads stacks", errno);
     if (pid_ != 0) return;
     die_with_parent(parent);
     serve(pids, first, patience, input.get());

@@ -12,7 +12,7 @@ namespace {
 /// How long who begins messages looks whether they end: it costs less than to wake the helper.
 constexpr std::chrono::microseconds kEagerWait{20};
 
-constexpr std::chrono::hours kLongestWait{24 * 365};
+constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 void wait_eagerly(std::vector<Request> requests) {
   std::erase_if(requests, [](const Request& request) { return request.done(); });
@@ -59,7 +59,7 @@ bool MessageWork::wait(std::chrono::milliseconds timeout) {
     if (queue) queue->await_end(*this, std::nullopt);
     return ShmWork::wait();
   }
-  const auto end = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongestWait);
+  const auto end = Clock::now() + std::min<std::chrono::milliseconds>(timeout, kLongestTimeout);
   queue->await_end(*this, end);
   return wait_until(end, timeout);
 }
@@ -70,7 +70,8 @@ int MessageWork::sourceRank() const {
 }
 
 MessageQueue::~MessageQueue() {
-  const auto closed = std::make_exception_ptr(Closed("the process group was destroyed before this message ended"));
+  const auto closed =
+      std::make_exception_ptr(Closed("the process group was destroyed before this message was complete"));
   for (const WorkPtr& work : works_) work->complete(closed);
 }
 

@@ -51,8 +51,8 @@ bool ShmWork::wait_until(std::chrono::steady_clock::time_point end, std::chrono:
   {
     std::unique_lock lock(mutex_);
     if (!cv_.wait_until(lock, end, [this] { return completed_; }))
-      throw TimeoutError(c10::str("wait: its ", timeout.count(), " ms have passed, and the ",
-                                  c10d::opTypeToString(retrieveOpType()), " is not done; it goes on"));
+      throw TimeoutError(c10::str("wait: the timeout of ", timeout.count(), " ms passed; the ",
+                                  c10d::opTypeToString(retrieveOpType()), " has not finished and continues"));
   }
   return Work::wait();
 }

@@ -32,8 +32,8 @@ struct Shape {
   }
   std::string text() const {
     const at::IntArrayRef all(sizes.data(), static_cast<std::size_t>(dimensions));
-    return c10::str(c10::toString(static_cast<c10::ScalarType>(type)), " of sizes ", all, ", of which ",
-                    sparse_dimensions, " are sparse");
+    return c10::str(c10::toString(static_cast<c10::ScalarType>(type)), " of sizes ", all, " with ", sparse_dimensions,
+                    " sparse dimensions");
   }
 };
 
@@ -68,16 +68,14 @@ std::vector<at::Tensor> gather_parts(Communicator& ranks, const at::Tensor& own,
 void check_sparse(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   constexpr const char* kCall = "all_reduce";
   if (tensor.layout() != at::kSparse || !tensor.device().is_cpu())
-    throw UsageError(c10::str(kCall, ": a tensor of layout ", tensor.layout(), " on ", tensor.device().str(),
-                              "; of sparse ones those of coordinates on the CPU are handled: convert it with "
-                              "to_sparse() or to_dense()"));
+    throw UsageError(c10::str(
+        kCall, ": a tensor of layout ", tensor.layout(), " on ", tensor.device().str(),
+        "; the only supported sparse tensors are COO tensors on the CPU: convert it with to_sparse() or to_dense()"));
   if (static_cast<c10d::ReduceOp::RedOpType>(op) != c10d::ReduceOp::SUM)
-    throw UsageError(c10::str(kCall,
-                              ": sparse tensors are summed, they have no other reduction; convert them with "
-                              "to_dense()"));
+    throw UsageError(c10::str(kCall, ": sparse tensors only support ReduceOp::SUM; convert them with to_dense()"));
   if (static_cast<std::size_t>(tensor.dim()) > kMostDimensions)
-    throw UsageError(
-        c10::str(kCall, ": a sparse tensor of ", tensor.dim(), " dimensions; ", kMostDimensions, " are the most"));
+    throw UsageError(c10::str(kCall, ": a sparse tensor of ", tensor.dim(), " dimensions; at most ", kMostDimensions,
+                              " are supported"));
 }
 
 void sum_sparse(Communicator& ranks, const at::Tensor& tensor, const CallSite& site) {
@@ -88,7 +86,7 @@ void sum_sparse(Communicator& ranks, const at::Tensor& tensor, const CallSite& s
   ranks.all_gather(&shape, shapes.data(), sizeof shape, site);
   for (std::size_t rank = 1; rank < shapes.size(); ++rank)
     if (!shapes[rank].may_be_added(shapes[0]))
-      throw UsageError(c10::str("all_reduce: rank 0 has a sparse tensor, ", shapes[0].text(), ", and rank ", rank,
+      throw UsageError(c10::str("all_reduce: rank 0 has a sparse tensor, ", shapes[0].text(), ", but rank ", rank,
                                 " one of ", shapes[rank].text()));
   const auto elements_of = [&](int rank) { return shapes[static_cast<std::size_t>(rank)].elements; };
   const std::vector<at::Tensor> indices = gather_parts(ranks, own.indices().contiguous(), site, [&](int rank) {

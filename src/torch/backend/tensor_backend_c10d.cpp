@@ -13,12 +13,12 @@ CallMode mode_of(const Options& options, const char* site) {
 
 template <typename Lists>
 const std::vector<at::Tensor>& only_list(const char* call, const Lists& lists) {
-  if (lists.size() != 1) throw UsageError(c10::str(call, ": a rank gives one list of tensors, not ", lists.size()));
+  if (lists.size() != 1) throw UsageError(c10::str(call, ": pass one list of tensors, not ", lists.size()));
   return lists[0];
 }
 
 const at::Tensor& only_tensor(const char* call, const std::vector<at::Tensor>& tensors) {
-  if (tensors.size() != 1) throw UsageError(c10::str(call, ": a rank gives one tensor, not ", tensors.size()));
+  if (tensors.size() != 1) throw UsageError(c10::str(call, ": pass one tensor, not ", tensors.size()));
   return tensors[0];
 }
 
@@ -27,7 +27,7 @@ void check_same_size(const char* call, const at::Tensor& whole, const at::Tensor
   if (!whole.defined() || !part.defined()) throw UsageError(c10::str(call, ": a tensor is undefined"));
   if (whole.numel() != parts * part.numel())
     throw UsageError(
-        c10::str(call, ": a tensor of ", whole.numel(), " elements where ", parts, " x ", part.numel(), " are needed"));
+        c10::str(call, ": a tensor of ", whole.numel(), " elements, but ", parts, " x ", part.numel(), " are needed"));
 }
 
 /// The parts of tensors of which each has one for each rank, as large as the tensor of `of_one_rank` at its place:

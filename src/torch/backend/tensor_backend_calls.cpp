@@ -23,7 +23,7 @@ void check_type(std::string_view call, c10::ScalarType output, c10::ScalarType i
 void check_elements(std::string_view call, const at::Tensor& whole, const at::Tensor& part, std::int64_t parts) {
   if (!whole.defined() || !part.defined()) throw UsageError(c10::str(call, ": a tensor is undefined"));
   if (whole.numel() != part.numel() * parts)
-    throw UsageError(c10::str(call, ": a tensor of ", whole.numel(), " elements where ", parts, " parts of ",
+    throw UsageError(c10::str(call, ": a tensor of ", whole.numel(), " elements, but ", parts, " parts of ",
                               part.numel(), " are needed"));
 }
 
@@ -33,8 +33,8 @@ std::vector<Bytes> rows_of(const TensorBuffer& buffer, const at::Tensor& tensor,
   if (tensor.dim() == 0) throw UsageError(c10::str(kCall, ": a tensor without dimensions has no rows to send"));
   if (splits.empty()) {
     if (tensor.size(0) % size != 0)
-      throw UsageError(
-          c10::str(kCall, ": a tensor of ", tensor.size(0), " rows is not of ", size, " equal parts; give its splits"));
+      throw UsageError(c10::str(kCall, ": a tensor of ", tensor.size(0), " rows can't be divided into ", size,
+                                " equal parts; pass the split sizes"));
     const std::vector<std::int64_t> even(static_cast<std::size_t>(size), tensor.size(0) / size);
     return rows_of(buffer, tensor, even, size);
   }
@@ -52,7 +52,7 @@ std::vector<Bytes> rows_of(const TensorBuffer& buffer, const at::Tensor& tensor,
   }
   if (rows != tensor.size(0))
     throw UsageError(
-        c10::str(kCall, ": the splits ", splits, " make ", rows, " rows, the tensor has ", tensor.size(0)));
+        c10::str(kCall, ": the splits ", splits, " add up to ", rows, " rows, but the tensor has ", tensor.size(0)));
   return parts;
 }
 

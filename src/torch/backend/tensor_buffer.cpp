@@ -17,14 +17,14 @@ void check_tensor(std::string_view call, const at::Tensor& tensor, TensorBuffer:
   if (!tensor.defined()) throw UsageError(c10::str(call, ": the tensor is undefined"));
   if (!tensor.device().is_cpu())
     throw UsageError(c10::str(call, ": the tensor is on ", tensor.device().str(),
-                              "; the group handles CPU tensors: move it with tensor.cpu(), or use a group whose "
-                              "backend handles that device"));
+                              "; the group supports only CPU tensors: move it with tensor.cpu(), or use a group whose "
+                              "backend supports that device"));
   if (tensor.layout() != at::kStrided || tensor.is_quantized())
-    throw UsageError(c10::str(call, ": the tensor is sparse or quantized; only dense tensors are handled"));
+    throw UsageError(c10::str(call, ": the tensor is sparse or quantized; only dense tensors are supported"));
   if (access != TensorBuffer::Access::kRead && at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
     throw UsageError(c10::str(
         call,
-        ": several elements of the tensor are one place in memory (it was expanded); call contiguous() on it first"));
+        ": several elements of the tensor share a memory location (it was expanded); call contiguous() on it first"));
 }
 
 [[noreturn]] void refuse_types(std::string_view call, const at::Tensor& one, const at::Tensor& other) {
@@ -114,7 +114,7 @@ ReduceOp op_of(std::string_view call, c10d::ReduceOp::RedOpType op) {
 double factor_of(std::string_view call, const c10d::ReduceOp& op) {
   const auto* given = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
   if (given == nullptr)
-    throw UsageError(c10::str(call, ": PREMUL_SUM without a factor; make it by c10d::makePreMulSum(factor)"));
+    throw UsageError(c10::str(call, ": PREMUL_SUM has no factor; make it with c10d::makePreMulSum(factor)"));
   return given->tensor_factor.defined() ? given->tensor_factor.item<double>() : given->double_factor;
 }
 
@@ -129,7 +129,7 @@ void set_reduction(CollectiveCall& call, c10::ScalarType type, const c10d::Reduc
   call.op = op_of(name, op);
   if (!is_defined(call.op, call.dtype))
     throw UsageError(
-        c10::str(name, ": tensors of type ", c10::toString(type), " have no reduction ", name_of(call.op)));
+        c10::str(name, ": tensors of type ", c10::toString(type), " do not support the reduction ", name_of(call.op)));
   if (call.op == ReduceOp::kPremulSum) call.factor = factor_of(name, op);
 }
 

@@ -68,7 +68,7 @@ class Mask {
 
 [[noreturn]] void refuse_pair(std::string_view call, std::size_t one, std::size_t other) {
   throw UsageError(c10::str(call, ": tensors ", std::min(one, other), " and ", std::max(one, other),
-                            " of those that it writes to overlap in memory; give each memory of its own"));
+                            " of its outputs overlap in memory; use separate memory for each"));
 }
 
 [[noreturn]] void refuse_pair(std::string_view call, std::span<const Extent> earlier, const Extent& later) {
@@ -86,7 +86,7 @@ void check_own_elements(std::string_view call, const Extent& extent) {
   mask.take(extent);
   if (mask.taken() != static_cast<std::int64_t>(extent.tensor->nbytes()))
     throw UsageError(c10::str(call, ": several elements of tensor ", extent.index,
-                              " of those that it writes to are one place in memory; call contiguous() on it first"));
+                              " of its outputs share a memory location; call contiguous() on it first"));
 }
 
 /// Of tensors, in the order of their memory, whose extents overlap: that may be interleaved, as columns of a matrix.

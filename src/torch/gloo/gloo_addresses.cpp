@@ -62,7 +62,7 @@ std::string address_of_interface(const std::string& name) {
       if (getnameinfo(one->ifa_addr, bytes, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) return text;
     }
   throw UsageError(
-      c10::str("GLOO_SOCKET_IFNAME is \"", name, "\", and this host has no such interface with an address"));
+      c10::str("GLOO_SOCKET_IFNAME is \"", name, "\", but this host has no such interface with an address"));
 }
 
 bool is_loopback(const std::string& address) {
@@ -119,9 +119,9 @@ std::vector<std::string> addresses_of(const std::string& group, const std::vecto
     std::string address = one.address;
     if (!is_one_host && is_loopback(address)) address = one.rest;
     if (!is_one_host && is_loopback(address))
-      throw UsageError(c10::str(head, "would be reached at ", address,
-                                ", which no other host can: let ranks meet at an address of a network interface "
-                                "(MASTER_ADDR, or tcp://), or name the interface by GLOO_SOCKET_IFNAME"));
+      throw UsageError(c10::str(head, "has the address ", address,
+                                ", which other hosts can't reach: use an address of a network interface (MASTER_ADDR, "
+                                "or tcp://), or set GLOO_SOCKET_IFNAME to the interface"));
     addresses.push_back(std::move(address));
   }
   return addresses;

@@ -41,10 +41,10 @@ void check_message(const TensorP2POp& message, int rank, int size) {
   const bool is_any = message.kind == P2POp::Kind::kReceive && message.peer == kAnySource;
   if (!is_any && (message.peer < 0 || message.peer >= size || message.peer == rank))
     throw UsageError(
-        c10::str(name_of(message), ": rank ", message.peer, " is not another of the group's [0, ", size, ")"));
+        c10::str(name_of(message), ": rank ", message.peer, " must be another rank in the group's [0, ", size, ")"));
   if (message.tag < 0 || message.tag > kMostTag)
     throw UsageError(c10::str(name_of(message), ": tag ", message.tag, ": between hosts tags are 0 to ", kMostTag,
-                              message.tag == kAnyTag ? ", and there is no kAnyTag" : ""));
+                              message.tag == kAnyTag ? "; kAnyTag is not supported" : ""));
 }
 
 TensorBuffer buffer_of(const TensorP2POp& message) {
@@ -73,8 +73,8 @@ void GlooMessages::check_overlap(std::span<const TensorP2POp> messages) const {
     if (message.kind == P2POp::Kind::kSend) continue;
     ++(message.peer == kAnySource ? any : one)[message.tag];
     if (any[message.tag] > 0 && one[message.tag] > 0)
-      throw UsageError(c10::str("recv: receives of any source and of one rank are under way with tag ", message.tag,
-                                ": between hosts wait for the one before the other, or use two tags"));
+      throw UsageError(c10::str("recv: receives from any source and from one rank are in flight with tag ", message.tag,
+                                ": between hosts, wait for one before you start the other, or use two tags"));
   }
 }
 
@@ -96,8 +96,9 @@ void GlooMessages::keep(WorkPtr stale) {
 
 void GlooMessages::check_owner() const {
   if (getpid() != owner_)
-    throw UsageError(c10::str("group \"", link_->peers().group(),
-                              "\": this process was forked from a rank, and is no member; make calls in that rank"));
+    throw UsageError(
+        c10::str("group \"", link_->peers().group(),
+                 "\": this process is a fork() of a rank and not a member of the group; make calls in that rank"));
 }
 
 void GlooMessages::close() {
@@ -199,9 +200,9 @@ void GlooMessage::finish(std::chrono::milliseconds timeout) {
   });
   if (sends()) return;
   if (hash_of(buffer_.part()) != announcement_.hash)
-    throw Error(c10::str("group \"", peers.group(), "\": recv: what came from rank ", peer, " with tag ", message_.tag,
-                         " is another message's, whose tag and size fall together with these between hosts: use other "
-                         "tags for messages that are under way at once"));
+    throw Error(c10::str("group \"", peers.group(), "\": recv: the data from rank ", peer, " with tag ", message_.tag,
+                         " belongs to another message, whose tag and size can't be told apart between hosts: use "
+                         "different tags for messages that are in flight at once"));
   buffer_.unpack(message_.tensor);
 }
 

@@ -77,8 +77,8 @@ std::exception_ptr GlooPeers::translated(const std::exception_ptr& error, std::s
   if (ranks.size() == 1) which = c10::str("rank ", ranks[0]);
   if (ranks.size() > 1) which = c10::str("one of ranks ", c10::Join(", ", ranks));
   if (ranks.size() > 1) ranks.clear();
-  return std::make_exception_ptr(
-      PeerLost(c10::str(head, which, " is gone: it died, left, or can't be reached; gloo says: ", text), ranks));
+  return std::make_exception_ptr(PeerLost(
+      c10::str(head, which, " is lost: it died, left the group, or can't be reached; gloo says: ", text), ranks));
 }
 
 }  // namespace retinue

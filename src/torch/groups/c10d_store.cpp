@@ -44,7 +44,7 @@ void await_keys(c10d::Store& store, const std::vector<std::string>& keys, Deadli
   for (auto pause = kShortest; !store.check(keys); pause = std::min(pause * 2, kLongest)) {
     if (deadline.passed())
       throw TimeoutError(
-          c10::str("the c10d store: not all of the keys ", at::ArrayRef<std::string>(keys), " came in time"));
+          c10::str("the c10d store: not all of the keys ", at::ArrayRef<std::string>(keys), " were set in time"));
     std::this_thread::sleep_for(deadline.left(pause));
   }
 }
@@ -87,7 +87,7 @@ class StoreForC10d final : public c10d::Store {
 
 C10dStore::C10dStore(c10::intrusive_ptr<c10d::Store> store)
     : Store(store ? std::chrono::nanoseconds(store->getTimeout()) : kDefaultTimeout), store_(std::move(store)) {
-  if (!store_) throw UsageError("C10dStore: there is no store");
+  if (!store_) throw UsageError("C10dStore: the store is null");
 }
 
 void C10dStore::do_set(std::string_view key, std::string_view value, Deadline /*deadline*/) {
@@ -137,7 +137,7 @@ std::int64_t C10dStore::do_num_keys(Deadline /*deadline*/) {
 }
 
 c10::intrusive_ptr<c10d::Store> to_c10d_store(std::shared_ptr<Store> store) {
-  if (!store) throw UsageError("to_c10d_store: there is no store");
+  if (!store) throw UsageError("to_c10d_store: the store is null");
   return c10::make_intrusive<StoreForC10d>(std::move(store));
 }
 

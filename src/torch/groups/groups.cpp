@@ -61,13 +61,13 @@ ProcessGroup make_part(const Part& part, const ProcessGroup& parent, const Group
   GlooBackend* const gloo = GlooBackend::of(ranks);
   if (shm == nullptr && gloo == nullptr)
     throw UsageError(c10::str(part.call, ": the parent's backend is ", ranks.getDefaultBackend()->getBackendName(),
-                              ", and groups are made of groups of backend shm or gloo"));
+                              ", but only groups of backend shm or gloo can be divided"));
   TensorBackend::Waits waits = TensorBackend::of(ranks)->waits();
   waits.timeout = options.timeout.value_or(waits.timeout);
   waits.waiting = options.waiting.value_or(waits.waiting);
   if (options.late_after) waits.late_after = options.late_after;
   if (waits.timeout <= std::chrono::milliseconds(0))
-    throw UsageError(c10::str(part.call, ": the timeout must be longer than nothing"));
+    throw UsageError(c10::str(part.call, ": the timeout must be greater than 0"));
   const ProcessGroup group = gloo != nullptr ? make_gloo_part(part, *gloo, waits, options.group_name, where)
                                              : make_shm_part(part, *shm, waits, options.group_name, where);
   const std::shared_ptr<Store>& nccl_store = TensorBackend::of(ranks)->nccl_store();
@@ -80,7 +80,7 @@ void check_only_rank(std::string_view call, const std::vector<std::vector<int>>&
   for (const std::vector<int>& ranks : groups)
     for (const int rank : ranks)
       if (rank != 0 || ++count > 1)
-        throw UsageError(c10::str(call, ": the parent has rank 0 alone, which can be listed once: ", ranks));
+        throw UsageError(c10::str(call, ": the parent only has rank 0, which can be listed once: ", ranks));
 }
 
 ProcessGroup make_listed(std::string_view call, OuterCall outer, const std::vector<std::vector<int>>& groups,
@@ -127,7 +127,7 @@ ProcessGroup make_of_color(OuterCall outer, const ProcessGroup& parent, const Sp
        .has_only_rank =
            [&] {
              if (options.color < kNoColor)
-               throw UsageError(c10::str("split_group: color ", options.color, " is neither kNoColor nor at least 0"));
+               throw UsageError(c10::str("split_group: color ", options.color, " must be kNoColor or at least 0"));
              return options.color != kNoColor;
            }},
       parent, group, where);
@@ -149,7 +149,8 @@ ProcessGroup new_subgroups(int group_size, const ProcessGroup& parent, const Gro
                            std::source_location where) {
   const int size = checked_group("new_subgroups", parent).getSize();
   if (group_size < 1 || size % group_size != 0)
-    throw UsageError(c10::str("new_subgroups: a group of ", size, " can't be cut into groups of ", group_size));
+    throw UsageError(
+        c10::str("new_subgroups: a group of ", size, " ranks can't be divided into groups of ", group_size));
   std::vector<std::vector<int>> groups(static_cast<std::size_t>(size / group_size));
   for (int rank = 0; rank < size; ++rank) groups[static_cast<std::size_t>(rank / group_size)].push_back(rank);
   return make_listed("new_subgroups", OuterCall::kNewSubgroups, groups, parent, options, where);
@@ -188,7 +189,7 @@ void abandon_process_group(const ProcessGroup& group) {
 void monitored_barrier(const ProcessGroup& group, const MonitoredBarrierOptions& options, std::source_location where) {
   if (!group) return;
   if (options.timeout && *options.timeout <= std::chrono::nanoseconds(0))
-    throw UsageError("monitored_barrier: the timeout must be longer than nothing; leave it out to have the group's");
+    throw UsageError("monitored_barrier: the timeout must be greater than 0; leave it out to use the group's");
   if (TensorBackend* const backend = TensorBackend::of(*group)) return backend->monitored_barrier(options, where);
   c10d::BarrierOptions asked;
   if (options.timeout) asked.timeout = std::chrono::ceil<std::chrono::milliseconds>(*options.timeout);

@@ -49,10 +49,10 @@ AskedBackends checked_backends(const std::string& backend) {
     const std::string own_device = name == "nccl" ? "cuda" : "cpu";
     const std::string device = colon == std::string::npos ? own_device : item.substr(0, colon);
     if (std::find(devices.begin(), devices.end(), device) != devices.end())
-      refuse_backend(backend, c10::str("two for device ", device));
+      refuse_backend(backend, c10::str("there are two backends for device ", device));
     devices.push_back(device);
     if (name != "shm" && name != "gloo" && name != "nccl")
-      refuse_backend(backend, c10::str("there is no \"", name, '"'));
+      refuse_backend(backend, c10::str("there is no backend \"", name, '"'));
     if (device != own_device)
       refuse_backend(backend, c10::str(name, " is for tensors of device ", own_device, ", not for those of ", device));
     if (name == "gloo") asked.cpu = Connection::kGloo;
@@ -78,7 +78,7 @@ std::shared_ptr<Store> store_of_agent(const ProcessGroupOptions& options) {
   const long number = std::strtol(port.c_str(), nullptr, 10);
   if (host.empty() || number < 1 || number > 65535)
     throw UsageError(c10::str("init_process_group: TORCHELASTIC_USE_AGENT_STORE is True, but MASTER_ADDR=", host,
-                              " and MASTER_PORT=", port, " are no address of a store"));
+                              " and MASTER_PORT=", port, " are not the address of a store"));
   c10d::TCPStoreOptions asked;
   asked.port = static_cast<std::uint16_t>(number);
   asked.isServer = false;
@@ -130,7 +130,7 @@ bool is_own_world(const Runtime* runtime, const WorldPlace& place) {
 AskedBackends check_options(const ProcessGroupOptions& options) {
   const AskedBackends asked = checked_backends(options.backend);
   if (options.timeout <= std::chrono::milliseconds(0))
-    throw UsageError("init_process_group: the timeout must be longer than nothing");
+    throw UsageError("init_process_group: the timeout must be greater than 0");
   return asked;
 }
 

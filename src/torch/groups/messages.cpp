@@ -59,7 +59,7 @@ c10::DeviceType device_of(const std::vector<TensorP2POp>& messages) {
   const c10::DeviceType device = device_at(messages.front());
   for (const TensorP2POp& message : messages)
     if (device_at(message) != device)
-      throw UsageError("batch_isend_irecv: tensors on CPU and GPU in one batch: make one for each");
+      throw UsageError("batch_isend_irecv: the batch has CPU and GPU tensors; use one batch for each");
   return device;
 }
 

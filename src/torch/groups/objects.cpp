@@ -12,7 +12,7 @@ bool use_communicator(std::string_view call, const ProcessGroup& group,
   TensorBackend* const backend = TensorBackend::of(ranks);
   if (backend == nullptr)
     throw UsageError(c10::str(call, ": the group's backend is \"", ranks.getBackendName(),
-                              "\", and objects travel in groups of backend \"shm\" or \"gloo\" of Retinue's"));
+                              "\", but only groups with Retinue's backend \"shm\" or \"gloo\" can send objects"));
   return backend->use_communicator(body);
 }
 
@@ -25,7 +25,7 @@ void check_rank(std::string_view call, const ProcessGroup& group, int rank) {
 void check_peer(std::string_view call, const ProcessGroup& group, int rank) {
   const int own = checked_group(call, group).getRank();
   if (rank == own || checked_group(call, group).getSize() == 1)
-    throw UsageError(c10::str(call, ": an object goes to another rank, and this is rank ", own, " of ",
+    throw UsageError(c10::str(call, ": an object can only be sent to another rank; this is rank ", own, " of ",
                               checked_group(call, group).getSize()));
   if (rank != kAnySource) check_rank(call, group, rank);
 }

@@ -17,7 +17,7 @@ static_assert(kGroupTimeout == c10d::kUnsetTimeout);
 
 void check_timeout(const char* call, std::chrono::milliseconds timeout) {
   if (timeout <= std::chrono::milliseconds(0) && timeout != kGroupTimeout)
-    throw UsageError(c10::str(call, ": the timeout must be longer than nothing; leave it out to have the group's"));
+    throw UsageError(c10::str(call, ": the timeout must be greater than 0; leave it out to use the group's"));
 }
 
 at::Tensor first_of(const std::vector<at::Tensor>& tensors) {
@@ -53,13 +53,13 @@ class NamedGroup final : public c10d::ProcessGroup {
 c10d::Backend& backend_of_devices(c10d::ProcessGroup& group, const std::vector<std::int64_t>& device_ids) {
   const std::string backend = group.getDefaultBackend()->getBackendName();
   if (!group.hasBackendForDeviceType(c10::DeviceType::CUDA))
-    throw UsageError(c10::str("barrier: device_ids are for groups that have nccl, this one's backend is ", backend,
-                              ": leave them out, or make it with backend \"cpu:shm,cuda:nccl\""));
+    throw UsageError(c10::str("barrier: device_ids need a group with nccl, but the backend of this one is ", backend,
+                              ": leave them out, or make the group with backend \"cpu:shm,cuda:nccl\""));
   if (device_ids.size() != 1 || device_ids.front() < 0 || device_ids.front() > INT8_MAX)
-    throw UsageError(c10::str("barrier: device_ids are ", device_ids, ": name the one GPU that this rank waits with"));
+    throw UsageError(c10::str("barrier: device_ids are ", device_ids, ": pass the one GPU that this rank uses"));
   const int devices = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->deviceCount();
   if (device_ids.front() >= devices)
-    throw UsageError(c10::str("barrier: device_ids are ", device_ids, ", and this process sees ", devices, " GPU",
+    throw UsageError(c10::str("barrier: device_ids are ", device_ids, ", but this process sees ", devices, " GPU",
                               devices == 1 ? "" : "s", ", counted from 0"));
   return *group.getBackend(c10::DeviceType::CUDA);
 }
@@ -69,8 +69,8 @@ c10d::Backend& backend_of_devices(c10d::ProcessGroup& group, const std::vector<s
 c10d::ProcessGroup& checked_group(std::string_view call, const ProcessGroup& group) {
   if (!group)
     throw UsageError(c10::str(call,
-                              ": the process group is null: this rank is outside of it, as new_group() and "
-                              "split_group() say by that, or it was destroyed here"));
+                              ": the process group is null: this rank is not a member (new_group() and split_group() "
+                              "then return null), or the group was destroyed"));
   return *group;
 }
 

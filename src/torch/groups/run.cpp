@@ -17,7 +17,8 @@ namespace {
 void check(const RunOptions& options) {
   const auto check_index = [](const char* name, int index, const char* of, int count) {
     if (index < 0 || index >= count)
-      throw UsageError(c10::str("run: ", name, " is ", index, " with ", of, " ", count, ": it is 0 to ", of, " - 1"));
+      throw UsageError(
+          c10::str("run: ", name, " is ", index, " with ", of, " ", count, ": it must be 0 to ", of, " - 1"));
   };
   check_index("local_rank", options.local_rank, "num_proc", options.num_proc);
   check_index("shard_id", options.shard_id, "num_shards", options.num_shards);

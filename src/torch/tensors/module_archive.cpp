@@ -38,19 +38,18 @@ void read_module(ValueInput& input, torch::nn::Module& module) {
       at::Tensor* const own = named.find(name);
       if (own == nullptr || own->defined() != received.defined() ||
           (own->defined() && own->sizes() != received.sizes()))
-        throw UsageError(c10::str("receiving a module: the ", kind, " '", name, "' that was sent ",
-                                  own == nullptr ? "is not in a module that was made anew"
-                                                 : "has another shape than in a module that was made anew",
-                                  ": its default constructor must build what the sender's module is; or send "
-                                  "state_dict(module) and load it"));
+        throw UsageError(c10::str(
+            "receiving a module: the ", kind, " '", name, "' that was sent ",
+            own == nullptr ? "is not in the new module" : "has another shape than in the new module",
+            ": the default constructor must build a module like the sender's; or send state_dict(module) and load it"));
       if (!own->defined()) continue;
       own->set_requires_grad(received.requires_grad());
       own->set_data(received.detach());
       if (received.grad().defined()) own->mutable_grad() = received.grad();
     }
     if (count != named.size())
-      throw UsageError(c10::str("receiving a module: ", count, " ", kind,
-                                "s were sent, but a module that was made anew has ", named.size()));
+      throw UsageError(
+          c10::str("receiving a module: ", count, " ", kind, "s were sent, but the new module has ", named.size()));
   };
   read_all(module.named_parameters(), "parameter");
   read_all(module.named_buffers(), "buffer");

@@ -112,9 +112,9 @@ c10::DataPtr share_storage(const c10::Storage& storage, const std::shared_ptr<Jo
   if (storage.nbytes() == 0) return {};
   c10::StorageImpl* const own = storage.unsafeGetStorageImpl();
   if (storage.data() == nullptr)
-    throw UsageError(c10::str("sharing a tensor: its storage of ", storage.nbytes(),
-                              " bytes has no memory, as that of a tensor of zeros that autograd made has none: send "
-                              "tensor.clone()"));
+    throw UsageError(
+        c10::str("sharing a tensor: its storage of ", storage.nbytes(),
+                 " bytes has no memory, like the tensors of zeros that autograd makes: send tensor.clone()"));
   if (is_shared(storage.data_ptr())) {
     own->set_resizable(false);  // It would grow out of its block, and others would not see it.
     return {};
@@ -146,7 +146,8 @@ const SharedBlock& sent_block(const c10::Storage& storage) {
 
 c10::Storage received_storage(const BlockHandle& handle, std::size_t bytes) {
   const std::shared_ptr<JobMemory> memory = JobMemory::current();
-  if (handle.offset >= memory->capacity_bytes()) throw UsageError("receiving a tensor: its handle names no job memory");
+  if (handle.offset >= memory->capacity_bytes())
+    throw UsageError("receiving a tensor: its handle is outside of job memory");
   return KnownStorages::get().find_or_make(memory->at(handle.offset), handle, bytes, [&] {
     return c10::Storage(c10::Storage::use_byte_size_t(), bytes, data_of(SharedBlock::hold(memory, handle)),
                         /*allocator=*/nullptr, /*resizable=*/false);

@@ -65,7 +65,7 @@ bool share_state(torch::optim::OptimizerParamState& state) {
 at::Tensor shared_empty(at::IntArrayRef sizes, const std::shared_ptr<JobMemory>& memory, at::TensorOptions options) {
   if (!options.device().is_cpu())
     throw UsageError(
-        c10::str("shared_empty: job memory holds CPU tensors, ", options.device().str(), " was asked for"));
+        c10::str("shared_empty: job memory only holds CPU tensors, but the device is ", options.device().str()));
   if (options.layout() != at::kStrided) throw UsageError("shared_empty: job memory holds dense tensors only");
   std::size_t bytes = options.dtype().itemsize();
   for (const std::int64_t size : sizes) {
@@ -122,8 +122,8 @@ void share_memory_(torch::optim::Optimizer& optimizer) {
                                       optim::AdagradParamState, optim::RMSpropParamState>(*state);
     if (!is_known)
       throw UsageError(
-          "share_memory_: this optimizer's state is of a kind that Retinue does not know; it knows those of SGD, Adam, "
-          "AdamW, Adagrad and RMSprop: share the tensors of others one by one");
+          "share_memory_: Retinue does not know the state of this optimizer, only those of SGD, Adam, AdamW, Adagrad "
+          "and RMSprop: share its tensors one by one");
   }
 }
 

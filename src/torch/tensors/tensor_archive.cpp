@@ -44,8 +44,8 @@ Form form_of(const at::Tensor& tensor) {
                               ": move it with tensor.cpu()"));
   if (tensor.requires_grad() && !tensor.is_leaf())
     throw UsageError(
-        "sending a tensor: it requires grad and is no leaf; the graph that it was computed by stays in its process: "
-        "send tensor.detach()");
+        "sending a tensor: it requires grad and is not a leaf, but its autograd graph can't be sent: send "
+        "tensor.detach()");
   if (tensor.dim() > kMostDimensions)
     throw UsageError(c10::str("sending a tensor: it has ", tensor.dim(), " dimensions; at most ", kMostDimensions,
                               " can be sent: reshape it"));
@@ -120,7 +120,8 @@ c10::Storage read_storage(ValueInput& input, bool is_on_cuda, std::uint64_t byte
   if constexpr (kSendsCuda)
     if (is_on_cuda) return read_cuda_storage(input, bytes);
   if (is_on_cuda)
-    throw UsageError("receiving a tensor: it is on CUDA, which this build is without: build it with RETINUE_CUDA=ON");
+    throw UsageError(
+        "receiving a tensor: it is a CUDA tensor, but this build has no CUDA: build it with RETINUE_CUDA=ON");
   if (bytes == 0) return c10::Storage(c10::Storage::use_byte_size_t(), 0, allocate_shared(nullptr, 0));
   BlockHandle handle;  // Not a SharedBlock: what this process has already is not held once more.
   input.read(&handle, sizeof handle);
@@ -259,7 +260,7 @@ at::Tensor read_compressed(ValueInput& input) {
   const at::Tensor plain = read_as(input, Role::kPart);
   const at::Tensor values = read_as(input, Role::kPart);
   if (!is_compressed(static_cast<at::Layout>(layout), sizes, compressed, plain, values))
-    refuse("its parts make no sparse tensor");
+    refuse("its parts don't form a sparse tensor");
   return at::_sparse_compressed_tensor_unsafe(compressed, plain, values, sizes,
                                               values.options().layout(static_cast<at::Layout>(layout)));
 }

@@ -27,7 +27,7 @@ void refuse_sparse_gradients(torch::nn::Module& module) {
     const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(item.value().get());
     if ((embedding && embedding->options.sparse()) || (bag && bag->options.sparse()))
       throw UsageError(c10::str("DistributedDataParallel: the gradients of module \"", item.key(),
-                                "\" are sparse, which is not handled; make it with sparse(false)"));
+                                "\" are sparse, which is not supported; make it with sparse(false)"));
   }
 }
 
@@ -67,8 +67,8 @@ void refuse_other_devices(const std::vector<GradientReducerOptions::Parameter>& 
   for (const auto& [name, tensor] : parameters)
     if (tensor.requires_grad() && !tensor.device().is_cpu() && TensorBackend::of(group, tensor) != nullptr)
       throw UsageError(c10::str("DistributedDataParallel: parameter \"", name, "\" is on ", tensor.device().str(),
-                                ", but the group handles CPU tensors; with backend \"cpu:shm,cuda:nccl\" also those "
-                                "of GPUs"));
+                                ", but the group supports only CPU tensors; with backend \"cpu:shm,cuda:nccl\" it also "
+                                "supports CUDA tensors"));
 }
 
 std::vector<at::Tensor> trainable(const std::vector<GradientReducerOptions::Parameter>& parameters) {

@@ -46,7 +46,7 @@ DistributedSampler::DistributedSampler(std::size_t dataset_size, DistributedSamp
     : dataset_size_(dataset_size), options_(options), epoch_(std::make_shared<SharedEpoch>()) {
   if (options_.num_replicas < 1)
     throw UsageError(c10::str("DistributedSampler: num_replicas is ", options_.num_replicas,
-                              "; it is the number of ranks, 1 at least"));
+                              "; it must be the number of ranks, at least 1"));
   if (options_.rank < 0 || options_.rank >= options_.num_replicas)
     throw UsageError(
         c10::str("DistributedSampler: rank ", options_.rank, " is outside of [0, ", options_.num_replicas, ")"));

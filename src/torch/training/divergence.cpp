@@ -20,7 +20,7 @@ TensorBackend& backend_of(const ProcessGroup& group) {
   TensorBackend* const backend = TensorBackend::of(ranks);
   if (backend == nullptr)
     throw UsageError(c10::str("check_same: the group's backend is ", ranks.getDefaultBackend()->getBackendName(),
-                              ", and tensors are compared over groups of Retinue's backends"));
+                              ", but only groups with Retinue's backends can compare tensors"));
   return *backend;
 }
 

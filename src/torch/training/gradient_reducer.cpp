@@ -25,8 +25,8 @@ enum Told : std::int64_t { kProblem, kFollowsForward, kFollowsNone, kFirstChange
 
 [[noreturn]] void refuse_captured(const std::string& name) {
   throw UsageError(
-      c10::str("DistributedDataParallel: torch::autograd::grad() is asked for the gradient of parameter \"", name,
-               "\", which is not averaged; call backward(), or grad() while no_sync() lives"));
+      c10::str("DistributedDataParallel: torch::autograd::grad() computes the gradient of parameter \"", name,
+               "\" without averaging it; call backward() instead, or call grad() while a no_sync() exists"));
 }
 
 std::string listed(const std::vector<std::string>& names) {
@@ -36,8 +36,8 @@ std::string listed(const std::vector<std::string>& names) {
 
 std::string changed_later(const std::vector<std::string>& names, const char* how) {
   return c10::str(listed(names), " was ", how,
-                  " after DistributedDataParallel was made, which doesn't average it so; do that before, or wrap the "
-                  "module again");
+                  " after DistributedDataParallel was made, so its gradient is not averaged; do that before, or wrap "
+                  "the module again");
 }
 
 /// Whether the backward that goes on returns the gradient instead of adding it to the parameter's.
@@ -161,8 +161,8 @@ GradientReducer::Pass& GradientReducer::current_pass() {
   if (const auto pass = pass_.lock()) {
     if (pass->task != task && pass->problem.empty())
       pass->problem =
-          "a backward of the module ran inside of another one's function, or beside it on another thread, which is not "
-          "averaged; call such a backward while no_sync() lives";
+          "a backward of the module ran inside another backward, or at the same time on another thread, so it is not "
+          "averaged; call such a backward while a no_sync() exists";
     return *pass;
   }
   const auto pass = std::make_shared<Pass>(Pass{.task = task, .arrived = std::vector<char>(averaged_.size())});
@@ -179,10 +179,9 @@ std::string GradientReducer::rivalry() const {
     for (const auto& hook : members_[index].accumulator->post_hooks()) {
       const auto* const after = dynamic_cast<const AfterGradient*>(hook.get());
       if (after == nullptr || !after->averages_beside(*this)) continue;
-      return c10::str(
-          "parameter \"", members_[index].name,
-          "\" has two DistributedDataParallel that would average its gradient at the same time; destroy the "
-          "one that is not used any more, or have it in no_sync()");
+      return c10::str("parameter \"", members_[index].name,
+                      "\" belongs to two DistributedDataParallel modules that average its gradient at the same time; "
+                      "destroy the one that is no longer used, or use no_sync() on it");
     }
   return "";
 }
@@ -202,14 +201,13 @@ void GradientReducer::after_gradient(const Member& member, bool is_defined) {
   if (!syncs_) return;
   Pass& pass = current_pass();
   if (is_defined && member.parameter.grad().layout() != at::kStrided) {
-    pass.problem = c10::str("the gradient of parameter \"", member.name, "\" is sparse, which is not handled");
+    pass.problem = c10::str("the gradient of parameter \"", member.name, "\" is sparse, which is not supported");
     return;
   }
   if (is_defined && member.parameter.grad().requires_grad()) {
-    pass.problem =
-        c10::str("the gradient of parameter \"", member.name,
-                 "\" has a graph of its own (create_graph), which is not averaged; call such a backward while "
-                 "no_sync() lives");
+    pass.problem = c10::str(
+        "the gradient of parameter \"", member.name,
+        "\" has its own graph (create_graph), so it is not averaged; call such a backward while a no_sync() exists");
     return;
   }
   if (std::exchange(pass.arrived[member.place], 1) || !pass.problem.empty()) return;
@@ -234,8 +232,8 @@ std::string GradientReducer::problem_of(const Pass& pass) {
     if (!pass.arrived[place]) names.push_back(members_[averaged_[place]].name);
   if (names.empty()) return "";
   return c10::str(listed(names),
-                  " got no gradient in this backward; if that is meant, set find_unused_parameters, else let the loss "
-                  "depend on all that the module computes");
+                  " got no gradient in this backward; if this is intended, set find_unused_parameters, otherwise let "
+                  "the loss depend on all outputs of the module");
 }
 
 /// Ends on all ranks with the first one's problem, if one has any. Returns which gradients the ranks average.
@@ -251,10 +249,10 @@ std::vector<char> GradientReducer::agree(const Pass& pass) {
   const bool is_of_some = bytes[kFollowsForward] && bytes[kFollowsNone];
   if (is_of_some && !pass.follows_forward && problem.empty())
     problem =
-        "no forward of DistributedDataParallel came since the last backward, other than on other ranks; call "
-        "backward() of this rank alone while no_sync() lives, and forwards of one rank alone under NoGradGuard; where "
-        "all ranks make this backward, let them make the same forwards before it, all by model(x) or all by "
-        "model->forward(x)";
+        "this rank made no forward of DistributedDataParallel since its last backward, but other ranks did; if only "
+        "this rank calls backward(), do so while a no_sync() exists, and if only one rank calls forward(), use "
+        "NoGradGuard; if all ranks make this backward, make the same forwards on all of them before, all with model(x) "
+        "or all with model->forward(x)";
   if (bytes[kProblem] || is_of_some) throw_on_all(problem);
   if (changed == 0) return std::vector<char>(changed_.size(), 1);
   return {bytes + kFirstChanged, bytes + kFirstChanged + changed};

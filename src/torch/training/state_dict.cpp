@@ -25,8 +25,9 @@ void load_state_dict(torch::nn::Module& module, const StateDict& dict) {
     if (given == nullptr) {
       add(c10::str("'", entry.key(), "' is missing"));
     } else if (!given->defined() || given->sizes() != entry.value().sizes()) {
-      add(c10::str("'", entry.key(), "' has the shape ", given->defined() ? c10::str(given->sizes()) : "of nothing",
-                   ", the module's has ", entry.value().sizes()));
+      add(c10::str("'", entry.key(), "' has the shape ",
+                   given->defined() ? c10::str(given->sizes()) : "of an undefined tensor", ", the module's has ",
+                   entry.value().sizes()));
     }
   }
   for (const auto& entry : dict)

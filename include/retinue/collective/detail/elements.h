@@ -77,31 +77,32 @@ constexpr BufferFault fault_of_begun() {
 template <BufferFault fault>
 constexpr bool is_sound() {
   static_assert(fault != BufferFault::kNoRange,
-                "a buffer must be a range, as a std::vector, std::array, std::span or C array: of one value write "
-                "std::span(&value, 1), of a pointer std::span(pointer, count)");
+                "a buffer must be a range, such as a std::vector, std::array, std::span or C array: for one value "
+                "write std::span(&value, 1), for a pointer std::span(pointer, count)");
   static_assert(fault != BufferFault::kBits,
                 "a std::vector<bool> holds bits, which can't be read and written as elements: use a "
                 "std::vector<std::uint8_t>, or a std::span of bools");
   static_assert(fault != BufferFault::kApart,
-                "the elements of a buffer must lie one behind the other, which those of a std::list, std::deque or "
-                "view don't: copy them into a std::vector");
-  static_assert(fault != BufferFault::kNoBytes,
-                "elements travel as bytes, so they must be trivially copyable: values of other types travel by "
-                "send_object, broadcast_object, all_gather_object and their like (retinue/collective/objects.h)");
+                "the elements of a buffer must be contiguous, unlike those of a std::list, std::deque or view: copy "
+                "them into a std::vector");
+  static_assert(
+      fault != BufferFault::kNoBytes,
+      "elements are sent as bytes, so they must be trivially copyable: send values of other types with send_object, "
+      "broadcast_object, all_gather_object and similar functions (retinue/collective/objects.h)");
   static_assert(fault != BufferFault::kConst, "the call writes into this buffer: it must not be const");
-  static_assert(fault != BufferFault::kTemporaryResult,
-                "the call writes into a temporary, which nobody can read afterwards: give a variable, or a std::span "
-                "of one");
+  static_assert(
+      fault != BufferFault::kTemporaryResult,
+      "the call writes into a temporary, which nobody can read afterwards: pass a variable, or a std::span of one");
   static_assert(fault != BufferFault::kTemporaryBegun,
-                "isend and irecv go on after they have returned, and this buffer is a temporary, which is gone then: "
-                "give a variable, or a std::span of one");
+                "isend and irecv use the buffer after they have returned, but this buffer is a temporary, which is "
+                "gone then: pass a variable, or a std::span of one");
   return fault == BufferFault::kNone;
 }
 
 /// The result of overloads that take a list of values where calls write.
 template <class T>
 struct NeedsVariable {
-  static_assert(kNever<T>, "the call writes into its buffer: give a variable, not a list of values");
+  static_assert(kNever<T>, "the call writes into its buffer: pass a variable, not a list of values");
 };
 
 template <class Range>
@@ -143,7 +144,7 @@ constexpr bool can_reduce() {
       DtypeOf<ElementOf<Output>>::value;
     };
     static_assert(kHasDtype,
-                  "elements of this type have no reductions of Retinue's own: give a function of two elements, as in "
+                  "this element type has no built-in reductions: pass a function of two elements, as in "
                   "all_reduce<fn>(data)");
     return kHasDtype;
   } else {

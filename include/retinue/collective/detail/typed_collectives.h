@@ -149,8 +149,8 @@ class TypedCollectives {
   requires(!std::convertible_to<Other, ReduceOp> &&
            !std::convertible_to<Other, CallSite>) void all_reduce(Data&&, Other&&, ReduceOp = ReduceOp::kSum) {
     static_assert(detail::kNever<Data>,
-                  "all_reduce(data, op) reduces a range in place: of a pointer write std::span(pointer, count); a "
-                  "function is a template argument, all_reduce<fn>(data)");
+                  "all_reduce(data, op) reduces a range in place: for a pointer write std::span(pointer, count); a "
+                  "function is a template argument, as in all_reduce<fn>(data)");
   }
   template <class T>
   detail::NeedsVariable<T> all_reduce(std::initializer_list<T>, ReduceOp = ReduceOp::kSum) {
@@ -163,23 +163,23 @@ class TypedCollectives {
   // Rejects calls without a root.
   template <class Data>
   void broadcast(Data&&) {
-    static_assert(detail::kNever<Data>, "broadcast needs the rank that gives, as in broadcast(data, 0)");
+    static_assert(detail::kNever<Data>, "broadcast needs a root, as in broadcast(data, 0)");
   }
   template <class Input, class Output>
   void scatter(Input&&, Output&&) {
-    static_assert(detail::kNever<Input>, "scatter needs the rank that gives, as in scatter(input, output, 0)");
+    static_assert(detail::kNever<Input>, "scatter needs a root, as in scatter(input, output, 0)");
   }
   template <class Input, class Output>
   void gather(Input&&, Output&&) {
-    static_assert(detail::kNever<Input>, "gather needs the rank that takes, as in gather(input, output, 0)");
+    static_assert(detail::kNever<Input>, "gather needs a root, as in gather(input, output, 0)");
   }
   template <class Input, class Output>
   void reduce(Input&&, Output&&, ReduceOp = ReduceOp::kSum) {
-    static_assert(detail::kNever<Input>, "reduce needs the rank that gets the result, as in reduce(input, output, 0)");
+    static_assert(detail::kNever<Input>, "reduce needs a root, as in reduce(input, output, 0)");
   }
   template <auto fn, class Input, class Output>
   void reduce(Input&&, Output&&) {
-    static_assert(detail::kNever<Input>, "reduce needs the rank that gets the result, as in reduce(input, output, 0)");
+    static_assert(detail::kNever<Input>, "reduce needs a root, as in reduce(input, output, 0)");
   }
 
  protected:

@@ -94,16 +94,16 @@ class UnevenCollectives {
   template <class Input, class Output, detail::PartCounts Counts>
   requires(!detail::PartCounts<Output>) void scatter(Input&&, Output&&, const Counts&, int) {
     static_assert(detail::kNever<Input>,
-                  "counts follow the buffer that they divide: scatter(input, counts, output, 0)");
+                  "put the counts after the buffer that they divide: scatter(input, counts, output, 0)");
   }
   // Rejects calls without a root.
   template <class Input, class Output, detail::PartCounts Counts>
   void gather(Input&&, Output&&, const Counts&) {
-    static_assert(detail::kNever<Input>, "gather needs the rank that takes, as in gather(input, output, counts, 0)");
+    static_assert(detail::kNever<Input>, "gather needs a root, as in gather(input, output, counts, 0)");
   }
   template <class Input, detail::PartCounts Counts, std::ranges::range Output>
   void scatter(Input&&, const Counts&, Output&&) {
-    static_assert(detail::kNever<Input>, "scatter needs the rank that gives, as in scatter(input, counts, output, 0)");
+    static_assert(detail::kNever<Input>, "scatter needs a root, as in scatter(input, counts, output, 0)");
   }
 
  protected:

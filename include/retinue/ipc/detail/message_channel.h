@@ -62,10 +62,10 @@ class MessageChannel {
  public:
   using Time = std::chrono::nanoseconds;
 
-  /// Makes a new queue in the job's memory. `type` distinguishes types of messages. With `room_bytes` of at most 8 all
+  /// Makes a new queue in the job's memory. `type` distinguishes types of messages. With `space_bytes` of at most 8 all
   /// messages are words. Errors: UsageError, SharedMemoryExhausted.
   static std::shared_ptr<MessageChannel> create(const std::shared_ptr<JobMemory>& memory, const QueueOptions& options,
-                                                std::uint64_t type, std::size_t room_bytes);
+                                                std::uint64_t type, std::size_t space_bytes);
   /// Opens the queue in a block. Errors: UsageError if there is none, or one of another type.
   static std::shared_ptr<MessageChannel> open(const SharedBlock& block, std::uint64_t type);
   ~MessageChannel();
@@ -124,7 +124,7 @@ class MessageChannel {
   class Impl;
   explicit MessageChannel(std::unique_ptr<Impl> impl);
   static BlockHandle dead_letters_of(const std::shared_ptr<JobMemory>& memory, const QueueOptions& options,
-                                     std::uint64_t type, std::size_t room_bytes);
+                                     std::uint64_t type, std::size_t space_bytes);
   /// Call it after a message was taken, or after looking for one in vain.
   void settle_descriptor() noexcept;
 

@@ -41,7 +41,7 @@ std::uint64_t word_of(const T& value) {
 
 /// The space for a message in its slot, if the user doesn't specify it.
 template <class T>
-constexpr std::size_t default_room() {
+constexpr std::size_t default_space() {
   constexpr std::size_t kMost = 1024;
   constexpr std::size_t kOfUnknownLength = 232;  // With its header, a slot of 256 bytes.
   if constexpr (kIsWord<T>) return sizeof(std::uint64_t);
@@ -75,7 +75,8 @@ T value_of_bytes(std::span<const std::byte> bytes) {
   [[maybe_unused]] const std::conditional_t<kIsPlainRow<T> || kIsPlain<T> || kIsWord<T>, int, ReadScope> scope{};
   T value{};
   if constexpr (kIsPlainRow<T>) {
-    if (bytes.size() % sizeof(typename T::value_type) != 0) throw UsageError("a message has an odd number of bytes");
+    if (bytes.size() % sizeof(typename T::value_type) != 0)
+      throw UsageError("a message does not consist of whole values of its type");
     value.resize(bytes.size() / sizeof(typename T::value_type));
     if (!bytes.empty()) std::memcpy(static_cast<void*>(value.data()), bytes.data(), bytes.size());
   } else if constexpr (kIsPlain<T> || kIsWord<T>) {

@@ -41,7 +41,7 @@ class PipeEnd {
   static std::pair<std::shared_ptr<PipeEnd>, std::shared_ptr<PipeEnd>> create(const std::shared_ptr<JobMemory>& memory,
                                                                               const PipeOptions& options,
                                                                               std::uint64_t type,
-                                                                              std::size_t room_bytes);
+                                                                              std::size_t space_bytes);
   /// Opens the end in a block. Errors: UsageError if there is none, or one of another type.
   static std::shared_ptr<PipeEnd> open(const SharedBlock& block, std::uint64_t type);
   ~PipeEnd();

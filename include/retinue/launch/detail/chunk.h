@@ -86,7 +86,8 @@ class ChunkOutput {
   void add(Given&& item) {
     ++count_;
     constexpr bool kFits = std::is_constructible_v<Item, Given>;
-    static_assert(kFits, "an item must become the function's argument, or a std::tuple of all that it takes");
+    static_assert(kFits,
+                  "an item must be convertible to the function's argument, or be a std::tuple of all its arguments");
     if constexpr (kFits && kIsPlain<Item>) {
       row_.push_back(static_cast<Item>(std::forward<Given>(item)));
     } else if constexpr (kFits) {

@@ -106,7 +106,7 @@ struct Entry {
   using Arguments = std::conditional_t<kIsSound, AllArguments, std::tuple<>>;
   static_assert(!kIsMember,
                 "a member function has no object in another process: give a function, or a captureless lambda, that "
-                "takes or makes one");
+                "takes or makes the object");
   static_assert(
       !kIsArgument,
       "the function is a template argument, and its arguments follow: as in Process<fn> process(arguments...) "
@@ -167,7 +167,7 @@ template <auto fn, EntryStyle style, class... Given>
 Encoded encode(Given&&... given) {
   using Wanted = typename Entry<fn, style>::Arguments;
   static_assert(!Entry<fn, style>::kIsSound || sizeof...(Given) == std::tuple_size_v<Wanted>,
-                "pass all of the function's arguments, without the RankContext& or int rank that it is given anyway");
+                "pass all of the function's arguments, except the RankContext& or int rank, which Retinue passes");
   if constexpr (sizeof...(Given) == std::tuple_size_v<Wanted>) {
     constexpr bool kConvertible = AreConvertible<Wanted, Given&&...>::value;
     static_assert(kConvertible, "an argument cannot be converted to the function's parameter in its place");

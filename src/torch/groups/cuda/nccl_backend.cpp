@@ -14,7 +14,7 @@ namespace retinue {
 
 std::string why_no_nccl() {
   if (c10::cuda::device_count() > 0) return {};
-  return "LibTorch sees no CUDA device here: look at CUDA_VISIBLE_DEVICES, and whether nvidia-smi lists one";
+  return "LibTorch finds no CUDA device: check CUDA_VISIBLE_DEVICES, and whether nvidia-smi lists a device";
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(std::shared_ptr<Store> store, int rank, int size,

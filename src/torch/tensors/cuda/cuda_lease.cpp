@@ -68,7 +68,7 @@ SharedBlock make_lease(const c10::Storage& storage) {
     shared = c10::cuda::CUDACachingAllocator::shareIpcHandle(storage.mutable_data());
   } catch (const c10::Error& error) {
     throw UsageError(c10::str("sending a tensor: its memory on ", storage.device().str(),
-                              " is not of LibTorch's CUDA allocator, or the driver does not share it; send "
+                              " does not come from LibTorch's CUDA allocator, or the driver can't share it; send "
                               "tensor.clone(): ",
                               error.what_without_backtrace()));
   }

@@ -82,8 +82,8 @@ bool has_ended(pid_t process) {
 
 /// What an error of the driver is, where it may come of the owner's end.
 std::string reason(const Lease& lease, const c10::Error& error) {
-  return c10::str(has_ended(lease.owner) ? "; that process has ended, and its memory with it: let a sender live until "
-                                           "its receivers have let go, or send tensor.cpu()"
+  return c10::str(has_ended(lease.owner) ? "; that process has ended, which freed the memory: keep the sender running "
+                                           "until its receivers have released the tensor, or send tensor.cpu()"
                                          : "",
                   ": ", error.what_without_backtrace());
 }
@@ -112,7 +112,7 @@ void await(Borrowed& borrowed, const Lease& lease, const cudaIpcEventHandle_t& r
     borrowed.ready->block(c10::cuda::getCurrentCUDAStream());
   } catch (const c10::Error& error) {
     // An owner that ended may have done half of it.
-    throw UsageError(c10::str("receiving a tensor: waiting for the work of process ", lease.owner, " on it failed",
+    throw UsageError(c10::str("receiving a tensor: waiting for the CUDA work of process ", lease.owner, " on it failed",
                               reason(lease, error)));
   }
 }
@@ -129,8 +129,8 @@ void begin_to_use_cuda() {
   try {
     at::globalContext().lazyInitDevice(c10::kCUDA);
   } catch (const c10::Error& error) {
-    throw UsageError(
-        c10::str("receiving a tensor: it is on CUDA, which this process cannot use: ", error.what_without_backtrace()));
+    throw UsageError(c10::str("receiving a tensor: it is a CUDA tensor, but this process cannot use CUDA: ",
+                              error.what_without_backtrace()));
   }
 }
 

@@ -42,8 +42,8 @@ void release_at_exit() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // A lease that comes back rings no bell.
   }
   TORCH_WARN("process ", getpid(), " ends while ", lent.count(),
-             " CUDA storages that it sent are in use or on their way: their memory ends with it. Let it live until its "
-             "receivers have let go, or send tensor.cpu()");
+             " CUDA storages that it sent are in use or in flight; its end frees their memory. Keep the process "
+             "running until its receivers have released them, or send tensor.cpu()");
 }
 
 /// LibTorch calls it where it would have to ask the driver for more memory.
