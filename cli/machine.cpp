@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <tuple>
 #include <utility>
 
@@ -31,16 +30,6 @@ std::optional<std::uint64_t> cgroup_limit(const char* controller, Limit&& limit_
   for (const Cgroup& cgroup : own_cgroups(controller))
     if (const auto limit = limit_of(cgroup)) smallest = std::min<std::uint64_t>(smallest.value_or(*limit), *limit);
   return smallest;
-}
-
-/// The value of a line like "MemTotal:  123 kB".
-std::uint64_t value_in(const std::string& path, const std::string& key) {
-  std::ifstream file(path);
-  std::string word;
-  std::uint64_t value = 0;
-  while (file >> word)
-    if (word == key && file >> value) return value;
-  return 0;
 }
 
 /// "always [madvise] never": madvise.
@@ -111,8 +100,9 @@ Machine Machine::read() {
   machine.online_cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   machine.affinity_cpus = static_cast<int>(allowed_cpus().size());
   machine.cgroup_cpus = retinue::cgroup_cpus();
-  machine.ram_bytes = value_in("/proc/meminfo", "MemTotal:") * 1024;
-  machine.available_bytes = value_in("/proc/meminfo", "MemAvailable:") * 1024;
+  const std::string memory = read_kernel_file("/proc/meminfo");
+  machine.ram_bytes = counter_in(memory, "MemTotal:").value_or(0) * 1024;
+  machine.available_bytes = counter_in(memory, "MemAvailable:").value_or(0) * 1024;
   machine.overcommit = static_cast<int>(read_number("/proc/sys/vm/overcommit_memory").value_or(0));
   read_limits(machine);
   const std::string pages = "/sys/kernel/mm/transparent_hugepage/";
@@ -123,7 +113,7 @@ Machine Machine::read() {
   machine.core_pattern = first_line_of("/proc/sys/kernel/core_pattern").value_or("");
   struct statvfs shm {};
   if (statvfs("/dev/shm", &shm) == 0) machine.shm_bytes = shm.f_blocks * shm.f_frsize;
-  machine.seccomp = static_cast<int>(value_in("/proc/self/status", "Seccomp:"));
+  machine.seccomp = static_cast<int>(counter_in(read_kernel_file("/proc/self/status"), "Seccomp:").value_or(0));
   machine.is_root = geteuid() == 0;
   utsname name{};
   if (uname(&name) == 0) machine.kernel = name.release;

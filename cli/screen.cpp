@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <string_view>
 
+#include "os/files/descriptor_calls.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -20,15 +21,6 @@ constexpr std::string_view kLeave = "\x1b[?25h\x1b[?1049l";
 constexpr std::string_view kHome = "\x1b[?2026h\x1b[H";  // What follows is shown at once, where that is known.
 constexpr std::string_view kRestOfLine = "\x1b[K";
 constexpr std::string_view kRestOfPage = "\x1b[J\x1b[?2026l";
-
-void write_all(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // The terminal is gone, which wait() is told.
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
 
 }  // namespace
 
@@ -48,12 +40,12 @@ Screen::Screen(Use use)
   raw.c_cc[VTIME] = 0;
   raw.c_cc[VSUSP] = _POSIX_VDISABLE;  // A stopped one would leave the terminal like this.
   tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-  write_all(kEnter);
+  write_all(STDOUT_FILENO, kEnter);
 }
 
 Screen::~Screen() {
   if (is_terminal_) {
-    write_all(kLeave);
+    write_all(STDOUT_FILENO, kLeave);
     tcsetattr(STDIN_FILENO, TCSANOW, &before_);
   }
   sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
@@ -73,7 +65,7 @@ void Screen::draw(const std::vector<std::string>& lines) const {
     text += kRestOfLine;
   }
   text += kRestOfPage;
-  write_all(text);
+  write_all(STDOUT_FILENO, text);  // Where the terminal is gone, wait() is told.
 }
 
 Wake Screen::wait(std::chrono::milliseconds timeout, int pidfd) const {

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,6 +16,17 @@ namespace retinue {
 template <std::size_t kBytes>
 std::string text_of(const char (&field)[kBytes]) {
   return {field, strnlen(field, kBytes)};
+}
+
+/// The bytes in words that another process may be writing; c_str() of it is a text that zeros follow. Acquire: what is
+/// read after it is newer.
+inline std::string bytes_in(std::span<const std::atomic<std::uint64_t>> words) {
+  std::string bytes(words.size_bytes(), '\0');
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::uint64_t word = words[i].load(std::memory_order_acquire);
+    std::memcpy(bytes.data() + i * sizeof word, &word, sizeof word);
+  }
+  return bytes;
 }
 
 /// Writes as much of `text` into a field of zeros as leaves a zero at its end.

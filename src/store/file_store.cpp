@@ -158,13 +158,20 @@ struct FileStore::Impl {
                                    name(), owner));
   }
 
-  void look(Deadline deadline, const std::function<void(const LogState&)>& body) {
+  /// What `body` says of the file in a turn of this member's; in change() it may write.
+  template <class Body>
+  auto look(Deadline deadline, Body body) {
     check_owner();
-    file->look(deadline, body);
+    std::invoke_result_t<Body, const LogState&> said;
+    file->look(deadline, [&](const LogState& state) { said = body(state); });
+    return said;
   }
-  void change(Deadline deadline, const std::function<void(const LogFile::Turn&)>& body) {
+  template <class Body>
+  auto change(Deadline deadline, Body body) {
     check_owner();
-    file->change(deadline, body);
+    std::invoke_result_t<Body, const LogFile::Turn&> said;
+    file->change(deadline, [&](const LogFile::Turn& turn) { said = body(turn); });
+    return said;
   }
 
   /// `body` with a table that has the keys.
@@ -172,13 +179,12 @@ struct FileStore::Impl {
                 const std::function<void(const KeyTable&)>& body) {
     std::optional<FileWatch> watch;
     for (;;) {
-      std::vector<std::string> missing;
       // Who only looks once waits for its turn all the same.
       const Deadline turn_end = deadline.passed() ? Deadline::after(kLeaveTime) : deadline;
-      look(turn_end, [&](const LogState& state) {
-        missing = state.table().missing(keys);
-        if (!missing.empty()) check_nobody_was_refused(state);
-        if (missing.empty()) body(state.table());
+      const std::vector<std::string> missing = look(turn_end, [&](const LogState& state) {
+        std::vector<std::string> not_there = state.table().missing(keys);
+        not_there.empty() ? body(state.table()) : check_nobody_was_refused(state);
+        return not_there;
       });
       if (missing.empty()) return;
       if (deadline.passed()) throw_missing(name(), missing);
@@ -211,7 +217,8 @@ std::string FileStore::name() const {
 }
 
 void FileStore::do_set(std::string_view key, std::string_view value, Deadline deadline) {
-  impl_->change(deadline, [&](const LogFile::Turn& turn) {
+  impl_->check_owner();
+  impl_->file->change(deadline, [&](const LogFile::Turn& turn) {
     turn.append(Record::kSet, 0, {std::string(key), std::string(value)});
   });
 }
@@ -223,28 +230,20 @@ std::vector<std::string> FileStore::do_multi_get(const std::vector<std::string>&
 }
 
 std::int64_t FileStore::do_add(std::string_view key, std::int64_t delta, Deadline deadline) {
-  std::int64_t sum = 0;
-  impl_->change(deadline, [&](const LogFile::Turn& turn) {
-    sum = turn.state().table().sum(key, delta);
+  return impl_->change(deadline, [&](const LogFile::Turn& turn) {
+    const std::int64_t sum = turn.state().table().sum(key, delta);
     turn.append(Record::kSet, 0, {std::string(key), std::to_string(sum)});
+    return sum;
   });
-  return sum;
 }
 
 std::string FileStore::do_compare_set(std::string_view key, std::string_view expected, std::string_view desired,
                                       Deadline deadline) {
-  std::string now;
-  impl_->change(deadline, [&](const LogFile::Turn& turn) {
+  return impl_->change(deadline, [&](const LogFile::Turn& turn) {
     const KeyTable& table = turn.state().table();
-    if (table.matches(key, expected)) {
-      turn.append(Record::kSet, 0, {std::string(key), std::string(desired)});
-      now = desired;
-    } else {
-      const std::string* const value = table.find(key);
-      now = value == nullptr ? std::string(expected) : *value;
-    }
+    if (table.matches(key, expected)) turn.append(Record::kSet, 0, {std::string(key), std::string(desired)});
+    return table.value_or(key, expected);
   });
-  return now;
 }
 
 void FileStore::do_wait(const std::vector<std::string>& keys, Deadline deadline) {
@@ -252,24 +251,20 @@ void FileStore::do_wait(const std::vector<std::string>& keys, Deadline deadline)
 }
 
 bool FileStore::do_check(const std::vector<std::string>& keys, Deadline deadline) {
-  bool has = false;
-  impl_->look(deadline, [&](const LogState& state) { has = state.table().has(keys); });
-  return has;
+  return impl_->look(deadline, [&](const LogState& state) { return state.table().has(keys); });
 }
 
 bool FileStore::do_delete_key(std::string_view key, Deadline deadline) {
-  bool was_there = false;
-  impl_->change(deadline, [&](const LogFile::Turn& turn) {
-    was_there = turn.state().table().find(key) != nullptr;
+  return impl_->change(deadline, [&](const LogFile::Turn& turn) {
+    const bool was_there = turn.state().table().find(key) != nullptr;
     if (was_there) turn.append(Record::kDelete, 0, {std::string(key)});
+    return was_there;
   });
-  return was_there;
 }
 
 std::int64_t FileStore::do_num_keys(Deadline deadline) {
-  std::int64_t count = 0;
-  impl_->look(deadline, [&](const LogState& state) { count = static_cast<std::int64_t>(state.table().size()); });
-  return count;
+  const auto count = [](const LogState& state) { return static_cast<std::int64_t>(state.table().size()); };
+  return impl_->look(deadline, count);
 }
 
 }  // namespace retinue

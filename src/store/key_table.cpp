@@ -71,13 +71,14 @@ bool KeyTable::matches(std::string_view key, std::string_view expected) const {
   return value == nullptr ? expected.empty() : *value == expected;
 }
 
-std::string KeyTable::compare_set(std::string_view key, std::string_view expected, std::string_view desired) {
-  if (matches(key, expected)) {
-    set(key, desired);
-    return std::string(desired);
-  }
+std::string KeyTable::value_or(std::string_view key, std::string_view otherwise) const {
   const std::string* value = find(key);
-  return value == nullptr ? std::string(expected) : *value;
+  return value == nullptr ? std::string(otherwise) : *value;
+}
+
+std::string KeyTable::compare_set(std::string_view key, std::string_view expected, std::string_view desired) {
+  if (matches(key, expected)) set(key, desired);
+  return value_or(key, expected);
 }
 
 bool KeyTable::has(const std::vector<std::string>& keys) const {

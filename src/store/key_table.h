@@ -24,6 +24,8 @@ class KeyTable {
 
   /// Whether compare_set() would set.
   bool matches(std::string_view key, std::string_view expected) const;
+  /// What compare_set() returns where it does not set.
+  std::string value_or(std::string_view key, std::string_view otherwise) const;
   std::string compare_set(std::string_view key, std::string_view expected, std::string_view desired);
 
   bool has(const std::vector<std::string>& keys) const;

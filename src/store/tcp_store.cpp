@@ -40,15 +40,17 @@ void check_options(const TcpStoreOptions& options) {
   if (options.token.size() > kLeastMessageBytes) throw UsageError("TcpStoreOptions::token is longer than 4096 bytes");
 }
 
-FileDescriptor listen_on(const StoreAddress& address) {
+/// What `use` makes of the first of the host's addresses with which it goes well. `what`: the host, in messages.
+template <class Use>
+auto use_address_of(std::string_view what, const StoreAddress& address, Use use) {
   const Resolved resolved = resolve(address.host, address.port);
   if (resolved.addresses.empty())
-    throw UsageError(fmt::format("the store's host '{}' can't be resolved: {}", address.host, resolved.error));
+    throw UsageError(fmt::format("{} '{}' can't be resolved: {}", what, address.host, resolved.error));
   for (std::size_t i = 0;; ++i) {
     try {
-      return listen_tcp(resolved.addresses[i]);
+      return use(resolved.addresses[i]);
     } catch (const SystemError&) {
-      // A name may have addresses of which this machine has some.
+      // A name may have addresses that are not this machine's, or to which there is no way.
       if (i + 1 == resolved.addresses.size()) throw;
     }
   }
@@ -76,7 +78,7 @@ struct TcpStore::Impl {
   std::string name() const { return fmt::format("TcpStore at {}", address.text()); }
 
   void serve(const TcpStoreOptions& options) {
-    FileDescriptor listening = listen_on(address);
+    FileDescriptor listening = use_address_of("the store's host", address, listen_tcp);
     address.port = local_address(listening.get()).port();
     server = std::make_unique<TcpServer>(
         std::move(listening), TcpServerOptions{token.secret, options.max_message_bytes, options.handshake_timeout});
@@ -215,16 +217,8 @@ std::int64_t TcpStore::do_num_keys(Deadline deadline) {
 }
 
 std::string local_host_towards(const std::string& host, int port) {
-  const Resolved resolved = resolve(host, port);
-  if (resolved.addresses.empty())
-    throw UsageError(fmt::format("the host '{}' can't be resolved: {}", host, resolved.error));
-  for (std::size_t i = 0;; ++i) {
-    try {
-      return local_address_towards(resolved.addresses[i]).host();
-    } catch (const SystemError&) {
-      if (i + 1 == resolved.addresses.size()) throw;  // A name may have addresses to which there is no way.
-    }
-  }
+  return use_address_of("the host", {host, port},
+                        [](const SocketAddress& address) { return local_address_towards(address).host(); });
 }
 
 }  // namespace retinue

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/shell_run.h"
-#include "os/process/process_look.h"
+#include "os/process/process_stat.h"
 #include "support/started_program.h"
 #include "support/wait_until.h"
 
@@ -18,8 +18,8 @@ namespace {
 /// Waits until the process is stopped, or is not.
 bool comes_to(int pid, bool stopped) {
   return wait_until([&] {
-    const auto look = retinue::look_at_process(pid);
-    return look && (look->state == 'T') == stopped;
+    const auto stat = retinue::process_stat(pid);
+    return stat && (stat->state == 'T') == stopped;
   });
 }
 

@@ -12,7 +12,6 @@
 #include "collective/board/rendezvous.h"
 #include "collective/board/wait_record.h"
 #include "ipc/memory/job_clock.h"
-#include "os/process/process_identity.h"
 #include "os/process/process_look.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"

@@ -8,7 +8,7 @@
 #include "ipc/memory/job_layout.h"
 #include "ipc/records/flight_recorder.h"
 #include "ipc/records/recorded_calls.h"
-#include "process/observe/current_call.h"
+#include "process/observe/job_view.h"
 #include "process/trace/chrome_trace.h"
 #include "process/trace/flight_dump.h"
 #include "process/trace/merged_calls.h"

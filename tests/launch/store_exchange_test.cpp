@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "os/process/process_identity.h"
+#include "os/process/process_look.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/join_group.h"
 #include "retinue/store/file_store.h"

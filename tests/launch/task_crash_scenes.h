@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/memory/crash_point.h"
 #include "launch/tasks/task_client.h"
+#include "os/testing/crash_point.h"
 #include "support/fork_shared.h"
 
 /// Tasks of all kinds, in task_crash_test.cpp.

@@ -74,6 +74,12 @@ SeenCall Board::newest_call(int rank) const {
   return newest;
 }
 
+std::uint64_t Board::newest_sequence(int rank) const {
+  std::uint64_t newest = 0;
+  for (const Line& line : member(rank).lines) newest = std::max(newest, line.sequence.load(std::memory_order_acquire));
+  return newest;
+}
+
 void poison(const Board& board, FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
   Poison& poison = board.header().poison;
   std::uint32_t state = Poison::kNone;
@@ -111,11 +117,7 @@ void NameWriter::write_anew(NameWords& words, const ReduceFunction& function) {
 }
 
 std::string read_name(const NameWords& name) {
-  std::uint64_t words[std::tuple_size_v<NameWords>];
-  for (std::size_t i = 0; i < std::size(words); ++i) words[i] = name[i].load(std::memory_order_acquire);
-  char text[sizeof words];
-  std::memcpy(text, words, sizeof words);
-  return {text, strnlen(text, sizeof text)};
+  return bytes_in(name).c_str();
 }
 
 SeenSite unpacked_site(std::uint32_t line, std::string file) {
@@ -125,14 +127,10 @@ SeenSite unpacked_site(std::uint32_t line, std::string file) {
 }
 
 SeenSite read_site(const SiteWords& site) {
-  std::uint64_t words[std::size(SiteWords{})];
-  for (std::size_t i = 0; i < std::size(words); ++i) words[i] = site[i].load(std::memory_order_acquire);
-  char text[sizeof words];
-  std::memcpy(text, words, sizeof words);
+  const std::string bytes = bytes_in(site);
   std::uint32_t line = 0;
-  std::memcpy(&line, text, sizeof line);
-  const char* path = text + sizeof line;
-  return unpacked_site(line, std::string(path, strnlen(path, kPathBytes)));
+  std::memcpy(&line, bytes.data(), sizeof line);
+  return unpacked_site(line, bytes.c_str() + sizeof line);
 }
 
 }  // namespace retinue

@@ -125,6 +125,7 @@ class Board {
   std::optional<SeenCall> read_line(int rank, std::uint64_t sequence) const;
   /// The newest of the member's calls.
   SeenCall newest_call(int rank) const;
+  std::uint64_t newest_sequence(int rank) const;
 
  private:
   std::byte* base_ = nullptr;

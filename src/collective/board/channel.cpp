@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "collective/kernels/kernels.h"
-#include "ipc/memory/crash_point.h"
+#include "os/testing/crash_point.h"
 
 namespace retinue {
 namespace {

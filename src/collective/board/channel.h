@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "collective/board/line.h"
-#include "ipc/memory/crash_point.h"
+#include "os/testing/crash_point.h"
 #include "retinue/collective/call.h"
 
 namespace retinue {

@@ -4,18 +4,19 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <filesystem>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
+#include "base/split.h"
 #include "collective/board/board.h"
 #include "ipc/memory/job_layout.h"
 #include "os/files/environment.h"
 #include "os/files/file_descriptor.h"
 #include "os/files/kernel_files.h"
+#include "os/files/parse_number.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -112,20 +113,17 @@ PathTable paths_of_a_crowd(const PathTable& table) {
 
 PathTable parse_path_table(std::string_view text, std::string_view whence) {
   PathTable table;
-  while (!text.empty()) {
-    const std::string_view item = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(item.size() + 1, text.size()));
+  for (const std::string_view item : split(text, ',')) {
     const auto equals = item.find('=');
     const Field* field = field_of(item.substr(0, equals));
     if (equals == std::string_view::npos || field == nullptr)
       throw UsageError(fmt::format("{}: \"{}\" is not one of {}", whence, item, known_fields()));
     const std::string_view number = item.substr(equals + 1);
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (number.empty() || error != std::errc() || end != number.data() + number.size() || value > field->limit)
+    const std::optional<std::uint64_t> value = parse_number<std::uint64_t>(number);
+    if (!value || *value > field->limit)
       throw UsageError(
           fmt::format("{}: {} must be a number up to {}, not \"{}\"", whence, field->name, field->limit, number));
-    table.*field->value = value;
+    table.*field->value = *value;
   }
   return table;
 }

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ipc/memory/crash_point.h"
+#include "os/testing/crash_point.h"
 #include "retinue/ipc/job_memory.h"
 
 namespace retinue {

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/job_layout.h"
 #include "os/process/process_look.h"
 #include "os/sync/futex.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <tuple>
 
+#include "base/char_field.h"
 #include "ipc/memory/process_table.h"
 
 namespace retinue {
@@ -70,11 +71,7 @@ std::optional<SeenWait> read_wait(const WaitRecord& record) {
     for (int bit = 0; bit < 64; ++bit)
       if ((word >> bit & 1) != 0) wait.late.push_back(static_cast<int>(i) * 64 + bit);
   }
-  std::uint64_t words[WaitRecord::kTextWords];
-  for (std::size_t i = 0; i < std::size(words); ++i) words[i] = record.text[i].load(std::memory_order_acquire);
-  char text[sizeof words];
-  std::memcpy(text, words, sizeof words);
-  wait.text.assign(text, strnlen(text, sizeof text));
+  wait.text = bytes_in(record.text).c_str();
   if (record.state.load(std::memory_order_relaxed) != state) return std::nullopt;
   return wait;
 }

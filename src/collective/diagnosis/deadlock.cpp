@@ -47,12 +47,6 @@ struct Node {
   bool is_stuck = true;
 };
 
-std::uint64_t newest_sequence(const Member& member) {
-  std::uint64_t newest = 0;
-  for (const Line& line : member.lines) newest = std::max(newest, line.sequence.load(std::memory_order_acquire));
-  return newest;
-}
-
 /// All waits of the job that are long, with whom each is for.
 class WaitGraph {
  public:
@@ -96,7 +90,7 @@ class WaitGraph {
                                    .change = wait->change,
                                    .moves = moves,
                                    .progress = member.progress.load(std::memory_order_acquire),
-                                   .sequence = newest_sequence(member),
+                                   .sequence = group.board.newest_sequence(rank),
                                    .looks = looks};
       nodes_.push_back(
           {.group = index, .rank = rank, .slot = member.process_slot, .wait = *wait, .reading = reading, .edges = {}});

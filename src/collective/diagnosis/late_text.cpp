@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <string_view>
-
 #include "base/ranks_text.h"
 #include "ipc/memory/late_mailbox.h"
 #include "os/files/standard_error.h"
@@ -13,22 +10,13 @@ namespace retinue {
 namespace {
 
 std::string complete(const std::string& text, const LooksAtProcesses& first_looks) {
-  std::string whole;
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    const auto pid = process_of_activity_line(line);
-    if (!pid) {
-      whole.append(line).append("\n");
-      continue;
-    }
-    const auto before = first_looks.find(*pid);
-    whole += fmt::format(
+  return replace_activity_lines(text, [&](pid_t pid) {
+    const auto before = first_looks.find(pid);
+    return fmt::format(
         "    it {}\n    its stack: gdb -p {} -batch -ex 'thread apply all bt'\n",
-        describe_activity(*pid, before == first_looks.end() ? std::nullopt : before->second, look_at_activity(*pid)),
-        *pid);
-  }
-  return whole;
+        describe_activity(pid, before == first_looks.end() ? std::nullopt : before->second, look_at_activity(pid)),
+        pid);
+  });
 }
 
 }  // namespace

@@ -16,13 +16,6 @@ bool has_left(const Board& board, int rank) {
   return board.member(rank).state.load(std::memory_order_seq_cst) == MemberState::kLeft;
 }
 
-std::uint64_t newest_sequence(const Board& board, int rank) {
-  std::uint64_t newest = 0;
-  for (const Line& line : board.member(rank).lines)
-    newest = std::max(newest, line.sequence.load(std::memory_order_acquire));
-  return newest;
-}
-
 bool may_meet(const Board& board, int one, int other, std::uint64_t sequence) {
   const auto head_of = [&](int rank) {
     return board.member(rank).lines[sequence % kLines].head.load(std::memory_order_relaxed);
@@ -40,10 +33,10 @@ void report_once(const Board& board, std::string_view text, std::string_view why
 
 void report_unmatched_calls(const JobGroup& group, const Board& board, std::uint64_t agreed) {
   const int own = group.rank;
-  const std::uint64_t calls = newest_sequence(board, own);
+  const std::uint64_t calls = board.newest_sequence(own);
   for (int rank = 0; rank < board.size(); ++rank) {
     if (rank == own || !has_left(board, rank)) continue;
-    const std::uint64_t theirs = newest_sequence(board, rank);
+    const std::uint64_t theirs = board.newest_sequence(rank);
     for (std::uint64_t sequence = agreed + 1; sequence <= std::min(calls, theirs); ++sequence)
       if (!may_meet(board, own, rank, sequence))
         return report_once(board, Reporter(group, board, sequence).mismatch(),

@@ -182,11 +182,7 @@ void LateByStore::take_loss_of_others() {
 }
 
 std::vector<int> LateByStore::ended_ranks(const Wait& wait) noexcept {
-  try {
-    return store_ ? ranks_->ended_soon(wait.sequence) : std::vector<int>();
-  } catch (const std::exception&) {
-    return {};
-  }
+  return ask(std::vector<int>(), [&] { return ranks_->ended_soon(wait.sequence); });
 }
 
 bool LateByStore::has_left(int rank, const Wait& wait) noexcept {
@@ -267,24 +263,16 @@ std::string LateByStore::missing_text(const Wait& wait, std::chrono::nanoseconds
 }
 
 std::string LateByStore::agreed_timeout(const std::string& text) noexcept {
-  if (!store_) return text;
-  try {
-    return store_->compare_set(kTimeout, "", text, soon());
-  } catch (const std::exception&) {
-    return text;
-  }
+  return ask(text, [&] { return store_->compare_set(kTimeout, "", text, soon()); });
 }
 
 std::string LateByStore::timeout_of_others(std::uint64_t sequence) noexcept {
-  if (!store_) return {};
-  try {
+  return ask(std::string(), [&] {
     if (const auto said = find(kTimeout)) return *said;
     // Its engine may have let go of the others before it says why; and it may be a call behind.
-    if (!is_time_over(sequence) && !is_time_over(sequence - 1)) return {};
+    if (!is_time_over(sequence) && !is_time_over(sequence - 1)) return std::string();
     return store_->get(kTimeout, Deadline::after(kFirstWord + kPatience));
-  } catch (const std::exception&) {
-    return {};
-  }
+  });
 }
 
 bool LateByStore::is_time_over(std::uint64_t sequence) {

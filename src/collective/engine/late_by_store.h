@@ -81,6 +81,15 @@ class LateByStore {
   }
 
  private:
+  /// What `question` finds at the store; `otherwise` where nobody can be asked.
+  template <class Answer, class Question>
+  Answer ask(Answer otherwise, Question question) noexcept {
+    try {
+      return store_ ? question() : otherwise;
+    } catch (const std::exception&) {
+      return otherwise;
+    }
+  }
   std::chrono::nanoseconds look_now(const Wait& wait);
   void leave_word(const Wait& wait);
   /// To the store: since when this rank waits, for how long at most, and in what.

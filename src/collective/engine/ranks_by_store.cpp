@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "os/process/process_calls.h"
-#include "os/process/process_identity.h"
+#include "os/process/process_look.h"
 #include "retinue/base/error.h"
 #include "retinue/store/store.h"
 #include "store/find_value.h"

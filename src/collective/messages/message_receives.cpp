@@ -6,7 +6,7 @@
 
 #include "collective/kernels/kernels.h"
 #include "collective/messages/messages.h"
-#include "ipc/memory/crash_point.h"
+#include "os/testing/crash_point.h"
 #include "retinue/ipc/job_memory.h"
 
 namespace retinue {

@@ -16,7 +16,7 @@
 #include "collective/call/select.h"
 #include "collective/kernels/kernels.h"
 #include "collective/wait/waiter.h"
-#include "ipc/memory/crash_point.h"
+#include "os/testing/crash_point.h"
 #include "retinue/collective/options.h"
 #include "retinue/ipc/job_group.h"
 

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <utility>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/locked_blocks.h"
 #include "ipc/memory/process_table.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/locked_blocks.h"
 #include "os/machine/memory.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
 

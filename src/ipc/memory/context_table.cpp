@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "ipc/memory/crash_point.h"
 #include "os/sync/futex.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

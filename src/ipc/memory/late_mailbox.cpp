@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
+#include "base/char_field.h"
+#include "base/split.h"
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/process_table.h"
+#include "os/files/parse_number.h"
 #include "os/sockets/bell_socket.h"
 #include "os/sync/clock.h"
 
@@ -37,10 +39,19 @@ std::string activity_line(pid_t pid) {
 
 std::optional<pid_t> process_of_activity_line(std::string_view line) {
   if (line.empty() || line.front() != kActivityMark) return std::nullopt;
-  pid_t pid = 0;
-  const char* const end = line.data() + line.size();
-  const auto [stopped, error] = std::from_chars(line.data() + 1, end, pid);
-  return error == std::errc() && stopped == end && pid > 0 ? std::optional(pid) : std::nullopt;
+  const std::optional<pid_t> pid = parse_number<pid_t>(line.substr(1));
+  return pid.value_or(0) > 0 ? pid : std::nullopt;
+}
+
+std::string replace_activity_lines(std::string_view text, const std::function<std::string(pid_t)>& tell) {
+  std::string whole;
+  for (const std::string_view line : split(text, '\n')) {
+    if (const auto pid = process_of_activity_line(line))
+      whole += tell(*pid);
+    else
+      whole.append(line).append("\n");
+  }
+  return whole;
 }
 
 bool has_late_mailbox(const JobMemory& memory) {
@@ -67,14 +78,11 @@ std::optional<ActivityNote> note_of_process(const JobMemory& memory, pid_t pid) 
   for (const LateMailbox::Note& note : mailbox_of(memory).notes) {
     const std::uint32_t changes = note.changes.load(std::memory_order_acquire);
     if (changes % 2 != 0 || note.pid.load(std::memory_order_acquire) != pid || pid <= 0) continue;
-    std::uint64_t words[LateMailbox::Note::kWords];
     // Acquire, so that `changes` is read again after all of these.
-    for (std::size_t i = 0; i < std::size(words); ++i) words[i] = note.text[i].load(std::memory_order_acquire);
+    const std::string text = bytes_in(note.text);
     const std::uint64_t time_ns = note.time_ns.load(std::memory_order_acquire);
     if (note.changes.load(std::memory_order_relaxed) != changes) continue;
-    char text[sizeof words];
-    std::memcpy(text, words, sizeof words);
-    return ActivityNote{.text{text, strnlen(text, sizeof text)}, .time_ns = time_ns};
+    return ActivityNote{.text = text.c_str(), .time_ns = time_ns};
   }
   return std::nullopt;
 }

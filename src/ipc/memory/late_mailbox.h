@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,6 +47,8 @@ constexpr char kActivityMark = '\x01';
 std::string activity_line(pid_t pid);
 /// The process of such a line, without its end; none of any other line.
 std::optional<pid_t> process_of_activity_line(std::string_view line);
+/// Whole lines with what `tell` says, lines too, in place of each activity_line().
+std::string replace_activity_lines(std::string_view text, const std::function<std::string(pid_t)>& tell);
 
 /// Whether the job has somebody who completes and shows such texts.
 bool has_late_mailbox(const JobMemory& memory);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ipc/memory/crash_point.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "ipc/memory/crash_point.h"
+#include "os/testing/crash_point.h"
 
 namespace retinue {
 

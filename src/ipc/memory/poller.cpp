@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <optional>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/ring_owner.h"
 #include "os/process/process_calls.h"
 #include "os/sockets/bell_socket.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

@@ -5,12 +5,12 @@
 
 #include <cerrno>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/poller.h"
 #include "os/machine/memory.h"
 #include "os/sync/clock.h"
 #include "os/sync/futex.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

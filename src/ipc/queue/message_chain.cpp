@@ -7,9 +7,9 @@
 #include <new>
 
 #include "ipc/memory/block_table.h"
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/payload.h"
 #include "os/machine/memory.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

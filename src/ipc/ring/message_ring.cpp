@@ -7,11 +7,11 @@
 #include <iterator>
 #include <new>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/poller.h"
 #include "ipc/memory/ring_owner.h"
 #include "ipc/ring/ring_words.h"
 #include "os/machine/memory.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

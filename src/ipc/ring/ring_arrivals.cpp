@@ -4,10 +4,10 @@
 #include <cstring>
 #include <optional>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/ring/message_ring.h"
 #include "ipc/ring/ring_bell.h"
 #include "ipc/ring/ring_try_lock.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

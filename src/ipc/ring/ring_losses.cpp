@@ -6,11 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "ipc/memory/crash_point.h"
+#include "base/char_field.h"
 #include "ipc/memory/payload.h"
 #include "ipc/ring/message_ring.h"
 #include "ipc/ring/ring_consumers.h"
 #include "ipc/ring/ring_try_lock.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -117,12 +118,7 @@ std::optional<LostMessage> MessageRing::lost_message(std::uint64_t count) const 
                    .consumer_pid = static_cast<int>(get(record.pid)),
                    .consumer_rank = static_cast<int>(static_cast<std::uint32_t>(rank_and_reason)) - 1,
                    .reason = static_cast<LostMessage::Reason>(rank_and_reason >> kReasonShift)};
-  char text[sizeof record.beginning];
-  for (std::size_t word = 0; word < RingLoss::kBeginning; ++word) {
-    const std::uint64_t value = get(record.beginning[word]);
-    std::memcpy(text + word * sizeof value, &value, sizeof value);
-  }
-  lost.beginning.assign(text, std::min<std::uint64_t>(lost.bytes, sizeof text));
+  lost.beginning = bytes_in(record.beginning).substr(0, lost.bytes);
   if (record.stamp.load(std::memory_order_relaxed) != count) return std::nullopt;
   return lost;
 }

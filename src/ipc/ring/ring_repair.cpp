@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/ring_owner.h"
 #include "ipc/ring/message_ring.h"
 #include "ipc/ring/ring_bell.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

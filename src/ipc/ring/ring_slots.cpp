@@ -3,9 +3,9 @@
 
 #include <cstring>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/ring_owner.h"
 #include "ipc/ring/message_ring.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

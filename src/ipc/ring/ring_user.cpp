@@ -6,9 +6,9 @@
 
 #include <atomic>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/ring/message_ring.h"
 #include "os/sync/heavy_barrier.h"
+#include "os/testing/crash_point.h"
 
 namespace retinue {
 namespace {

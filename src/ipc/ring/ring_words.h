@@ -1,7 +1,7 @@
 #pragma once
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/ring/message_ring.h"
+#include "os/testing/crash_point.h"
 
 /// The shortest way of a word in and out of a ring: for a thread that is alone on its side, without atomic changes.
 namespace retinue {

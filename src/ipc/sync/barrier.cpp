@@ -4,13 +4,13 @@
 
 #include <optional>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/job_clock.h"
 #include "ipc/memory/job_end.h"
 #include "ipc/ring/ring_bell.h"
 #include "ipc/sync/sync_layout.h"
 #include "ipc/sync/wait_list.h"
 #include "os/sync/futex.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

@@ -6,13 +6,13 @@
 #include <new>
 #include <utility>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/job_clock.h"
 #include "ipc/memory/job_end.h"
 #include "ipc/ring/ring_bell.h"
 #include "ipc/sync/sync_layout.h"
 #include "os/process/process_look.h"
 #include "os/sync/futex.h"
+#include "os/testing/crash_point.h"
 
 namespace retinue {
 namespace {

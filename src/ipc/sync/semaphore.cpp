@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/sync/sync_layout.h"
 #include "ipc/sync/sync_wait.h"
+#include "os/testing/crash_point.h"
 
 namespace retinue {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/ring_owner.h"
 #include "os/sync/futex.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

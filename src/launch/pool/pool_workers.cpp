@@ -65,8 +65,7 @@ void Pool::Impl::start_worker() {
 }
 
 void Pool::Impl::add_watched(std::vector<FutexWait>& words) {
-  auto& guardian = process_slot(*memory_, kGuardianSlot).life.word();
-  words.push_back({&guardian, guardian.fetch_or(LifeLock::kWaiters, std::memory_order_acq_rel) | LifeLock::kWaiters});
+  words.push_back(process_slot(*memory_, kGuardianSlot).life.watch());
   for (const Worker& worker : workers_) {
     const auto& changed = record_of(worker).changed;
     words.push_back({&changed, changed.load(std::memory_order_acquire)});

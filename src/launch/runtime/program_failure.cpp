@@ -32,13 +32,12 @@ void await_report() {
   if (reported.load(std::memory_order_acquire) != 0) return;
   const ControlMessage message{ControlKind::kProgramFailed, ~0u, 0, 0};
   if (send(guardian_socket, &message, sizeof message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
-  auto& guardian = guardian_slot->life.word();
   const std::uint64_t begin = monotonic_ns();
   while (reported.load(std::memory_order_acquire) == 0) {  // Pairs with ProgramReport::on_exit().
     const std::chrono::nanoseconds passed(monotonic_ns() - begin);
-    const std::uint32_t life = guardian.fetch_or(LifeLock::kWaiters, std::memory_order_acq_rel) | LifeLock::kWaiters;
-    if ((life & LifeLock::kOwnerDied) != 0 || passed >= kReportPatience) return;
-    const FutexWait waits[] = {{&reported, 0}, {&guardian, life}};
+    const FutexWait guardian = guardian_slot->life.watch();
+    if ((guardian.expected & LifeLock::kOwnerDied) != 0 || passed >= kReportPatience) return;
+    const FutexWait waits[] = {{&reported, 0}, guardian};
     futex_wait_any(waits, kReportPatience - passed);
   }
 }

@@ -102,10 +102,9 @@ void ProcessContext::Impl::release() {
 }
 
 bool ProcessContext::Impl::sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) const {
-  auto& guardian = process_slot(*memory_, kGuardianSlot).life.word();
-  const std::uint32_t life = guardian.fetch_or(LifeLock::kWaiters, std::memory_order_acq_rel) | LifeLock::kWaiters;
-  if ((life & LifeLock::kOwnerDied) != 0) return false;
-  const FutexWait waits[] = {{&record().changed, seen}, {&guardian, life}};
+  const FutexWait guardian = process_slot(*memory_, kGuardianSlot).life.watch();
+  if ((guardian.expected & LifeLock::kOwnerDied) != 0) return false;
+  const FutexWait waits[] = {{&record().changed, seen}, guardian};
   futex_wait_any(waits, timeout);
   return true;
 }

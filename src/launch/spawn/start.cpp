@@ -1,6 +1,5 @@
 #include "launch/spawn/start.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -17,6 +15,7 @@
 #include "launch/spawn/log_options.h"
 #include "launch/spawn/new_request.h"
 #include "os/files/environment.h"
+#include "os/files/kernel_files.h"
 #include "os/machine/valgrind.h"
 #include "os/process/process_calls.h"
 #include "os/sockets/control_socket.h"
@@ -129,17 +128,10 @@ void pause_openmp() {
 }
 
 bool holds_cuda_device() {
-  DIR* folder = opendir("/proc/self/fd");
-  if (folder == nullptr) return false;
-  bool found = false;
-  while (const dirent* entry = readdir(folder)) {
-    char target[PATH_MAX];
-    const ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof target);
-    if (length > 0 && std::string_view(target, static_cast<std::size_t>(length)).starts_with("/dev/nvidia"))
-      found = true;
-  }
-  closedir(folder);
-  return found;
+  const auto descriptors = numbers_in_folder("/proc/self/fd").value_or(std::vector<int>());
+  return std::any_of(descriptors.begin(), descriptors.end(), [](int fd) {
+    return target_of_link(fmt::format("/proc/self/fd/{}", fd)).starts_with("/dev/nvidia");
+  });
 }
 
 void refuse_unsafe_fork() {

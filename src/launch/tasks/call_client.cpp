@@ -52,8 +52,7 @@ CallClient::CallClient(const std::shared_ptr<JobMemory>& memory, std::uint32_t c
 
 void CallClient::add_watched(std::vector<FutexWait>& words) {
   if (!is_attached_) return;
-  auto& guardian = process_slot(*memory_, kGuardianSlot).life.word();
-  words.push_back({&guardian, guardian.fetch_or(LifeLock::kWaiters, std::memory_order_acq_rel) | LifeLock::kWaiters});
+  words.push_back(process_slot(*memory_, kGuardianSlot).life.watch());
   const auto& changed = context_record(*memory_, context_).changed;
   words.push_back({&changed, changed.load(std::memory_order_acquire)});
 }

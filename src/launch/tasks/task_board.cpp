@@ -8,12 +8,12 @@
 #include <span>
 #include <utility>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/payload.h"
 #include "ipc/queue/channel_impl.h"
 #include "ipc/ring/ring_bell.h"
 #include "ipc/ring/ring_words.h"
 #include "os/machine/memory.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

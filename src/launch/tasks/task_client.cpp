@@ -8,9 +8,9 @@
 #include <tuple>
 #include <utility>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/payload.h"
 #include "ipc/ring/ring_bell.h"
+#include "os/testing/crash_point.h"
 #include "process/failure/failure_text.h"
 #include "retinue/base/error.h"
 

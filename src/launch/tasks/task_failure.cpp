@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/split.h"
 #include "ipc/memory/payload.h"
 #include "launch/tasks/task_client.h"
 #include "process/failure/failure_text.h"
@@ -17,12 +18,7 @@ namespace {
 /// Each line after a line break.
 std::string indented(std::string_view text) {
   std::string result;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    result += "\n    ";
-    result += text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
+  for (const std::string_view line : split(text, '\n')) result.append("\n    ").append(line);
   return result;
 }
 

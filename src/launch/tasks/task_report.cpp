@@ -1,4 +1,3 @@
-#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -24,7 +23,7 @@
 namespace retinue::detail {
 namespace {
 
-constexpr int kHelperMs = 20'000;
+constexpr auto kHelperTime = std::chrono::seconds(20);
 
 /// A crash record that a helper, a fork of this process, can write into. Another fork has one of its own: it would
 /// write its exceptions into this one at the same time.
@@ -56,9 +55,7 @@ void let_helper_write_stack(ProcessSlot& slot) {
   if (helper == 0) return;
   try {
     const FileDescriptor pidfd = open_pidfd(helper);
-    pollfd entry{pidfd.get(), POLLIN, 0};
-    while (poll(&entry, 1, kHelperMs) < 0 && errno == EINTR) continue;
-    if (entry.revents == 0) kill(helper, SIGKILL);
+    if (!wait_for_exit(pidfd.get(), kHelperTime)) kill(helper, SIGKILL);
   } catch (const SystemError&) {
     kill(helper, SIGKILL);  // Without a descriptor its end could not be bounded.
   }
@@ -91,11 +88,7 @@ TaskReport report_current_exception() {
     return {.type = "unknown", .message = "the task threw an exception, and memory to describe it could not be mapped"};
   CrashRecord& record = slot->crash;
   record.frame_count = record.object_count = 0;
-  if (const std::exception_ptr exception = std::current_exception()) {
-    describe_exception(exception, record);
-  } else {
-    return {.type = "foreign exception", .message = "the thread was cancelled, or another language threw"};
-  }
+  describe_exception(std::current_exception(), record);
   return {record.type, record.message, record.frame_count == 0 ? std::string() : stack_of(*slot),
           record.consequence != 0, record.time_ns};
 }

@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "ipc/memory/crash_point.h"
 #include "ipc/memory/payload.h"
 #include "ipc/memory/ring_owner.h"
 #include "launch/runtime/forked_child.h"
+#include "os/testing/crash_point.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/detail/task.h"

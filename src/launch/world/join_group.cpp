@@ -105,9 +105,9 @@ std::shared_ptr<JobMemory> mapped(const MemoryOffer& offer) {
     return NotOneHost(reason, reason);
   };
   // Looked at before it is opened: elsewhere that number may be any file's, and to open some does things.
-  char target[64] = {};
-  if (readlink(path.c_str(), target, sizeof target - 1) < 0) throw refuse(std::strerror(errno));
-  if (!std::string_view(target).starts_with("/memfd:retinue-job")) throw refuse("another process has that pid here");
+  const std::string target = target_of_link(path);
+  if (target.empty()) throw refuse(std::strerror(errno));
+  if (!target.starts_with("/memfd:retinue-job")) throw refuse("another process has that pid here");
   const FileDescriptor memfd(open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!memfd) throw refuse(std::strerror(errno));
   std::shared_ptr<JobMemory> memory = JobMemory::attach(memfd.get());
@@ -283,9 +283,7 @@ JobGroup join_group(const GroupExchange& exchange) {
 }
 
 std::string host_of_this_process() {
-  char name_space[64] = {};
-  if (readlink("/proc/self/ns/pid", name_space, sizeof name_space - 1) < 0) name_space[0] = '\0';
-  return fmt::format("{} {}", first_line_of(kBootId).value_or(""), name_space);
+  return fmt::format("{} {}", first_line_of(kBootId).value_or(""), target_of_link("/proc/self/ns/pid"));
 }
 
 }  // namespace retinue

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -14,10 +13,12 @@
 #include <string_view>
 #include <utility>
 
+#include "base/split.h"
 #include "launch/world/late_wait.h"
 #include "os/files/environment.h"
 #include "os/files/late_after.h"
-#include "os/process/process_identity.h"
+#include "os/files/parse_number.h"
+#include "os/process/process_look.h"
 #include "retinue/base/error.h"
 #include "retinue/store/file_store.h"
 #include "retinue/store/tcp_store.h"
@@ -31,17 +32,13 @@ namespace {
 }
 
 std::optional<int> number_in(std::string_view text) {
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+  const std::optional<int> number = parse_number<int>(text);
+  return number.value_or(-1) < 0 ? std::nullopt : number;
 }
 
 /// "rank=0&world_size=4".
 void read_query(std::string_view method, std::string_view query, MeetingPlace& place) {
-  while (!query.empty()) {
-    const std::string_view item = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), item.size() + 1));
+  for (const std::string_view item : split(query, '&')) {
     const std::size_t equals = std::min(item.find('='), item.size());
     const std::string_view name = item.substr(0, equals);
     const std::optional<int> number = number_in(item.substr(std::min(item.size(), equals + 1)));

@@ -11,7 +11,7 @@
 
 #include "launch/world/store_exchange_parts.h"
 #include "os/files/late_after.h"
-#include "os/process/process_identity.h"
+#include "os/process/process_look.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/join_group.h"
 

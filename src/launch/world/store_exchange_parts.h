@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-#include "os/process/process_identity.h"
+#include "os/process/process_look.h"
 #include "retinue/base/deadline.h"
 #include "retinue/launch/join_group.h"
 #include "retinue/launch/store_exchange.h"

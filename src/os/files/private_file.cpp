@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 
+#include "os/files/descriptor_calls.h"
 #include "os/files/environment.h"
 #include "os/files/file_descriptor.h"
 #include "os/files/random_bytes.h"
@@ -46,14 +47,6 @@ void make_folders(const std::string& path) {
   }
 }
 
-void write_all(int fd, const std::string& text, const std::string& path) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t written = write(fd, text.data() + done, text.size() - done);
-    if (written < 0 && errno != EINTR) throw SystemError(fmt::format("writing {}", path), errno);
-    if (written > 0) done += static_cast<std::size_t>(written);
-  }
-}
-
 }  // namespace
 
 std::optional<std::string> read_private_file(const std::string& path) {
@@ -82,7 +75,7 @@ bool make_private_file(const std::string& path, const std::string& text) {
   if (!fd) throw SystemError(fmt::format("creating {}", draft), errno);
   int error = 0;
   try {
-    write_all(fd.get(), text, draft);
+    if (!write_all(fd.get(), text)) throw SystemError(fmt::format("writing {}", draft), errno);
     if (link(draft.c_str(), path.c_str()) != 0) error = errno;
   } catch (...) {
     unlink(draft.c_str());

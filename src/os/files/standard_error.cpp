@@ -2,17 +2,12 @@
 
 #include <unistd.h>
 
-#include <cerrno>
+#include "os/files/descriptor_calls.h"
 
 namespace retinue {
 
 void write_standard_error(std::string_view lines) {
-  while (!lines.empty()) {
-    const ssize_t written = write(STDERR_FILENO, lines.data(), lines.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    lines.remove_prefix(static_cast<std::size_t>(written));
-  }
+  static_cast<void>(write_all(STDERR_FILENO, lines));
 }
 
 }  // namespace retinue

@@ -6,6 +6,7 @@
 #include <limits>
 #include <sstream>
 
+#include "base/split.h"
 #include "os/files/kernel_files.h"
 
 namespace retinue {
@@ -36,9 +37,7 @@ std::optional<double> cpus_of(const Cgroup& cgroup) {
 std::vector<Cgroup> cgroups_in(std::string_view proc_cgroup, std::string_view controller) {
   const std::string root = "/sys/fs/cgroup";
   std::vector<Cgroup> cgroups;
-  while (!proc_cgroup.empty()) {
-    const std::string_view line = proc_cgroup.substr(0, proc_cgroup.find('\n'));
-    proc_cgroup.remove_prefix(std::min(line.size() + 1, proc_cgroup.size()));
+  for (const std::string_view line : split(proc_cgroup, '\n')) {
     const auto first = line.find(':');
     const auto second = line.find(':', first + 1);
     if (first == std::string_view::npos || second == std::string_view::npos) continue;

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <climits>
 #include <cmath>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include <sstream>
 
 #include "os/files/kernel_files.h"
+#include "os/files/parse_number.h"
 #include "os/machine/cgroups.h"
 #include "retinue/base/error.h"
 
@@ -51,11 +51,10 @@ class CpuSet {
   std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set_;
 };
 
+/// nullopt for what is no number of a CPU or of a node.
 std::optional<int> number_of(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+  const std::optional<int> number = parse_number<int>(text);
+  return number.value_or(-1) < 0 ? std::nullopt : number;
 }
 
 /// Each CPU's folder has a link to its memory node's.

@@ -12,11 +12,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <fstream>
 #include <limits>
-#include <sstream>
 #include <string>
 
+#include "os/files/kernel_files.h"
 #include "os/machine/cgroups.h"
 #include "os/machine/valgrind.h"
 #include "retinue/base/error.h"
@@ -28,14 +27,8 @@ constexpr int kMadviseCollapse = 25;  // MADV_COLLAPSE, Linux 6.1; the C library
 constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
 std::size_t meminfo_bytes(std::string_view key) {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string name;
-  std::size_t kibibytes = 0;
-  for (std::string line; std::getline(meminfo, line);) {
-    std::istringstream fields(line);
-    if (fields >> name >> kibibytes && name == key) return kibibytes * 1024;
-  }
-  return kUnlimited;
+  const auto kibibytes = counter_in(read_kernel_file("/proc/meminfo"), key);
+  return kibibytes ? *kibibytes * 1024 : kUnlimited;
 }
 
 struct CgroupMemory {
@@ -45,12 +38,8 @@ struct CgroupMemory {
 
 /// File pages that the kernel drops before it kills: they count as used, but are there for the taking.
 std::size_t cached_file_bytes(const std::string& folder) {
-  std::ifstream stat(folder + "/memory.stat");
-  std::size_t bytes = 0;
-  std::string key;
-  for (std::size_t value = 0; stat >> key >> value;)
-    if (key == "inactive_file" || key == "active_file") bytes += value;
-  return bytes;
+  const std::string stat = read_kernel_file(folder + "/memory.stat");
+  return counter_in(stat, "inactive_file").value_or(0) + counter_in(stat, "active_file").value_or(0);
 }
 
 /// The limits of the process's memory cgroup and of all above it.
@@ -189,8 +178,7 @@ std::size_t file_size_limit_bytes() {
 std::size_t address_space_left_bytes() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
-  std::size_t used_pages = 0;
-  std::ifstream("/proc/self/statm") >> used_pages;
+  const std::size_t used_pages = read_number("/proc/self/statm").value_or(0);
   return limit.rlim_cur - std::min<std::size_t>(limit.rlim_cur, used_pages * page_bytes());
 }
 

@@ -6,12 +6,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <sstream>
 #include <string_view>
 
 #include "os/files/kernel_files.h"
-#include "os/machine/memory.h"
 #include "os/process/process_look.h"
 
 namespace retinue {
@@ -76,26 +74,6 @@ const BlockingCall* find_call(const ActivityLook& look) {
   return found == kBlockingCalls.end() ? nullptr : found;
 }
 
-void read_stat(pid_t pid, ActivityLook& look) {
-  const std::string text = read_kernel_file(fmt::format("/proc/{}/stat", pid));
-  const auto name_end = text.rfind(')');  // The name may hold spaces and brackets of its own.
-  if (name_end == std::string::npos) return;
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string skipped;
-  fields >> look.state;
-  for (int number = 4; number < 12; ++number) fields >> skipped;
-  std::int64_t user = 0, system = 0, pages = 0;  // Fields 12, 14, 15, 20 and 24.
-  fields >> look.major_faults >> skipped >> user >> system;
-  for (int number = 16; number < 20; ++number) fields >> skipped;
-  fields >> look.threads;
-  for (int number = 21; number < 24; ++number) fields >> skipped;
-  fields >> pages;
-  const std::int64_t tick_ns = 1'000'000'000 / sysconf(_SC_CLK_TCK);
-  look.user_cpu = std::chrono::nanoseconds(user * tick_ns);
-  look.system_cpu = std::chrono::nanoseconds(system * tick_ns);
-  look.resident_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(pages, 0)) * page_bytes();
-}
-
 /// "running", or the number and arguments in hexadecimal; or nothing where it may not be known.
 void read_system_call(pid_t pid, ActivityLook& look) {
   std::istringstream fields(read_kernel_file(fmt::format("/proc/{}/syscall", pid)));
@@ -105,9 +83,8 @@ void read_system_call(pid_t pid, ActivityLook& look) {
   fields >> std::hex >> look.first_argument;
   const BlockingCall* const call = find_call(look);
   if (call == nullptr || !call->has_descriptor) return;
-  char target[256] = {};
   const std::string link = fmt::format("/proc/{}/fd/{}", pid, static_cast<int>(look.first_argument));
-  if (readlink(link.c_str(), target, sizeof target - 1) > 0) look.descriptor = printable(target);
+  look.descriptor = printable(target_of_link(link).substr(0, 255));
 }
 
 /// Who looked at its stack interrupted it, and the kernel names no call any more with which it goes on, which is a
@@ -120,13 +97,6 @@ void name_restarted_call(ActivityLook& look) {
     look.system_call = SYS_futex;
   else
     look.system_call = SYS_clock_nanosleep;
-}
-
-/// Of "VmSwap:      12 kB".
-std::uint64_t swapped_bytes_of(pid_t pid) {
-  const std::string text = read_kernel_file(fmt::format("/proc/{}/status", pid));
-  const auto at = text.find("VmSwap:");
-  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 7, nullptr, 10) << 10;
 }
 
 std::string waits_in(const BlockingCall& call, const ActivityLook& look) {
@@ -197,10 +167,11 @@ std::string burdens(const std::optional<ActivityLook>& before, const ActivityLoo
 std::optional<ActivityLook> look_at_activity(pid_t pid) {
   ActivityLook look;
   look.time = std::chrono::steady_clock::now();
-  read_stat(pid, look);
-  if (look.state == '?') return std::nullopt;
+  const std::optional<ProcessStat> stat = process_stat(pid);
+  if (!stat) return std::nullopt;
+  static_cast<ProcessStat&>(look) = *stat;
   look.read_bytes = counter_in(read_kernel_file(fmt::format("/proc/{}/io", pid)), "rchar:").value_or(0);
-  look.swapped_bytes = swapped_bytes_of(pid);
+  look.swapped_bytes = ProcessStatus(pid).number("VmSwap") << 10;  // In KiB.
   look.kernel_function = first_line_of(fmt::format("/proc/{}/wchan", pid)).value_or("");
   if (look.kernel_function == "0") look.kernel_function.clear();
   read_system_call(pid, look);
@@ -211,7 +182,7 @@ std::optional<ActivityLook> look_at_activity(pid_t pid) {
 std::string describe_activity(pid_t pid, const std::optional<ActivityLook>& before,
                               const std::optional<ActivityLook>& now) {
   if (now && now->state == 'Z' && now->threads > 1) return "goes on in other threads: its main thread has ended";
-  if (!now || now->state == 'Z' || now->state == 'X') return "has ended";
+  if (!now || now->has_ended()) return "has ended";
   if (const std::string standstill = standstill_of(pid); !standstill.empty()) {
     const bool has_place = now->state == 'D' && !now->kernel_function.empty();
     return standstill + (has_place ? fmt::format(" ({})", now->kernel_function) : "") + burdens(before, *now);

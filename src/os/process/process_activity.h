@@ -7,18 +7,14 @@
 #include <optional>
 #include <string>
 
+#include "os/process/process_stat.h"
+
 namespace retinue {
 
 /// What a process does, as the kernel tells it at one moment. Where it forbids something, that is left out.
-struct ActivityLook {
+struct ActivityLook : ProcessStat {
   std::chrono::steady_clock::time_point time;
-  char state = '?';  ///< Of its main thread, as ps has it.
-  int threads = 0;
-  std::chrono::nanoseconds user_cpu{0};  ///< All its threads', to the tick.
-  std::chrono::nanoseconds system_cpu{0};
-  std::uint64_t major_faults = 0;  ///< Pages that it had to wait for.
-  std::uint64_t read_bytes = 0;    ///< From files, pipes and sockets.
-  std::uint64_t resident_bytes = 0;
+  std::uint64_t read_bytes = 0;  ///< From files, pipes and sockets.
   std::uint64_t swapped_bytes = 0;
   std::string kernel_function;       ///< In which its main thread waits.
   std::optional<long> system_call;   ///< In which its main thread is, and

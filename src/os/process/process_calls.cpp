@@ -1,6 +1,6 @@
 #include "os/process/process_calls.h"
 
-#include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -14,13 +14,15 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <string>
 
+#include "os/files/descriptor_calls.h"
+#include "os/files/kernel_files.h"
 #include "os/machine/valgrind.h"
 #include "os/process/process_stat.h"
 #include "retinue/base/error.h"
@@ -55,8 +57,6 @@ void reset_signal_handlers() {
   body();
   _exit(127);
 }
-
-constexpr std::size_t kStatExitCode = 52 - 3;
 
 }  // namespace
 
@@ -155,14 +155,10 @@ pid_t pid_of(int pidfd) {
 }
 
 bool wait_for_exit(int pidfd, std::chrono::milliseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
-  for (;;) {
-    pollfd entry{pidfd, POLLIN, 0};
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
-    const int ready = poll(&entry, 1, static_cast<int>(left < 0 ? 0 : left > INT_MAX ? INT_MAX : left));
-    if (ready > 0) return true;
-    if (ready == 0 || errno != EINTR) return false;
+  try {
+    return wait_ready(pidfd, POLLIN, Deadline::after(timeout));
+  } catch (const SystemError&) {
+    return false;
   }
 }
 
@@ -172,13 +168,9 @@ void send_signal_to(int pidfd, int signal) {
 }
 
 int count_tasks() {
-  DIR* folder = opendir("/proc/self/task");
-  if (folder == nullptr) throw SystemError("opening /proc/self/task (is /proc mounted here?)", errno);
-  int count = 0;
-  while (const dirent* entry = readdir(folder))
-    if (entry->d_name[0] != '.') ++count;
-  closedir(folder);
-  return count;
+  const auto tasks = numbers_in_folder("/proc/self/task");
+  if (!tasks) throw SystemError("opening /proc/self/task (is /proc mounted here?)", errno);
+  return static_cast<int>(tasks->size());
 }
 
 std::vector<pid_t> children_of_self() {
@@ -203,9 +195,8 @@ void let_look_at_stacks(pid_t process) {
 }
 
 std::string executable_path() {
-  char path[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-  return length < 0 ? "/proc/self/exe" : std::string(path, static_cast<std::size_t>(length));
+  std::string path = target_of_link("/proc/self/exe");
+  return path.empty() ? "/proc/self/exe" : path;
 }
 
 FileIdentity executable_identity() {
@@ -215,17 +206,14 @@ FileIdentity executable_identity() {
 }
 
 int exit_status_of_zombie(pid_t pid) {
-  const std::vector<std::string> fields = process_stat(pid);
-  if (fields.size() <= kStatExitCode || (fields[0] != "Z" && fields[0] != "X")) return -1;
-  return std::stoi(fields[kStatExitCode]);
+  const std::optional<ProcessStat> stat = process_stat(pid);
+  return stat && (stat->state == 'Z' || stat->state == 'X') ? stat->exit_status : -1;
 }
 
 int exit_status_of_ending(pid_t pid) {
-  constexpr std::size_t kFlags = 9 - 3;
   constexpr unsigned kExiting = 0x4;  // PF_EXITING, which zombies keep; the same since Linux 2.4.
-  const std::vector<std::string> fields = process_stat(pid);
-  if (fields.size() <= kStatExitCode || (std::stoul(fields[kFlags]) & kExiting) == 0) return -1;
-  return std::stoi(fields[kStatExitCode]);
+  const std::optional<ProcessStat> stat = process_stat(pid);
+  return stat && (stat->flags & kExiting) != 0 ? stat->exit_status : -1;
 }
 
 int exit_status_of_reaped(int pidfd) {
@@ -241,6 +229,15 @@ int exit_status_of_reaped(int pidfd) {
   info.mask = kExit;
   if (ioctl(pidfd, _IOWR(0xff, 11, PidfdInfo), &info) != 0 || (info.mask & kExit) == 0) return -1;
   return info.exit_status;
+}
+
+void keep_only_descriptors(const std::vector<int>& fds) {
+  // Through high numbers, so that none overwrites another that is still needed.
+  std::vector<int> copies;
+  for (const int fd : fds) copies.push_back(fcntl(fd, F_DUPFD, 16));
+  for (int i = 0; i < static_cast<int>(fds.size()); ++i)
+    if (dup2(copies[static_cast<std::size_t>(i)], i) < 0) throw SystemError("passing on descriptors", errno);
+  if (close_range(static_cast<unsigned>(fds.size()), ~0u, 0) != 0) throw SystemError("close_range", errno);
 }
 
 void raise_descriptor_limit() {

@@ -81,6 +81,9 @@ int exit_status_of_ending(pid_t pid);
 /// Linux 6.15, doesn't tell.
 int exit_status_of_reaped(int pidfd);
 
+/// Makes these the descriptors 0, 1, 2 and so on, and closes all others. Errors: SystemError.
+void keep_only_descriptors(const std::vector<int>& fds);
+
 /// Raises the limit on open descriptors as far as it goes.
 void raise_descriptor_limit();
 

@@ -1,36 +1,63 @@
 #include "os/process/process_stat.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <charconv>
-#include <fstream>
-#include <sstream>
 #include <system_error>
+
+#include "os/files/kernel_files.h"
+#include "os/machine/memory.h"
 
 namespace retinue {
 
-std::vector<std::string> process_stat(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text, '\0');  // Names may hold line ends. It does not throw where the process goes meanwhile.
-  const auto name_end = text.rfind(')');  // Brackets, too.
-  if (name_end == std::string::npos) return {};
-  std::istringstream rest(text.substr(name_end + 1));
-  std::vector<std::string> fields;
-  for (std::string field; rest >> field;) fields.push_back(field);
-  return fields;
-}
-
 namespace {
 
-std::string text_of_file(const std::string& path) {
-  std::string text;
-  std::getline(std::ifstream(path), text, '\0');
-  return text;
+std::optional<ProcessStat> stat_in(const std::string& path) {
+  const std::string text = read_kernel_file(path);
+  const std::size_t name_end = text.rfind(')');  // The name may hold brackets, blanks and line ends of its own.
+  if (name_end == std::string::npos || name_end + 2 >= text.size()) return std::nullopt;
+  std::array<std::int64_t, 53> fields{};  // By their numbers in proc(5), behind the state, which is number 3.
+  fields[52] = -1;
+  const char* at = text.data() + name_end + 3;
+  const char* const end = text.data() + text.size();
+  for (std::size_t number = 4; number < fields.size() && at < end; ++number)
+    at = std::from_chars(at + 1, end, fields[number]).ptr;
+  const auto count = [&](std::size_t number) { return static_cast<std::uint64_t>(fields[number]); };
+  const auto cpu = [&, tick_ns = 1'000'000'000 / sysconf(_SC_CLK_TCK)](std::size_t number) {
+    return std::chrono::nanoseconds(fields[number] * tick_ns);
+  };
+  return ProcessStat{.state = text[name_end + 2],
+                     .parent = static_cast<pid_t>(fields[4]),
+                     .flags = count(9),
+                     .major_faults = count(12),
+                     .user_cpu = cpu(14),
+                     .system_cpu = cpu(15),
+                     .children_user_cpu = cpu(16),
+                     .children_system_cpu = cpu(17),
+                     .threads = static_cast<int>(fields[20]),
+                     .start = count(22),
+                     .resident_bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(fields[24], 0)) * page_bytes(),
+                     .arguments = {count(48), count(49)},
+                     .exit_status = static_cast<int>(fields[52])};
 }
 
 }  // namespace
 
-ProcessStatus::ProcessStatus() : text_(text_of_file("/proc/thread-self/status")) {}
-ProcessStatus::ProcessStatus(pid_t pid) : text_(text_of_file("/proc/" + std::to_string(pid) + "/status")) {}
+std::optional<ProcessStat> process_stat(pid_t pid) {
+  return stat_in(fmt::format("/proc/{}/stat", pid));
+}
+std::optional<ProcessStat> own_process_stat() {
+  return stat_in("/proc/self/stat");
+}
+std::optional<ProcessStat> thread_stat(pid_t pid, pid_t thread) {
+  return stat_in(fmt::format("/proc/{}/task/{}/stat", pid, thread));
+}
+
+ProcessStatus::ProcessStatus() : text_(read_kernel_file("/proc/thread-self/status")) {}
+ProcessStatus::ProcessStatus(pid_t pid) : text_(read_kernel_file(fmt::format("/proc/{}/status", pid))) {}
 
 std::string_view ProcessStatus::line(std::string_view name) const {
   const std::string head = std::string("\n").append(name).append(":");

@@ -1,11 +1,5 @@
 #include "os/process/process_use.h"
 
-#include <unistd.h>
-
-#include <cstdlib>
-#include <string>
-#include <vector>
-
 #include "os/process/process_stat.h"
 
 namespace retinue {
@@ -23,12 +17,9 @@ ProcessUse use_of(const rusage& usage) {
 }
 
 ProcessUse use_of_zombie(pid_t pid) {
-  constexpr std::size_t kUserTime = 14 - 3;  // Then system time, and the same two of its children.
-  const std::vector<std::string> fields = process_stat(pid);
-  if (fields.size() < kUserTime + 4) return {};
-  const auto ticks = [&](std::size_t field) { return std::strtoull(fields[kUserTime + field].c_str(), nullptr, 10); };
-  const std::uint64_t tick_ns = 1'000'000'000u / static_cast<std::uint64_t>(sysconf(_SC_CLK_TCK));
-  return {(ticks(0) + ticks(2)) * tick_ns, (ticks(1) + ticks(3)) * tick_ns, 0};
+  const ProcessStat stat = process_stat(pid).value_or(ProcessStat());
+  return {static_cast<std::uint64_t>((stat.user_cpu + stat.children_user_cpu).count()),
+          static_cast<std::uint64_t>((stat.system_cpu + stat.children_system_cpu).count()), 0};
 }
 
 }  // namespace retinue

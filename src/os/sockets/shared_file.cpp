@@ -12,6 +12,7 @@
 #include <chrono>
 #include <thread>
 
+#include "os/files/kernel_files.h"
 #include "os/sockets/tcp_socket.h"
 #include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
@@ -35,9 +36,8 @@ constexpr int kOpen = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 /// For messages.
 std::string path_of(int fd) {
-  std::array<char, 4096> path;
-  const ssize_t bytes = readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path.data(), path.size());
-  return bytes > 0 ? std::string(path.data(), static_cast<std::size_t>(bytes)) : "a shared file";
+  const std::string path = target_of_link(fmt::format("/proc/self/fd/{}", fd));
+  return path.empty() ? "a shared file" : path;
 }
 
 [[noreturn]] void throw_error(const char* doing, int fd, int error, const char* remark = "") {

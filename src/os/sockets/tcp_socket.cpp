@@ -12,7 +12,7 @@
 #include <cstring>
 #include <memory>
 
-#include "os/sync/clock.h"
+#include "os/files/descriptor_calls.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -39,17 +39,6 @@ void set_up_connection(int socket) {
 
 const sockaddr* generic(const SocketAddress& address) {
   return reinterpret_cast<const sockaddr*>(&address.storage);
-}
-
-bool wait_for(int fd, short events, Deadline deadline) {
-  for (;;) {
-    pollfd entry{fd, events, 0};
-    const timespec left = to_timespec(deadline.left(std::chrono::hours(1)));
-    const int ready = ppoll(&entry, 1, &left, nullptr);
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) throw SystemError("waiting for a socket", errno);
-    if (deadline.passed()) return false;
-  }
 }
 
 /// A connection to a free port of this machine may meet itself, since the port that it comes from is chosen at will.
@@ -173,10 +162,10 @@ void shut_down(int socket) noexcept {
 }
 
 bool wait_readable(int fd, Deadline deadline) {
-  return wait_for(fd, POLLIN, deadline);
+  return wait_ready(fd, POLLIN, deadline);
 }
 bool wait_writable(int fd, Deadline deadline) {
-  return wait_for(fd, POLLOUT, deadline);
+  return wait_ready(fd, POLLOUT, deadline);
 }
 
 }  // namespace retinue

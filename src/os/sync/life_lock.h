@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "os/sync/futex.h"
+
 namespace retinue {
 
 /// A robust lock in shared memory that its owner takes once and never releases: when the owner's thread ends, however
@@ -26,6 +28,10 @@ class LifeLock {
   /// The futex word. A waiter sets kWaiters in it before it parks; the kernel wakes one waiter only, who wakes the
   /// others.
   std::atomic<std::uint32_t>& word() const noexcept;
+  /// Of one that has an owner, or had: sets kWaiters. What to sleep on until the owner's death.
+  FutexWait watch() const noexcept {
+    return {&word(), word().fetch_or(kWaiters, std::memory_order_acq_rel) | kWaiters};
+  }
 
   static constexpr std::uint32_t kOwnerDied = 0x40000000u;
   static constexpr std::uint32_t kWaiters = 0x80000000u;

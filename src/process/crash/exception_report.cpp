@@ -76,6 +76,11 @@ bool describe_exception(const std::exception_ptr& exception, CrashRecord& record
   bool is_known = false;
   record.consequence = 0;
   FixedText message(record.message);
+  if (exception == nullptr) {
+    // What unwinds a cancelled thread, or comes from another language, is no C++ exception.
+    FixedText(record.type) << "foreign exception";
+    message << "the thread was cancelled, or another language threw";
+  }
   std::exception_ptr current = exception;
   for (int depth = 0; current && depth < kMaxNesting; ++depth) {
     const Description description = describe_one(current);
@@ -99,17 +104,10 @@ void record_current_exception(CrashRecord& record) noexcept {
   record.kind = CrashKind::kException;
   record.signal = 0;
   record.fault_address = 0;
-  if (const std::exception_ptr exception = std::current_exception()) {
-    try {
-      describe_exception(exception, record);
-    } catch (...) {
-      // Out of memory: what was written so far stands.
-      record.time_ns = monotonic_ns();
-    }
-  } else {
-    // What unwinds a cancelled thread, or comes from another language, is no C++ exception.
-    FixedText(record.type) << "foreign exception";
-    FixedText(record.message) << "the thread was cancelled, or another language threw";
+  try {
+    describe_exception(std::current_exception(), record);
+  } catch (...) {
+    // Out of memory: what was written so far stands.
     record.time_ns = monotonic_ns();
   }
   complete_crash_record(record);

@@ -11,8 +11,8 @@ namespace retinue {
 /// where the failure began; `consequence` is set when PeerLost is among them.
 void record_current_exception(CrashRecord& record) noexcept;
 
-/// Fills type, message, consequence, time and frames; kind and phase are the caller's.
-/// False when the throw is unknown: the frames are empty then.
+/// Of what is being handled, null where that is no C++ exception: fills type, message, consequence, time and frames;
+/// kind and phase are the caller's. False when the throw is unknown: the frames are empty then.
 bool describe_exception(const std::exception_ptr& exception, CrashRecord& record);
 
 }  // namespace retinue

@@ -14,6 +14,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "os/files/descriptor_calls.h"
 #include "os/files/file_descriptor.h"
 #include "os/process/signal_names.h"
 #include "os/sync/clock.h"
@@ -74,15 +75,6 @@ std::int64_t realtime_seconds_of(std::chrono::nanoseconds monotonic) {
   const auto ago = is_behind ? now - monotonic : std::chrono::nanoseconds(0);
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch() - ago)
       .count();
-}
-
-void write_all(int fd, std::string_view text, const std::string& path) {
-  while (!text.empty()) {
-    const ssize_t bytes = write(fd, text.data(), text.size());
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) throw SystemError("writing the error file " + path, errno);
-    text.remove_prefix(static_cast<std::size_t>(bytes));
-  }
 }
 
 /// Behind symbolic links, which stay.
@@ -156,14 +148,14 @@ void write_error_file(const std::string& path, const ErrorReport& report) {
     // A device or a pipe, which must not be replaced by a file.
     const FileDescriptor device(open(target.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
     if (!device) throw SystemError("opening the error file " + path, errno);
-    write_all(device.get(), text, path);
+    if (!write_all(device.get(), text)) throw SystemError("writing the error file " + path, errno);
     return;
   }
   const std::string temporary = fmt::format("{}.{}.tmp", target, getpid());
   try {
     const FileDescriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (!file) throw SystemError("creating the error file " + path, errno);
-    write_all(file.get(), text, path);
+    if (!write_all(file.get(), text)) throw SystemError("writing the error file " + path, errno);
     if (rename(temporary.c_str(), target.c_str()) != 0) throw SystemError("renaming to the error file " + path, errno);
   } catch (const SystemError&) {
     unlink(temporary.c_str());

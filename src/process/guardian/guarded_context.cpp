@@ -12,7 +12,7 @@
 
 #include "ipc/memory/poller.h"
 #include "os/process/process_calls.h"
-#include "os/process/process_look.h"
+#include "os/process/process_stat.h"
 #include "os/sync/clock.h"
 #include "os/testing/fault_point.h"
 #include "process/failure/failure_text.h"
@@ -178,8 +178,7 @@ void GuardedContext::step_ladder(Member& member, int signal) const {
 }
 
 void GuardedContext::abandon(Member& member) {
-  const auto look = look_at_process(member.pid);
-  process_slot(*memory_, member.slot).abandoned_in = look ? look->state : '?';
+  process_slot(*memory_, member.slot).abandoned_in = process_stat(member.pid).value_or(ProcessStat()).state;
   note_end(member, SIGKILL, {});
   has_abandoned_ = true;
 }
@@ -213,17 +212,17 @@ void GuardedContext::stop(int first_signal) {
 void GuardedContext::expect_exit(std::uint32_t rank) {
   if (rank >= members_.size()) return;
   members_[rank].exit_by = Clock::now() + time_to_exit();
-  if (const auto look = look_at_process(members_[rank].pid)) members_[rank].cpu_seen = look->cpu;
+  if (const auto stat = process_stat(members_[rank].pid)) members_[rank].cpu_seen = stat->cpu();
 }
 
 /// One that still works, as a profiler that writes its trace, gets more time, but not for ever.
 bool GuardedContext::extend_exit(Member& member, Clock::time_point now) const {
   constexpr int kMostExtensions = 10;
-  const auto look = look_at_process(member.pid);
-  if (!look || member.extensions >= kMostExtensions) return false;
-  if (look->cpu <= member.cpu_seen && look->state != 'D') return false;
+  const auto stat = process_stat(member.pid);
+  if (!stat || member.extensions >= kMostExtensions) return false;
+  if (stat->cpu() <= member.cpu_seen && stat->state != 'D') return false;
   ++member.extensions;
-  member.cpu_seen = look->cpu;
+  member.cpu_seen = stat->cpu();
   member.exit_by = now + time_to_exit();
   return true;
 }

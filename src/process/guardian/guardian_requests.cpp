@@ -42,9 +42,8 @@ namespace {
 
 /// None: it is gone.
 std::optional<pid_t> parent_of(pid_t pid) {
-  constexpr std::size_t kParent = 4 - 3;
-  const std::vector<std::string> fields = process_stat(pid);
-  return fields.size() > kParent ? std::optional(std::stoi(fields[kParent])) : std::nullopt;
+  const std::optional<ProcessStat> stat = process_stat(pid);
+  return stat ? std::optional(stat->parent) : std::nullopt;
 }
 
 }  // namespace

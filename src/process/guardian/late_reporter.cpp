@@ -11,6 +11,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/split.h"
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/late_mailbox.h"
 #include "os/files/standard_error.h"
@@ -30,15 +31,6 @@ constexpr int kStackLines = 24;
 /// Long enough to tell who uses a CPU, counted in ticks of 10 ms, from who does not.
 constexpr timespec kBetweenLooks{.tv_sec = 0, .tv_nsec = 500'000'000};
 
-std::vector<std::string_view> lines_of(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    lines.push_back(text.substr(0, text.find('\n')));
-    text.remove_prefix(std::min(lines.back().size() + 1, text.size()));
-  }
-  return lines;
-}
-
 using Looks = std::map<pid_t, std::optional<ActivityLook>>;
 
 Looks look_at_all(const std::vector<pid_t>& pids) {
@@ -54,7 +46,7 @@ std::string main_stack(pid_t pid, std::string_view stacks) {
   int threads = 0;
   int lines = 0;
   bool is_main = true;  // Also of what is no thread's: why there are no stacks.
-  for (const std::string_view line : lines_of(stacks)) {
+  for (const std::string_view line : split(stacks, '\n')) {
     if (line.starts_with("thread ")) {
       is_main = line.starts_with(head);
       ++threads;
@@ -83,7 +75,7 @@ std::string main_stack(pid_t pid, std::string_view stacks) {
 
 std::string with_activities(const JobMemory& memory, const std::string& text) {
   std::vector<pid_t> pids;
-  for (const std::string_view line : lines_of(text))
+  for (const std::string_view line : split(text, '\n'))
     if (const auto pid = process_of_activity_line(line)) pids.push_back(*pid);
   const Looks before = look_at_all(pids);
   nanosleep(&kBetweenLooks, nullptr);
@@ -96,18 +88,10 @@ std::string with_activities(const JobMemory& memory, const std::string& text) {
   } catch (const SystemError& error) {
     for (const pid_t pid : pids) stacks.emplace(pid, fmt::format("    {}\n", error.what()));
   }
-  std::string whole;
-  for (const std::string_view line : lines_of(text)) {
-    const auto pid = process_of_activity_line(line);
-    if (!pid) {
-      whole.append(line).append("\n");
-      continue;
-    }
-    const std::string does = describe_activity(*pid, before.at(*pid), now.at(*pid));
-    whole += fmt::format("    it {}\n{}", does, stacks[*pid]);
-    note_activity(memory, *pid, stacks[*pid]);
-  }
-  return whole;
+  return replace_activity_lines(text, [&](pid_t pid) {
+    note_activity(memory, pid, stacks[pid]);
+    return fmt::format("    it {}\n{}", describe_activity(pid, before.at(pid), now.at(pid)), stacks[pid]);
+  });
 }
 
 void LateReporter::open(JobMemory& memory) {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -13,11 +12,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <string>
 
 #include "ipc/memory/job_layout.h"
 #include "os/process/process_calls.h"
+#include "os/process/process_stat.h"
 #include "os/process/scheduling.h"
 #include "process/guardian/job_sweep.h"
 #include "retinue/base/error.h"
@@ -37,30 +36,11 @@ bool is_wanted() {
 /// Who kills program and guardian may do it by the name of the program, as `pkill -f` does.
 void change_name() {
   prctl(PR_SET_NAME, "retinue-watch");
-  std::ifstream stat("/proc/self/stat");
-  std::string text;
-  std::getline(stat, text);
-  std::string field;
-  unsigned long first = 0;
-  unsigned long end = 0;
-  std::size_t position = text.rfind(')') + 2;
-  for (int number = 3; number < 48 && position != 0; ++number) position = text.find(' ', position) + 1;  // arg_start
-  if (position == 0 || std::sscanf(text.c_str() + position, "%lu %lu", &first, &end) != 2 || end <= first) return;
+  const auto [first, end] = own_process_stat().value_or(ProcessStat()).arguments;
+  if (end <= first) return;
   auto* const arguments = reinterpret_cast<char*>(first);
   std::memset(arguments, 0, end - first);
   std::strncpy(arguments, "retinue-watch", end - first - 1);
-}
-
-/// Keeps nothing of others' open: who reads from the program shall see its end.
-void keep_descriptors(FileDescriptor& program, FileDescriptor& guardian) {
-  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  for (const int fd : {0, 1, 2}) dup2(null, fd);
-  const int copies[] = {fcntl(program.get(), F_DUPFD, 16), fcntl(guardian.get(), F_DUPFD, 16)};
-  dup2(copies[0], 3);
-  dup2(copies[1], 4);
-  if (close_range(5, ~0u, 0) != 0) throw SystemError("close_range in the watcher", errno);
-  program.release();
-  guardian.release();
 }
 
 [[noreturn]] void be_watcher(const JobMemory& memory, FileDescriptor program, FileDescriptor guardian,
@@ -68,9 +48,10 @@ void keep_descriptors(FileDescriptor& program, FileDescriptor& guardian) {
   setsid();
   change_name();
   request_default_slice();
-  keep_descriptors(program, guardian);
-  pollfd program_end{3, POLLIN, 0};
-  while (poll(&program_end, 1, -1) != 1) continue;
+  // Nothing of others': who reads from the program shall see its end.
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  keep_only_descriptors({null, null, null, program.release(), guardian.release()});
+  while (!wait_for_exit(3, std::chrono::hours(1))) continue;
   if (!wait_for_exit(4, kGuardianTime)) send_signal_to(4, SIGKILL);
   if (cgroup) cgroup->kill_and_remove(kKillTime);
   sweep_job(memory);

@@ -59,18 +59,6 @@ FileDescriptor copy_of(const FileDescriptor& original) {
   return copy;
 }
 
-/// Keeps nothing open but the consoles, as descriptors 1 and 2, and `wake`, as descriptor 3.
-void keep_descriptors(int output, int error, int wake) {
-  constexpr int kFirstOther = 4;
-  // Through high numbers, so that none overwrites another that is still needed.
-  const int sources[] = {open("/dev/null", O_RDONLY), output, error, wake};
-  int copies[4];
-  for (std::size_t i = 0; i < 4; ++i) copies[i] = fcntl(sources[i], F_DUPFD, 16);
-  for (int i = 0; i < 4; ++i)
-    if (dup2(copies[i], i) < 0) throw SystemError("setting up the log forwarder's descriptors", errno);
-  if (close_range(kFirstOther, ~0u, 0) != 0) throw SystemError("close_range in the log forwarder", errno);
-}
-
 }  // namespace
 
 LogForwarder::LogForwarder(const LogRequest& logs, const std::vector<FileDescriptor>& standard, CallerRights rights)
@@ -111,7 +99,7 @@ void LogForwarder::run_forwarder(pid_t guardian) const {
   try {
     if (rights_.differ()) rights_.take();
     watch_guardian(guardian);
-    keep_descriptors(output_.get(), error_.get(), wake_.get());
+    keep_only_descriptors({open("/dev/null", O_RDONLY), output_.get(), error_.get(), wake_.get()});
     const FileDescriptor guardian_pidfd = pidfd_of_parent(guardian);
     Tee tee(logs_, *board_, {3, guardian_pidfd.get(), STDOUT_FILENO, STDERR_FILENO});
     _exit(static_cast<int>(tee.run()));

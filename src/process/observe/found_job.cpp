@@ -9,14 +9,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <climits>
 #include <optional>
 #include <utility>
 
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/job_name.h"
+#include "os/files/descriptor_calls.h"
 #include "os/process/process_calls.h"
 #include "os/process/process_look.h"
+#include "os/process/process_stat.h"
 #include "os/sockets/control_socket.h"
 #include "os/sockets/local_socket.h"
 #include "process/observe/job_socket_protocol.h"
@@ -42,18 +43,6 @@ bool parse_job_socket(const std::string& socket_name, FoundJob& job) {
   return !job.id.empty() && job.id.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-bool becomes_readable(int fd, std::chrono::milliseconds timeout) {
-  const Deadline deadline = Deadline::after(timeout);
-  for (;;) {
-    pollfd entry{fd, POLLIN, 0};
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left(std::chrono::hours(1)));
-    const int ready = poll(&entry, 1, static_cast<int>(left.count()));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) throw SystemError("waiting for a job's guardian", errno);
-    if (deadline.passed()) return false;
-  }
-}
-
 /// Whoever sent the descriptor could make what is not sealed smaller under our eyes, which would kill us.
 void check_seals(int memfd) {
   const int seals = fcntl(memfd, F_GET_SEALS);
@@ -69,8 +58,8 @@ void check_namespace(const FoundJob& job) {
 }
 
 std::string silence_of(pid_t guardian) {
-  const auto look = look_at_process(guardian);
-  const bool is_stopped = look && (look->state == 'T' || look->state == 't');
+  const char state = process_stat(guardian).value_or(ProcessStat()).state;
+  const bool is_stopped = state == 'T' || state == 't';
   return is_stopped ? fmt::format("its guardian is stopped: kill -CONT {}", guardian)
                     : fmt::format("its guardian (pid {}) does not answer", guardian);
 }
@@ -82,7 +71,7 @@ std::optional<JobSocketReply> answer_to(FoundJob& job, std::uint32_t kind, const
   for (int i = 0; i < kTries; ++i) {
     const FileDescriptor socket = ask_job_socket(job, kind, descriptors);
     if (!socket) break;
-    if (!becomes_readable(socket.get(), kPatience)) throw TimeoutError(silence_of(job.guardian));
+    if (!wait_ready(socket.get(), POLLIN, Deadline::after(kPatience))) throw TimeoutError(silence_of(job.guardian));
     JobSocketReply answer;
     if (receive_message(socket.get(), &answer, sizeof answer, received) != 0) return answer;
   }
@@ -171,7 +160,8 @@ std::uint32_t ask_for_slot(FoundJob& job) {
 
 FileDescriptor pause_deadlines(FoundJob& job) {
   FileDescriptor socket = ask_job_socket(job, JobSocketRequest::kDebug);
-  if (socket && !becomes_readable(socket.get(), kPatience)) throw TimeoutError(silence_of(job.guardian));
+  if (socket && !wait_ready(socket.get(), POLLIN, Deadline::after(kPatience)))
+    throw TimeoutError(silence_of(job.guardian));
   JobSocketReply answer;
   std::vector<FileDescriptor> none;
   if (!socket || receive_message(socket.get(), &answer, sizeof answer, none) == 0 || answer.refused != 0)
@@ -182,7 +172,7 @@ FileDescriptor pause_deadlines(FoundJob& job) {
 bool stop_job(FoundJob& job, std::chrono::milliseconds timeout) {
   const FileDescriptor socket = ask_job_socket(job, JobSocketRequest::kStop);
   // The answer, or the end of the guardian, which leaves no rank.
-  return !socket || becomes_readable(socket.get(), timeout);
+  return !socket || wait_ready(socket.get(), POLLIN, Deadline::after(timeout));
 }
 
 }  // namespace retinue

@@ -6,9 +6,12 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/site_text.h"
 #include "ipc/memory/context_table.h"
 #include "ipc/memory/job_clock.h"
+#include "ipc/records/recorded_calls.h"
 #include "os/process/process_look.h"
+#include "os/process/process_stat.h"
 #include "os/sync/clock.h"
 #include "process/failure/failure_text.h"
 
@@ -24,20 +27,20 @@ bool has_ranks(const JobMemory& memory, std::uint32_t index) {
 }
 
 /// Programs that know nothing of Retinue never say that they run: they do as soon as they are another program.
-bool is_starting(const JobMemory& memory, const RankView& view, ProcessState state, const ProcessLook& look) {
+bool is_starting(const JobMemory& memory, const RankView& view, ProcessState state, const ProcessStat& stat) {
   if (state == ProcessState::kReserved) return true;
   if (state != ProcessState::kStarted) return false;
-  if (!look.has_executed) return true;
+  if (!stat.has_executed()) return true;
   const auto executable = executable_of(view.pid);
   return executable && *executable == memory.header().program;
 }
 
-std::string state_text(const JobMemory& memory, const RankView& view, ProcessState state, const ProcessLook& look) {
-  if (look.state == 'Z' || look.state == 'X') return "finished";
-  if (look.state == 'T') return "stopped";
-  if (look.state == 't') return "traced";
+std::string state_text(const JobMemory& memory, const RankView& view, ProcessState state, const ProcessStat& stat) {
+  if (stat.state == 'Z' || stat.state == 'X') return "finished";
+  if (stat.state == 'T') return "stopped";
+  if (stat.state == 't') return "traced";
   if (state == ProcessState::kFinished) return "finished";
-  return is_starting(memory, view, state, look) ? "starting" : "running";
+  return is_starting(memory, view, state, stat) ? "starting" : "running";
 }
 
 RankView view_of(const JobMemory& memory, const ContextRecord& record, const ProcessSlot& slot) {
@@ -54,21 +57,40 @@ RankView view_of(const JobMemory& memory, const ContextRecord& record, const Pro
     view.cpu = std::chrono::nanoseconds(slot.use.user_cpu_ns + slot.use.system_cpu_ns);
     return view;
   }
-  const auto look = view.pid > 0 ? look_at_process(view.pid) : std::nullopt;
-  if (!look) {
+  const auto stat = view.pid > 0 ? process_stat(view.pid) : std::nullopt;
+  if (!stat) {
     // Not forked yet, or gone a moment ago: the guardian is about to say more.
     view.state = view.pid > 0 ? "finished" : "starting";
     return view;
   }
-  view.process_state = look->state;
-  view.state = state_text(memory, view, state, *look);
-  view.cpu = look->cpu;
-  view.resident_bytes = look->resident_bytes;
-  view.command = look->command;
+  view.process_state = stat->state;
+  view.state = state_text(memory, view, state, *stat);
+  view.cpu = stat->cpu();
+  view.resident_bytes = stat->resident_bytes;
+  view.command = command_of(view.pid);
   return view;
 }
 
 }  // namespace
+
+std::optional<CurrentCall> current_call_of(const JobMemory& memory, std::uint32_t slot) {
+  constexpr std::size_t kLookedAt = 64;
+  std::vector<RecordedCall> calls = read_calls_since(memory, slot, 1, kLookedAt);
+  std::erase_if(calls, [](const RecordedCall& call) { return call.ended_ns != 0; });
+  if (calls.empty()) return std::nullopt;
+  const auto recorder = read_recorder(memory, slot);
+  if (!recorder) return std::nullopt;
+  const auto is_collective = [&](const RecordedCall& call) { return !recorder->is_message(call); };
+  const auto newest = std::find_if(calls.rbegin(), calls.rend(), is_collective);
+  const RecordedCall& call = newest != calls.rend() ? *newest : calls.front();
+  const RecordedPlace& place = recorder->site_of(call);
+  const std::string file = place.file.substr(place.file.rfind('/') + 1);
+  return CurrentCall{.kind = printable(recorder->kind_of(call)),
+                     .group = printable(recorder->group_of(call).name),
+                     .sequence = call.sequence,
+                     .site = file.empty() ? "" : printable(site_text(file, place.line)),
+                     .waiting = std::chrono::nanoseconds(recorder->read_ns - call.started_ns)};
+}
 
 std::vector<RankView> view_ranks(const JobMemory& memory) {
   std::vector<RankView> ranks;

@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 
+#include "os/files/descriptor_calls.h"
 #include "os/files/file_descriptor.h"
 #include "os/process/process_calls.h"
 #include "os/process/signal_names.h"
@@ -38,18 +39,6 @@ std::string stack_text(const ThreadStack& stack, Symbolizer& symbolizer) {
 }
 
 /// False: nothing more can be read without doing harm.
-bool write_all(int fd, const void* data, std::size_t bytes) {
-  const char* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t written = write(fd, at, bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    at += written;
-    bytes -= static_cast<std::size_t>(written);
-  }
-  return true;
-}
-
 /// In the child: one length and text for each process.
 [[noreturn]] void serve(const std::vector<pid_t>& pids, std::size_t first, std::chrono::milliseconds patience, int fd) {
   Symbolizer symbolizer;
@@ -67,7 +56,8 @@ bool write_all(int fd, const void* data, std::size_t bytes) {
       text += fmt::format("  {}\n", error.what());
     }
     const std::uint64_t bytes = text.size();
-    if (!write_all(fd, &bytes, sizeof bytes) || !write_all(fd, text.data(), text.size()) || holds_one) break;
+    if (!write_all(fd, {reinterpret_cast<const char*>(&bytes), sizeof bytes}) || !write_all(fd, text) || holds_one)
+      break;
   }
   _exit(0);
 }
@@ -113,10 +103,7 @@ class StackReader {
   Got read_all(void* data, std::size_t bytes, Deadline deadline) const {
     char* at = static_cast<char*>(data);
     while (bytes > 0) {
-      pollfd entry{output_.get(), POLLIN, 0};
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left(std::chrono::hours(1)));
-      if (poll(&entry, 1, static_cast<int>(left.count())) == 0 && deadline.passed()) return Got::kNothing;
-      if (entry.revents == 0) continue;
+      if (!wait_ready(output_.get(), POLLIN, deadline)) return Got::kNothing;
       const ssize_t got = read(output_.get(), at, bytes);
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) return Got::kEnd;

@@ -11,10 +11,6 @@
 namespace retinue {
 namespace {
 
-std::string path_of(const CrashRecord::Object& object) {
-  return {object.path, strnlen(object.path, sizeof object.path)};
-}
-
 void append_found(const std::string& path, std::uint64_t offset, const std::vector<SourceFrame>& found,
                   std::vector<StackLine>& lines) {
   StackLine line;
@@ -53,7 +49,7 @@ void append_frame(const CrashRecord& record, const CrashRecord::Frame& frame, Na
     append_found({}, frame.offset, {}, lines);
     return;
   }
-  const std::string path = path_of(record.objects[frame.object]);
+  const std::string path = text_of(record.objects[frame.object].path);
   append_found(path, frame.offset, names_at(path, frame.offset), lines);
 }
 
@@ -90,17 +86,7 @@ void Symbolizer::expect_all(const CrashRecord& record) {
   std::map<std::uint32_t, std::vector<std::uint64_t>> offsets;
   for (std::size_t i = 0; i < frame_count_of(record); ++i)
     if (has_object(record, record.frames[i])) offsets[record.frames[i].object].push_back(record.frames[i].offset);
-  for (const auto& [object, list] : offsets) object_at(path_of(record.objects[object])).symbols.look_up(list);
-}
-
-/// A line for each frame.
-std::vector<StackLine> Symbolizer::functions_of(const CrashRecord& record) {
-  std::vector<StackLine> lines;
-  const auto function_at = [this](const std::string& path, std::uint64_t offset) {
-    return function_alone(object_at(path).symbols.function_at(offset));
-  };
-  for (std::size_t i = 0; i < frame_count_of(record); ++i) append_frame(record, record.frames[i], function_at, lines);
-  return lines;
+  for (const auto& [object, list] : offsets) object_at(text_of(record.objects[object].path)).symbols.look_up(list);
 }
 
 /// Of the frames outside of `named` only the functions.
@@ -121,7 +107,7 @@ std::string Symbolizer::symbolize(const CrashRecord& record) noexcept {
     expect_all(record);
     // Debug information costs most by far, that of the C library above all: it is read for what will be shown.
     const Innermost innermost = innermost_of_record(record);
-    const LineRange named = users_range(functions_of(record), innermost);
+    const LineRange named = users_range(lines_of(record, {0, 0}), innermost);
     std::vector<StackLine> lines = lines_of(record, named);
     const std::size_t count = lines.size();
     lines = trim_stack(std::move(lines), innermost);

@@ -43,7 +43,6 @@ class Symbolizer {
   const std::vector<SourceFrame>& names_at(const std::string& path, std::uint64_t offset);
   void expect_all(const CrashRecord& record);
   std::vector<StackLine> lines_of(const CrashRecord& record, LineRange named);
-  std::vector<StackLine> functions_of(const CrashRecord& record);
 
   std::map<std::string, Object> objects_;
 };

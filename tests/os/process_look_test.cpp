@@ -1,4 +1,4 @@
-#include "os/process/process_identity.h"
+#include "os/process/process_look.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
