@@ -20,6 +20,19 @@ function(retinue_module module)
   target_compile_options(retinue_${module} PRIVATE -ffp-contract=off)
   target_link_libraries(retinue_${module} PUBLIC fmt::fmt Threads::Threads)
   retinue_kernel_flags(${sources})
+  retinue_unity_by_folder(retinue_${module})
+endfunction()
+
+# With RETINUE_UNITY_BUILD the sources of a folder of the libraries are compiled as one unit. Most of the time goes into
+# headers, which are then read once. Names in unnamed namespaces must therefore differ within a folder.
+function(retinue_unity_by_folder target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${RETINUE_UNITY_BUILD} UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    cmake_path(GET source PARENT_PATH folder)
+    cmake_path(GET folder FILENAME folder)
+    set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${folder})
+  endforeach()
 endfunction()
 
 # Kernels are compiled once for each instruction set and chosen at run time.

@@ -183,7 +183,10 @@ struct FileStore::Impl {
       const Deadline turn_end = deadline.passed() ? Deadline::after(kLeaveTime) : deadline;
       const std::vector<std::string> missing = look(turn_end, [&](const LogState& state) {
         std::vector<std::string> not_there = state.table().missing(keys);
-        not_there.empty() ? body(state.table()) : check_nobody_was_refused(state);
+        if (not_there.empty())
+          body(state.table());
+        else
+          check_nobody_was_refused(state);
         return not_there;
       });
       if (missing.empty()) return;
