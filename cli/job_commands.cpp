@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
+
+#include "base/parse_number.h"
 
 namespace retinue {
 namespace {
@@ -14,21 +13,14 @@ namespace {
 constexpr const char* kJobHelp = "Its name, its id or a unique beginning of either, or its program's pid";
 constexpr const char* kContextHelp = "Only ranks of this context, as `retinue ps` lists it";
 
-std::optional<double> number_of(const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 /// CLI11's own says all of the numbers that a double can be.
 std::string not_negative(const std::string& text) {
-  const std::optional<double> number = number_of(text);
+  const auto number = parse_number<double>(text);
   return number && *number >= 0 ? "" : "'" + text + "' is no number of at least 0";
 }
 
 std::string positive(const std::string& text) {
-  const std::optional<double> number = number_of(text);
+  const auto number = parse_number<double>(text);
   return number && *number > 0 ? "" : "'" + text + "' is no number greater than 0";
 }
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <cstring>
 
+#include "base/parse_number.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -27,11 +27,10 @@ std::vector<std::string> split_at_commas(const std::string& text) {
 }
 
 int number_of(const std::string& text, const std::string& flag, int least) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || number < least)
+  const auto number = parse_number<int>(text);
+  if (!number || *number < least)
     throw UsageError(fmt::format("{}: '{}' is no whole number of at least {}", flag, text, least));
-  return number;
+  return *number;
 }
 
 std::vector<int> ranks_of(const std::string& text, const std::string& flag) {

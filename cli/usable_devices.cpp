@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <memory>
 #include <string_view>
 
+#include "base/parse_number.h"
 #include "retinue/base/error.h"
 #include "text_lists.h"
 
@@ -56,12 +56,11 @@ int rank_count_of(const std::string& text, int cpus, const std::vector<std::stri
     return gpu_count;
   }
   if (text == "xpu") throw UsageError("--nproc-per-node xpu: Retinue cannot count such devices; give their number");
-  int count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || count < 1)
+  const auto count = parse_number<int>(text);
+  if (!count || *count < 1)
     throw UsageError(
         fmt::format("--nproc-per-node: '{}' is no number of processes; give 1, 2, ... or auto, cpu, gpu", text));
-  return count;
+  return *count;
 }
 
 }  // namespace retinue

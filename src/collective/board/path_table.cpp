@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <filesystem>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
+#include "base/parse_number.h"
 #include "collective/board/board.h"
 #include "ipc/memory/job_layout.h"
 #include "os/files/environment.h"
@@ -120,12 +120,11 @@ PathTable parse_path_table(std::string_view text, std::string_view whence) {
     if (equals == std::string_view::npos || field == nullptr)
       throw UsageError(fmt::format("{}: \"{}\" is none of {}", whence, item, known_fields()));
     const std::string_view number = item.substr(equals + 1);
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (number.empty() || error != std::errc() || end != number.data() + number.size() || value > field->limit)
+    const auto value = parse_number<std::uint64_t>(number);
+    if (!value || *value > field->limit)
       throw UsageError(
           fmt::format("{}: {} must be a number up to {}, not \"{}\"", whence, field->name, field->limit, number));
-    table.*field->value = value;
+    table.*field->value = *value;
   }
   return table;
 }

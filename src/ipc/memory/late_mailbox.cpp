@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
+#include "base/parse_number.h"
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/process_table.h"
 #include "os/sockets/bell_socket.h"
@@ -37,10 +37,8 @@ std::string activity_line(pid_t pid) {
 
 std::optional<pid_t> process_of_activity_line(std::string_view line) {
   if (line.empty() || line.front() != kActivityMark) return std::nullopt;
-  pid_t pid = 0;
-  const char* const end = line.data() + line.size();
-  const auto [stopped, error] = std::from_chars(line.data() + 1, end, pid);
-  return error == std::errc() && stopped == end && pid > 0 ? std::optional(pid) : std::nullopt;
+  const auto pid = parse_number<pid_t>(line.substr(1));
+  return pid && *pid > 0 ? pid : std::nullopt;
 }
 
 bool has_late_mailbox(const JobMemory& memory) {

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <string_view>
 
+#include "base/parse_number.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -18,11 +18,9 @@ namespace {
 }
 
 int number_of(std::string_view word, const std::string& text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (word.empty() || error != std::errc() || end != word.data() + word.size() || number < 0)
-    refuse(text, fmt::format("'{}' is no number", word));
-  return number;
+  const auto number = parse_number<int>(word);
+  if (!number || *number < 0) refuse(text, fmt::format("'{}' is no number", word));
+  return *number;
 }
 
 Std streams_of(std::string_view word, const std::string& text) {

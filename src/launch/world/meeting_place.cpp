@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -14,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/parse_number.h"
 #include "launch/world/late_wait.h"
 #include "os/files/environment.h"
 #include "os/files/late_after.h"
@@ -31,10 +31,8 @@ namespace {
 }
 
 std::optional<int> number_in(std::string_view text) {
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+  const auto number = parse_number<int>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 /// "rank=0&world_size=4".

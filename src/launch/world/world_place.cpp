@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <string_view>
 
+#include "base/parse_number.h"
 #include "os/files/environment.h"
 #include "retinue/base/error.h"
 
@@ -32,14 +32,13 @@ bool is_set(const char* name) {
 
 int number_of(const char* name, int least) {
   const std::string text = find_variable(name).value();
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < least || number > kMostRanks)
+  const auto number = parse_number<int>(text);
+  if (!number || *number < least || *number > kMostRanks)
     throw UsageError(
         fmt::format("the environment's {} is \"{}\", not a number from {} to {}; unset it, or start the "
                     "ranks with `retinue run -n N`, torchrun, mpirun or srun",
                     name, text, least, kMostRanks));
-  return number;
+  return *number;
 }
 
 }  // namespace

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <system_error>
-
+#include "base/parse_number.h"
 #include "os/files/environment.h"
 #include "retinue/base/error.h"
 
@@ -18,11 +16,9 @@ constexpr std::chrono::nanoseconds kDefaultLateAfter = std::chrono::seconds(10);
 std::chrono::nanoseconds default_late_after() {
   const auto text = find_variable("RETINUE_LATE_AFTER_S");
   if (!text) return kDefaultLateAfter;
-  double seconds = -1;
-  const char* const last = text->data() + text->size();
-  const auto [end, error] = std::from_chars(text->data(), last, seconds);  // The locale changes nothing of it.
+  const double seconds = parse_number<double>(*text).value_or(-1);
   constexpr double kMost = 1e9;
-  if (error != std::errc() || end != last || !(seconds >= 0 && seconds <= kMost))
+  if (!(seconds >= 0 && seconds <= kMost))
     throw UsageError(fmt::format(
         "RETINUE_LATE_AFTER_S is \"{}\": it must be a number of seconds, as 2.5; 0: late ranks are not reported",
         *text));

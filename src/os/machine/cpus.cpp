@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <climits>
 #include <cmath>
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/parse_number.h"
 #include "os/files/kernel_files.h"
 #include "os/machine/cgroups.h"
 #include "retinue/base/error.h"
@@ -52,10 +52,8 @@ class CpuSet {
 };
 
 std::optional<int> number_of(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || number < 0) return std::nullopt;
-  return number;
+  const auto number = parse_number<int>(text);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 /// Each CPU's folder has a link to its memory node's.

@@ -7,11 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <system_error>
 
+#include "base/parse_number.h"
 #include "ipc/memory/context_table.h"
 #include "ipc/memory/process_table.h"
 #include "os/files/environment.h"
@@ -163,10 +162,7 @@ void set_up(const ChildSetup& setup, const StartRequest& request, const ProcessS
 
 /// -1 where it is none.
 int number_in(const std::map<std::string, std::string>& environment, const char* variable) {
-  const std::string& text = environment.at(variable);
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? number : -1;
+  return parse_number<int>(environment.at(variable)).value_or(-1);
 }
 
 /// What goes wrong in `body` is the rank's failure.
