@@ -1,6 +1,5 @@
 #include "launch/spawn/start.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,9 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
 #include "launch/runtime/runtime_impl.h"
@@ -129,17 +128,10 @@ void pause_openmp() {
 }
 
 bool holds_cuda_device() {
-  DIR* folder = opendir("/proc/self/fd");
-  if (folder == nullptr) return false;
-  bool found = false;
-  while (const dirent* entry = readdir(folder)) {
-    char target[PATH_MAX];
-    const ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof target);
-    if (length > 0 && std::string_view(target, static_cast<std::size_t>(length)).starts_with("/dev/nvidia"))
-      found = true;
-  }
-  closedir(folder);
-  return found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error))
+    if (std::filesystem::read_symlink(entry, error).native().starts_with("/dev/nvidia")) return true;
+  return false;
 }
 
 void refuse_unsafe_fork() {

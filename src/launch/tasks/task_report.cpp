@@ -1,4 +1,3 @@
-#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -24,7 +23,7 @@
 namespace retinue::detail {
 namespace {
 
-constexpr int kHelperMs = 20'000;
+constexpr std::chrono::seconds kHelperTime{20};
 
 /// A crash record that a helper, a fork of this process, can write into. Another fork has one of its own: it would
 /// write its exceptions into this one at the same time.
@@ -56,9 +55,7 @@ void let_helper_write_stack(ProcessSlot& slot) {
   if (helper == 0) return;
   try {
     const FileDescriptor pidfd = open_pidfd(helper);
-    pollfd entry{pidfd.get(), POLLIN, 0};
-    while (poll(&entry, 1, kHelperMs) < 0 && errno == EINTR) continue;
-    if (entry.revents == 0) kill(helper, SIGKILL);
+    if (!wait_for_exit(pidfd.get(), kHelperTime)) kill(helper, SIGKILL);
   } catch (const SystemError&) {
     kill(helper, SIGKILL);  // Without a descriptor its end could not be bounded.
   }

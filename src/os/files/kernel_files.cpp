@@ -1,12 +1,15 @@
 #include "os/files/kernel_files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <memory>
 
+#include "base/parse_number.h"
 #include "os/files/file_descriptor.h"
 
 namespace retinue {
@@ -35,6 +38,15 @@ std::optional<std::string> first_line_of(const std::string& path) {
   const std::string text = read_kernel_file(path);
   if (text.empty()) return std::nullopt;
   return text.substr(0, text.find('\n'));
+}
+
+std::optional<std::vector<int>> numbers_in_folder(const std::string& path) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), closedir);
+  if (!folder) return std::nullopt;
+  std::vector<int> numbers;
+  while (const dirent* entry = readdir(folder.get()))
+    if (const auto number = parse_number<int>(entry->d_name)) numbers.push_back(*number);
+  return numbers;
 }
 
 std::optional<std::uint64_t> counter_in(std::string_view text, std::string_view key) {

@@ -1,6 +1,5 @@
 #include "os/process/process_calls.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -21,6 +20,7 @@
 #include <fstream>
 #include <string>
 
+#include "os/files/kernel_files.h"
 #include "os/machine/valgrind.h"
 #include "os/process/process_stat.h"
 #include "retinue/base/error.h"
@@ -172,13 +172,9 @@ void send_signal_to(int pidfd, int signal) {
 }
 
 int count_tasks() {
-  DIR* folder = opendir("/proc/self/task");
-  if (folder == nullptr) throw SystemError("opening /proc/self/task (is /proc mounted here?)", errno);
-  int count = 0;
-  while (const dirent* entry = readdir(folder))
-    if (entry->d_name[0] != '.') ++count;
-  closedir(folder);
-  return count;
+  const auto tasks = numbers_in_folder("/proc/self/task");
+  if (!tasks) throw SystemError("opening /proc/self/task (is /proc mounted here?)", errno);
+  return static_cast<int>(tasks->size());
 }
 
 std::vector<pid_t> children_of_self() {

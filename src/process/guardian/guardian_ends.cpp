@@ -109,8 +109,7 @@ void Guardian::free_ended_contexts() {
 
 void Guardian::free_abandoned_ranks() {
   std::erase_if(abandoned_, [this](AbandonedRank& rank) {
-    pollfd end{rank.pidfd.get(), POLLIN, 0};
-    rank.ended |= rank.pidfd && poll(&end, 1, 0) == 1;
+    rank.ended |= rank.pidfd && wait_for_exit(rank.pidfd.get(), kNoPatience);
     try {
       return rank.ended && free_abandoned_slot(*setup_.memory, rank.slot);
     } catch (const TimeoutError&) {

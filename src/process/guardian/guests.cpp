@@ -14,11 +14,6 @@ namespace {
 
 constexpr std::size_t kMostGuests = 256;
 
-bool has_ended(int pidfd) {
-  pollfd entry{pidfd, POLLIN, 0};
-  return poll(&entry, 1, 0) == 1;
-}
-
 }  // namespace
 
 std::uint32_t Guests::let_in(JobMemory& memory, FileDescriptor pidfd, pid_t pid) {
@@ -45,7 +40,7 @@ std::vector<int> Guests::fds() const {
 bool Guests::reap(JobMemory& memory) {
   bool has_died = false;
   std::erase_if(guests_, [&](Guest& guest) {
-    if (!guest.is_dead && !has_ended(guest.pidfd.get())) return false;
+    if (!guest.is_dead && !wait_for_exit(guest.pidfd.get(), std::chrono::milliseconds(0))) return false;
     has_died |= !std::exchange(guest.is_dead, true);
     process_slot(memory, guest.slot).state.store(ProcessState::kDead, std::memory_order_release);
     try {

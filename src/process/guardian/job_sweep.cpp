@@ -1,13 +1,11 @@
 #include "process/guardian/job_sweep.h"
 
-#include <dirent.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "ipc/memory/job_layout.h"
+#include "os/files/kernel_files.h"
 #include "os/process/process_calls.h"
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
@@ -25,16 +24,9 @@ namespace {
 constexpr auto kSweepTime = std::chrono::seconds(10);
 
 std::vector<pid_t> all_processes() {
-  std::vector<pid_t> pids;
-  DIR* folder = opendir("/proc");
-  if (folder == nullptr) throw SystemError("looking for what the job's ranks left behind: opening /proc", errno);
-  while (const dirent* entry = readdir(folder)) {
-    pid_t pid = 0;
-    const char* end = entry->d_name + std::strlen(entry->d_name);
-    if (std::from_chars(entry->d_name, end, pid).ptr == end) pids.push_back(pid);
-  }
-  closedir(folder);
-  return pids;
+  auto pids = numbers_in_folder("/proc");
+  if (!pids) throw SystemError("looking for what the job's ranks left behind: opening /proc", errno);
+  return *std::move(pids);
 }
 
 bool is_out_of_descriptors(int error) {

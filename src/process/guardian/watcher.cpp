@@ -11,13 +11,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <string>
 
 #include "ipc/memory/job_layout.h"
+#include "os/files/environment.h"
 #include "os/process/process_calls.h"
+#include "os/process/process_stat.h"
 #include "os/process/scheduling.h"
 #include "process/guardian/job_sweep.h"
 #include "retinue/base/error.h"
@@ -29,23 +29,15 @@ constexpr auto kKillTime = std::chrono::seconds(10);
 /// More than the guardian takes after the program's end; then it hangs, or is stopped.
 constexpr auto kGuardianTime = std::chrono::seconds(60);
 
-bool is_wanted() {
-  const char* value = std::getenv("RETINUE_WATCHER");
-  return value != nullptr && std::string(value) == "1";
-}
-
 /// Who kills program and guardian may do it by the name of the program, as `pkill -f` does.
 void change_name() {
   prctl(PR_SET_NAME, "retinue-watch");
-  std::ifstream stat("/proc/self/stat");
-  std::string text;
-  std::getline(stat, text);
-  std::string field;
-  unsigned long first = 0;
-  unsigned long end = 0;
-  std::size_t position = text.rfind(')') + 2;
-  for (int number = 3; number < 48 && position != 0; ++number) position = text.find(' ', position) + 1;  // arg_start
-  if (position == 0 || std::sscanf(text.c_str() + position, "%lu %lu", &first, &end) != 2 || end <= first) return;
+  constexpr std::size_t kArgStart = 48 - 3;  // arg_end follows.
+  const std::vector<std::string> fields = process_stat(getpid());
+  if (fields.size() <= kArgStart + 1) return;
+  const unsigned long first = std::stoul(fields[kArgStart]);
+  const unsigned long end = std::stoul(fields[kArgStart + 1]);
+  if (end <= first) return;
   auto* const arguments = reinterpret_cast<char*>(first);
   std::memset(arguments, 0, end - first);
   std::strncpy(arguments, "retinue-watch", end - first - 1);
@@ -80,7 +72,7 @@ void keep_descriptors(FileDescriptor& program, FileDescriptor& guardian) {
 }  // namespace
 
 void Watcher::start(const JobMemory& memory, int program_pidfd) {
-  if (!is_wanted()) return;
+  if (find_variable("RETINUE_WATCHER") != "1") return;
   std::string problem;
   cgroup_ = KillCgroup::make(fmt::format("retinue-{:016x}", memory.header().job_id), problem);
   const pid_t guardian = getpid();

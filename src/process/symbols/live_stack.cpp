@@ -1,6 +1,5 @@
 #include "process/symbols/live_stack.h"
 
-#include <dirent.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -8,12 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cstring>
-#include <fstream>
 #include <memory>
 
+#include "os/files/kernel_files.h"
 #include "os/process/process_look.h"
+#include "os/process/process_stat.h"
 #include "os/sync/clock.h"
 #include "os/testing/fault_point.h"
 #include "process/symbols/libdw.h"
@@ -45,37 +43,17 @@ struct EndDwfl {
   void operator()(Dwfl* dwfl) const { libdw().dwfl_end(dwfl); }
 };
 
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 std::vector<pid_t> threads_of(pid_t pid) {
-  std::vector<pid_t> threads;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(fmt::format("/proc/{}/task", pid).c_str()), closedir);
-  while (const dirent* entry = folder ? readdir(folder.get()) : nullptr) {
-    pid_t thread = 0;
-    const char* end = entry->d_name + std::strlen(entry->d_name);
-    if (std::from_chars(entry->d_name, end, thread).ptr == end) threads.push_back(thread);
-  }
+  std::vector<pid_t> threads = numbers_in_folder(fmt::format("/proc/{}/task", pid)).value_or(std::vector<pid_t>());
   std::ranges::sort(threads);
   return threads;
 }
 
-pid_t tracer_of(pid_t pid) {
-  std::ifstream status(fmt::format("/proc/{}/status", pid));
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("TracerPid:")) return static_cast<pid_t>(std::strtol(line.c_str() + 10, nullptr, 10));
-  return 0;
-}
-
 /// What forbids ptrace, and what to do about it.
 std::string reason_of_refusal(pid_t pid) {
-  if (const pid_t tracer = tracer_of(pid); tracer != 0)
+  if (const std::uint64_t tracer = ProcessStatus(pid).number("TracerPid"); tracer != 0)
     return fmt::format("a debugger (pid {}) holds it already", tracer);
-  const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
+  const std::string scope = first_line_of("/proc/sys/kernel/yama/ptrace_scope").value_or("");
   if (!scope.empty() && scope != "0")
     return fmt::format("kernel.yama.ptrace_scope is {}: call this as root, or sysctl kernel.yama.ptrace_scope=0",
                        scope);
@@ -162,7 +140,7 @@ int add_frame(Dwfl_Frame* state, void* argument) {
 ThreadStack capture(Dwfl* dwfl, pid_t pid, pid_t thread, Deadline deadline) {
   ThreadStack stack;
   stack.thread = thread;
-  stack.name = printable(first_line(fmt::format("/proc/{}/task/{}/comm", pid, thread)));
+  stack.name = printable(first_line_of(fmt::format("/proc/{}/task/{}/comm", pid, thread)).value_or(""));
   const HeldThread held(pid, thread, deadline);
   if (held.is_stopped()) {
     fault_point("stacks.held");
