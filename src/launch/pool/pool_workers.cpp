@@ -9,8 +9,8 @@
 #include "ipc/memory/ring_owner.h"
 #include "launch/placement/place_ranks.h"
 #include "launch/pool/pool_impl.h"
-#include "launch/pool/pool_worker.h"
 #include "launch/spawn/process_context_impl.h"
+#include "launch/tasks/task_server.h"
 #include "os/machine/cpus.h"
 #include "process/failure/failure_text.h"
 #include "retinue/base/error.h"
@@ -22,6 +22,13 @@ namespace {
 constexpr int kMostFailedStarts = 3;
 
 }  // namespace
+
+void run_pool_worker(RankContext& context, const WorkerStart& start) {
+  const TaskBoard board(start.board);
+  if (start.has_initializer != 0) detail::find_entry(start.initializer)(context, start.arguments);
+  board.header().ready[start.number].store(1, std::memory_order_release);
+  serve_tasks(board, context, {.most_calls = start.most_calls});
+}
 
 const ContextRecord& Pool::Impl::record_of(const Worker& worker) const {
   return context_record(*memory_, worker.context.impl().index());

@@ -1,6 +1,7 @@
 #include "process/guardian/guardian.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -9,8 +10,10 @@
 #include <cerrno>
 #include <climits>
 
+#include "ipc/memory/job_clock.h"
 #include "os/process/process_calls.h"
 #include "os/process/scheduling.h"
+#include "os/process/spare_descriptors.h"
 #include "os/sync/futex.h"
 #include "os/testing/fault_point.h"
 #include "process/symbols/libdw.h"
@@ -156,6 +159,30 @@ void Guardian::make_forks_cheaper() {
   if (!heap_) heap_.emplace();
   heap_is_huge_ = !heap_->advance();
   if (heap_is_huge_) libdw();  // Each helper of such a program would load it anew.
+}
+
+void Guardian::serve_job_socket() {
+  if (const DescriptorHeadroom headroom(kLookDescriptors); job_socket_.serve(*setup_.memory)) {
+    setup_.memory->header().stop_asked.store(SIGTERM, std::memory_order_release);
+    for (const auto& context : contexts_) context->stop(SIGTERM);
+  }
+  keep_clock();
+  if (contexts_.empty()) job_socket_.reply_stopped();
+}
+
+void Guardian::keep_clock() {
+  JobHeader& header = setup_.memory->header();
+  const auto now = Clock::now();
+  const bool stands = job_socket_.has_debugger();
+  if (stands && !job_clock_stands(header)) stop_job_clock(header);
+  if (!stands && job_clock_stands(header)) resume_job_clock(header);
+  for (const auto& context : contexts_) {
+    if (stands) {
+      context->hold_time(now);  // Every time: a ladder may have begun since.
+    } else {
+      context->release_time(now);
+    }
+  }
 }
 
 }  // namespace retinue
