@@ -16,6 +16,7 @@
 #include "os/process/spare_descriptors.h"
 #include "os/sync/futex.h"
 #include "os/testing/fault_point.h"
+#include "process/guardian/unretrieved_failure.h"
 #include "process/symbols/libdw.h"
 
 namespace retinue {
@@ -111,7 +112,7 @@ void Guardian::run() {
     late_reporter_.serve(*setup_.memory);
     if (!shutting_down_ || !contexts_.empty()) continue;
     fault_point("guardian.shutdown");
-    report_unretrieved_failures(std::bitset<kMaxProcesses>().set());
+    report_unretrieved_failures(*setup_.memory, std::bitset<kMaxProcesses>().set(), std::chrono::milliseconds(0));
     sweep_orphans();
     // Orphans of closures do not come to the guardian. What it cannot see is the program's to look for.
     const bool is_swept = !had_closures_ || sweep_by_marks();

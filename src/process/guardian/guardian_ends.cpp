@@ -83,15 +83,6 @@ void Guardian::end_contexts() {
   if (!abandoned_.empty()) free_abandoned_ranks();
 }
 
-void Guardian::report_unretrieved_failures(const std::bitset<kMaxProcesses>& starters) {
-  const JobHeader& header = setup_.memory->header();
-  for (std::uint32_t index = 0; index < header.context_end.load(std::memory_order_acquire); ++index) {
-    ContextRecord& record = context_record(*setup_.memory, index);
-    if (record.state.load(std::memory_order_acquire) == ContextRecord::kEnded && starters.test(record.parent_slot))
-      report_unretrieved_failure(*setup_.memory, record, kNoPatience);
-  }
-}
-
 void Guardian::end_abandoned(std::uint32_t index, std::uint32_t id) {
   ContextRecord& record = context_record(*setup_.memory, index);
   if (!claim_abandoned(record, id)) return;  // Its owner may have freed it, and started something else in it.
@@ -130,7 +121,7 @@ bool Guardian::free_starts_of_members(const GuardedContext& context) {
   };
   free_ended_contexts();
   if (std::any_of(unfreed_.begin(), unfreed_.end(), is_theirs)) return false;
-  report_unretrieved_failures(members);
+  report_unretrieved_failures(*setup_.memory, members, kNoPatience);
   try {
     free_starts_of(*setup_.memory, members);
   } catch (const TimeoutError&) {
@@ -192,7 +183,7 @@ void Guardian::abandon_ship() {
     poll(&entry, 1, 20);
     reap();
   }
-  report_unretrieved_failures(std::bitset<kMaxProcesses>().set());
+  report_unretrieved_failures(*setup_.memory, std::bitset<kMaxProcesses>().set(), kNoPatience);
   contexts_.clear();                    // The sweep needs their descriptors.
   if (had_closures_) sweep_by_marks();  // Their orphans do not come to the guardian.
   watcher_.end();
