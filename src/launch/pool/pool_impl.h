@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,13 @@ struct WorkerStart {
   TaskBoardBlocks board = {};
   std::uint32_t number = 0;
   std::uint64_t most_calls = 0;
-  std::uint32_t has_initializer = 0;
-  detail::EntryKey initializer = {};
+  std::optional<detail::EntryKey> initializer = {};
   std::string arguments = {};
   std::vector<SharedBlock> references = {};  ///< Of the arguments.
 
   template <class Archive>
   void serialize(Archive& archive) {
-    archive(board, number, most_calls, has_initializer, initializer, arguments, references);
+    archive(board, number, most_calls, initializer, arguments, references);
   }
 };
 

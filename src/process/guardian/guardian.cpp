@@ -128,7 +128,7 @@ void Guardian::wait_for_events() {
                                  {setup_.program_pidfd.get(), POLLIN, 0},
                                  {setup_.lifeline.get(), POLLIN, 0}};
   if (late_reporter_.fd() >= 0) entries.push_back({late_reporter_.fd(), POLLIN, 0});
-  job_socket_.add_entries(entries);
+  for (const int fd : job_socket_.fds()) entries.push_back({fd, POLLIN, 0});
   std::optional<Clock::time_point> next;
   std::vector<std::pair<GuardedContext*, int>> adopted;
   for (const auto& context : contexts_) {
