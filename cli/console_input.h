@@ -10,8 +10,6 @@ class ConsoleInput {
  public:
   ConsoleInput();
   ~ConsoleInput();
-  ConsoleInput(const ConsoleInput&) = delete;
-  ConsoleInput& operator=(const ConsoleInput&) = delete;
 
  private:
   void pump() const;

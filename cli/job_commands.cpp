@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "os/files/parse_number.h"
+#include "base/parse_number.h"
 
 namespace retinue {
 namespace {

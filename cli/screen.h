@@ -26,8 +26,6 @@ class Screen {
   /// To wait, or without a terminal on standard output and input, it leaves those as they are.
   explicit Screen(Use use);
   ~Screen();
-  Screen(const Screen&) = delete;
-  Screen& operator=(const Screen&) = delete;
 
   bool is_terminal() const { return is_terminal_; }
   /// Lines, and columns, now: one column less than there are, so that the rest of a full line can be cleared.

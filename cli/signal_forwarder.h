@@ -20,8 +20,6 @@ class SignalForwarder {
  public:
   explicit SignalForwarder(std::vector<int> ending_signals);
   ~SignalForwarder();
-  SignalForwarder(const SignalForwarder&) = delete;
-  SignalForwarder& operator=(const SignalForwarder&) = delete;
 
   /// The signal that asked for the end; 0 if none did.
   int ended_by() const { return ended_by_; }

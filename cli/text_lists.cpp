@@ -7,7 +7,7 @@
 #include <cstring>
 #include <optional>
 
-#include "os/files/parse_number.h"
+#include "base/parse_number.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

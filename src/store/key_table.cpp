@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <system_error>
 
+#include "base/parse_number.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -48,10 +47,9 @@ bool KeyTable::erase(std::string_view key) {
 std::int64_t KeyTable::sum(std::string_view key, std::int64_t delta) const {
   std::int64_t number = 0;
   if (const std::string* value = find(key); value != nullptr) {
-    const char* const end = value->data() + value->size();
-    const auto [stop, error] = std::from_chars(value->data(), end, number);
-    if (error != std::errc() || stop != end)
-      throw UsageError(fmt::format("add() to the key {}: its value is not a number", shown_key(key)));
+    const auto stored = parse_number<std::int64_t>(*value);
+    if (!stored) throw UsageError(fmt::format("add() to the key {}: its value is not a number", shown_key(key)));
+    number = *stored;
   }
   std::int64_t sum = 0;
   if (__builtin_add_overflow(number, delta, &sum))

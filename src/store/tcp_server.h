@@ -33,8 +33,6 @@ class TcpServer {
   TcpServer(FileDescriptor listening, TcpServerOptions options);
   /// Ends the thread, then all connections.
   ~TcpServer();
-  TcpServer(const TcpServer&) = delete;
-  TcpServer& operator=(const TcpServer&) = delete;
 
  private:
   using Client = StoreService::Client;

@@ -10,13 +10,13 @@
 #include <cpuid.h>
 #endif
 
+#include "base/parse_number.h"
 #include "base/split.h"
 #include "collective/board/board.h"
 #include "ipc/memory/job_layout.h"
 #include "os/files/environment.h"
 #include "os/files/file_descriptor.h"
 #include "os/files/kernel_files.h"
-#include "os/files/parse_number.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

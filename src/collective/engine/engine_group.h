@@ -30,8 +30,6 @@ class EngineGroup {
   /// Errors: UsageError without an engine, or for a rank that isn't in [0, size).
   EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& members, const CommunicatorOptions& options);
   ~EngineGroup();
-  EngineGroup(const EngineGroup&) = delete;
-  EngineGroup& operator=(const EngineGroup&) = delete;
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(size_); }

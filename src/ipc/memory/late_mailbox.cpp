@@ -6,10 +6,10 @@
 #include <cstring>
 
 #include "base/char_field.h"
+#include "base/parse_number.h"
 #include "base/split.h"
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/process_table.h"
-#include "os/files/parse_number.h"
 #include "os/sockets/bell_socket.h"
 #include "os/sync/clock.h"
 

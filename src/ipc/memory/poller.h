@@ -19,8 +19,6 @@ class Poller {
   /// Errors: SystemError without a socket, or when the job has no entry left.
   explicit Poller(const std::shared_ptr<JobMemory>& memory);
   ~Poller();
-  Poller(const Poller&) = delete;
-  Poller& operator=(const Poller&) = delete;
 
   /// Readable after ring(), and when the job's guardian was killed.
   int descriptor() const { return epoll_.get(); }

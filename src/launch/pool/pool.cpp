@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "launch/pool/pool_impl.h"
-#include "launch/pool/pool_worker.h"
 #include "os/machine/cpus.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"

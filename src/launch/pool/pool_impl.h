@@ -3,13 +3,35 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "launch/tasks/task_board.h"
 #include "launch/tasks/task_client.h"
 #include "retinue/launch/pool.h"
 #include "retinue/launch/process_context.h"
+#include "retinue/launch/rank_context.h"
 
 namespace retinue {
+
+/// What a worker is given.
+struct WorkerStart {
+  TaskBoardBlocks board = {};
+  std::uint32_t number = 0;
+  std::uint64_t most_calls = 0;
+  std::optional<detail::EntryKey> initializer = {};
+  std::string arguments = {};
+  std::vector<SharedBlock> references = {};  ///< Of the arguments.
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(board, number, most_calls, initializer, arguments, references);
+  }
+};
+
+/// A worker's life.
+void run_pool_worker(RankContext& context, const WorkerStart& start);
 
 /// A Pool's workers, each a context of its own, so that it ends and is replaced without the others.
 class Pool::Impl final : public detail::TaskClient {

@@ -9,8 +9,8 @@
 #include "ipc/memory/ring_owner.h"
 #include "launch/placement/place_ranks.h"
 #include "launch/pool/pool_impl.h"
-#include "launch/pool/pool_worker.h"
 #include "launch/spawn/process_context_impl.h"
+#include "launch/tasks/task_server.h"
 #include "os/machine/cpus.h"
 #include "process/failure/failure_text.h"
 #include "retinue/base/error.h"
@@ -22,6 +22,13 @@ namespace {
 constexpr int kMostFailedStarts = 3;
 
 }  // namespace
+
+void run_pool_worker(RankContext& context, const WorkerStart& start) {
+  const TaskBoard board(start.board);
+  if (start.initializer) detail::find_entry(start.initializer.value())(context, start.arguments);
+  board.header().ready[start.number].store(1, std::memory_order_release);
+  serve_tasks(board, context, {.most_calls = start.most_calls});
+}
 
 const ContextRecord& Pool::Impl::record_of(const Worker& worker) const {
   return context_record(*memory_, worker.context.impl().index());
@@ -48,13 +55,12 @@ StartOptions Pool::Impl::start_options(std::uint32_t number) const {
 
 void Pool::Impl::start_worker() {
   const std::uint32_t number = free_number();
-  WorkerStart start = {.board = board_.blocks(), .number = number, .most_calls = options_.max_tasks_per_child};
-  if (options_.initializer.entry()) {
-    start.has_initializer = 1;
-    start.initializer = *options_.initializer.entry();
-    start.arguments = options_.initializer.arguments().bytes;
-    start.references = options_.initializer.arguments().references;
-  }
+  const WorkerStart start = {.board = board_.blocks(),
+                             .number = number,
+                             .most_calls = options_.max_tasks_per_child,
+                             .initializer = options_.initializer.entry(),
+                             .arguments = options_.initializer.arguments().bytes,
+                             .references = options_.initializer.arguments().references};
   board_.header().ready[number].store(0, std::memory_order_relaxed);
   ProcessContext context = detail::start_function(
       start_options(number), entry_, {1, {detail::encode<&run_pool_worker, detail::EntryStyle::kRank>(start)}});

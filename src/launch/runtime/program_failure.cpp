@@ -4,10 +4,10 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/process_table.h"
+#include "os/files/environment.h"
 #include "os/sync/clock.h"
 #include "os/sync/futex.h"
 #include "process/crash/crash_handler.h"
@@ -47,8 +47,7 @@ void await_report() {
 }  // namespace
 
 void report_own_failure(const JobMemory& memory, int control_send_fd) {
-  const char* path = std::getenv(kErrorFileVariable);
-  if (path == nullptr || *path == '\0') return;
+  if (!find_variable(kErrorFileVariable)) return;
   program_slot = &process_slot(memory, kProgramSlot);
   guardian_slot = &process_slot(memory, kGuardianSlot);
   guardian_socket = control_send_fd;

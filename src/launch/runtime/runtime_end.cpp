@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bitset>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -41,11 +42,7 @@ void fail_exit(int status, void* given) {
   const ProcessSlot& slot = process_slot(memory, own);
   if (slot.pid.load(std::memory_order_relaxed) != getpid()) return;
   // Those of a program that calls exit() beside a Runtime: the guardian tells the others at that one's end.
-  for (std::uint32_t index = 0; index < header.context_end.load(std::memory_order_acquire); ++index) {
-    ContextRecord& record = context_record(memory, index);
-    if (record.state.load(std::memory_order_acquire) == ContextRecord::kEnded && record.parent_slot == own)
-      report_unretrieved_failure(memory, record, kQuietEnd);
-  }
+  report_unretrieved_failures(memory, std::bitset<kMaxProcesses>().set(own), kQuietEnd);
   // What ranks had started and lost is the whole job's failure.
   const auto& failures = own == kProgramSlot ? header.unretrieved_failures : slot.unretrieved_failures;
   if (status == 0 && failures.load(std::memory_order_acquire) != 0) std::exit(1);

@@ -1,6 +1,5 @@
 #include "launch/spawn/log_options.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -13,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <string_view>
 
 #include "os/files/environment.h"
 #include "os/files/file_descriptor.h"
@@ -91,10 +89,7 @@ RankLogs logs_of(const StartOptions& options, int rank) {
 
 /// Streams of this process that are terminals, unless the user wants no colours (no-color.org).
 std::uint32_t coloured_streams() {
-  const char* no_color = std::getenv("NO_COLOR");
-  const char* terminal = std::getenv("TERM");
-  if (no_color != nullptr && *no_color != '\0') return 0;
-  if (terminal != nullptr && std::string_view(terminal) == "dumb") return 0;
+  if (find_variable("NO_COLOR") || find_variable("TERM") == "dumb") return 0;
   return (isatty(STDOUT_FILENO) == 1 ? kStdoutBit : 0) | (isatty(STDERR_FILENO) == 1 ? kStderrBit : 0);
 }
 
@@ -104,17 +99,10 @@ std::uint32_t coloured_streams() {
 
 /// Name of an entry of the directory; empty if there is none.
 std::string any_entry(const std::string& path) {
-  DIR* folder = opendir(path.c_str());
-  if (folder == nullptr) refuse_directory(path, fmt::format("cannot be read: {}", strerrordesc_np(errno)));
-  std::string found;
-  while (const dirent* entry = readdir(folder)) {
-    const std::string_view name(entry->d_name);
-    if (name == "." || name == "..") continue;
-    found = name;
-    break;
-  }
-  closedir(folder);
-  return found;
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(path, error);
+  if (error) refuse_directory(path, fmt::format("cannot be read: {}", strerrordesc_np(error.value())));
+  return entries == end(entries) ? "" : entries->path().filename().string();
 }
 
 void check_directory(const std::string& path) {

@@ -259,8 +259,7 @@ ProcessContext::Impl& ProcessContext::impl(const char* function) const {
 }
 
 void ProcessContext::join() {
-  impl("join").wait_until_ended(Deadline::never());
-  throw_root_cause(impl_->outcomes());
+  join(std::chrono::nanoseconds::max());
 }
 
 bool ProcessContext::join(std::chrono::nanoseconds timeout) {
@@ -270,8 +269,7 @@ bool ProcessContext::join(std::chrono::nanoseconds timeout) {
 }
 
 RunResult ProcessContext::wait() {
-  impl("wait").wait_until_ended(Deadline::never());
-  return impl_->result();
+  return *wait(std::chrono::nanoseconds::max());
 }
 
 std::optional<RunResult> ProcessContext::wait(std::chrono::nanoseconds timeout) {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "os/files/parse_number.h"
+#include "base/parse_number.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

@@ -51,8 +51,6 @@ class TaskClient {
   using Lock = std::unique_lock<std::mutex>;
 
   virtual ~TaskClient() = default;
-  TaskClient(const TaskClient&) = delete;
-  TaskClient& operator=(const TaskClient&) = delete;
 
   TaskPtr submit(const TaskFunction& function, Encoded arguments, const TaskLabel& label);
   /// How many more tasks must be done at least; 0: it is enough. Called with the lock held.

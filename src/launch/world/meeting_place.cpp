@@ -13,11 +13,11 @@
 #include <string_view>
 #include <utility>
 
+#include "base/parse_number.h"
 #include "base/split.h"
 #include "launch/world/late_wait.h"
 #include "os/files/environment.h"
 #include "os/files/late_after.h"
-#include "os/files/parse_number.h"
 #include "os/process/process_look.h"
 #include "retinue/base/error.h"
 #include "retinue/store/file_store.h"

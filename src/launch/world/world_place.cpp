@@ -4,8 +4,8 @@
 
 #include <string_view>
 
+#include "base/parse_number.h"
 #include "os/files/environment.h"
-#include "os/files/parse_number.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

@@ -10,8 +10,8 @@
 #include <climits>
 #include <memory>
 
+#include "base/parse_number.h"
 #include "os/files/file_descriptor.h"
-#include "os/files/parse_number.h"
 
 namespace retinue {
 

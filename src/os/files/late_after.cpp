@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/parse_number.h"
 #include "os/files/environment.h"
-#include "os/files/parse_number.h"
 #include "retinue/base/error.h"
 
 namespace retinue {

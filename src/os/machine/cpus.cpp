@@ -14,8 +14,8 @@
 #include <optional>
 #include <sstream>
 
+#include "base/parse_number.h"
 #include "os/files/kernel_files.h"
-#include "os/files/parse_number.h"
 #include "os/machine/cgroups.h"
 #include "retinue/base/error.h"
 

@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/parse_number.h"
 #include "ipc/memory/context_table.h"
 #include "ipc/memory/process_table.h"
 #include "os/files/environment.h"
-#include "os/files/parse_number.h"
 #include "os/machine/cpus.h"
 #include "os/process/process_calls.h"
 #include "os/process/scheduling.h"

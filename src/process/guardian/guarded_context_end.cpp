@@ -143,9 +143,7 @@ void GuardedContext::report_failure(std::chrono::milliseconds patience) const {
 }
 
 std::vector<std::uint32_t> GuardedContext::slots_by_rank() const {
-  std::vector<std::uint32_t> slots;
-  for (const Member& member : members_) slots.push_back(member.slot);
-  return slots;
+  return {record().slots, record().slots + record().nprocs};
 }
 
 std::bitset<kMaxProcesses> GuardedContext::member_slots() const {

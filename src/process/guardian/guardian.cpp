@@ -1,6 +1,7 @@
 #include "process/guardian/guardian.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -9,10 +10,13 @@
 #include <cerrno>
 #include <climits>
 
+#include "ipc/memory/job_clock.h"
 #include "os/process/process_calls.h"
 #include "os/process/scheduling.h"
+#include "os/process/spare_descriptors.h"
 #include "os/sync/futex.h"
 #include "os/testing/fault_point.h"
+#include "process/guardian/unretrieved_failure.h"
 #include "process/symbols/libdw.h"
 
 namespace retinue {
@@ -108,7 +112,7 @@ void Guardian::run() {
     late_reporter_.serve(*setup_.memory);
     if (!shutting_down_ || !contexts_.empty()) continue;
     fault_point("guardian.shutdown");
-    report_unretrieved_failures(std::bitset<kMaxProcesses>().set());
+    report_unretrieved_failures(*setup_.memory, std::bitset<kMaxProcesses>().set(), std::chrono::milliseconds(0));
     sweep_orphans();
     // Orphans of closures do not come to the guardian. What it cannot see is the program's to look for.
     const bool is_swept = !had_closures_ || sweep_by_marks();
@@ -124,7 +128,7 @@ void Guardian::wait_for_events() {
                                  {setup_.program_pidfd.get(), POLLIN, 0},
                                  {setup_.lifeline.get(), POLLIN, 0}};
   if (late_reporter_.fd() >= 0) entries.push_back({late_reporter_.fd(), POLLIN, 0});
-  job_socket_.add_entries(entries);
+  for (const int fd : job_socket_.fds()) entries.push_back({fd, POLLIN, 0});
   std::optional<Clock::time_point> next;
   std::vector<std::pair<GuardedContext*, int>> adopted;
   for (const auto& context : contexts_) {
@@ -156,6 +160,30 @@ void Guardian::make_forks_cheaper() {
   if (!heap_) heap_.emplace();
   heap_is_huge_ = !heap_->advance();
   if (heap_is_huge_) libdw();  // Each helper of such a program would load it anew.
+}
+
+void Guardian::serve_job_socket() {
+  if (const DescriptorHeadroom headroom(kLookDescriptors); job_socket_.serve(*setup_.memory)) {
+    setup_.memory->header().stop_asked.store(SIGTERM, std::memory_order_release);
+    for (const auto& context : contexts_) context->stop(SIGTERM);
+  }
+  keep_clock();
+  if (contexts_.empty()) job_socket_.reply_stopped();
+}
+
+void Guardian::keep_clock() {
+  JobHeader& header = setup_.memory->header();
+  const auto now = Clock::now();
+  const bool stands = job_socket_.has_debugger();
+  if (stands && !job_clock_stands(header)) stop_job_clock(header);
+  if (!stands && job_clock_stands(header)) resume_job_clock(header);
+  for (const auto& context : contexts_) {
+    if (stands) {
+      context->hold_time(now);  // Every time: a ladder may have begun since.
+    } else {
+      context->release_time(now);
+    }
+  }
 }
 
 }  // namespace retinue

@@ -64,8 +64,6 @@ class Guardian {
   /// Lets the job's clock stand while a rank is debugged.
   void keep_clock();
   void stop_contexts_of_dead_parents();
-  /// Of what `starters`, slots of processes that ended, had started: nobody can ask any more.
-  void report_unretrieved_failures(const std::bitset<kMaxProcesses>& starters);
   void end_unsent(std::uint32_t index);
   /// Tells of and frees the ended start `id` where its owner let go of it before.
   void end_abandoned(std::uint32_t index, std::uint32_t id);

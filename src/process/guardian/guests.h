@@ -1,7 +1,5 @@
 #pragma once
 
-#include <poll.h>
-
 #include <cstdint>
 #include <vector>
 

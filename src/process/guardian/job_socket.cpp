@@ -47,10 +47,6 @@ void JobSocket::open(const JobMemory& memory, int control_send) {
   if (auto socket = listen_local(job_socket_name(geteuid(), memory.header().job_id))) listening_ = std::move(*socket);
 }
 
-void JobSocket::add_entries(std::vector<pollfd>& entries) const {
-  for (const int fd : fds()) entries.push_back({fd, POLLIN, 0});
-}
-
 std::vector<int> JobSocket::fds() const {
   std::vector<int> fds;
   if (listening_) fds.push_back(listening_.get());

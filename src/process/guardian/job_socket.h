@@ -1,7 +1,5 @@
 #pragma once
 
-#include <poll.h>
-
 #include <vector>
 
 #include "os/files/file_descriptor.h"
@@ -20,9 +18,7 @@ class JobSocket {
   /// `control_send`: how ranks reach the guardian.
   void open(const JobMemory& memory, int control_send);
 
-  /// What poll() shall watch.
-  void add_entries(std::vector<pollfd>& entries) const;
-  /// Descriptors that no rank should have.
+  /// What poll() shall watch, and no rank should have.
   std::vector<int> fds() const;
 
   /// Lets in who waits, and answers who looks. True: somebody asks for the job's stop.

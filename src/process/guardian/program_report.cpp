@@ -1,9 +1,9 @@
 #include "process/guardian/program_report.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
+#include "os/files/environment.h"
 #include "os/sync/futex.h"
 #include "process/failure/error_file.h"
 #include "process/failure/helper.h"
@@ -11,11 +11,11 @@
 namespace retinue {
 
 ProgramReport::ProgramReport() {
-  const char* path = std::getenv(kErrorFileVariable);
-  if (path == nullptr || *path == '\0') return;
+  const auto path = find_variable(kErrorFileVariable);
+  if (!path) return;
   std::error_code error;
-  const auto absolute = std::filesystem::absolute(path, error);  // The program may change its directory.
-  error_file_ = error ? path : absolute.string();
+  const auto absolute = std::filesystem::absolute(*path, error);  // The program may change its directory.
+  error_file_ = error ? *path : absolute.string();
 }
 
 void ProgramReport::begin(CrashRecord& record) {

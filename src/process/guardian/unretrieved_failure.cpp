@@ -41,4 +41,13 @@ void report_unretrieved_failure(const JobMemory& memory, ContextRecord& record,
   // Somebody was killed while it freed the record, or there is no memory to say it.
 }
 
+void report_unretrieved_failures(const JobMemory& memory, const std::bitset<kMaxProcesses>& starters,
+                                 std::chrono::milliseconds patience) {
+  for (std::uint32_t index = 0; index < memory.header().context_end.load(std::memory_order_acquire); ++index) {
+    ContextRecord& record = context_record(memory, index);
+    if (record.state.load(std::memory_order_acquire) == ContextRecord::kEnded && starters.test(record.parent_slot))
+      report_unretrieved_failure(memory, record, patience);
+  }
+}
+
 }  // namespace retinue

@@ -10,11 +10,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "ipc/memory/job_layout.h"
+#include "os/files/environment.h"
 #include "os/process/process_calls.h"
 #include "os/process/process_stat.h"
 #include "os/process/scheduling.h"
@@ -27,11 +27,6 @@ namespace {
 constexpr auto kKillTime = std::chrono::seconds(10);
 /// More than the guardian takes after the program's end; then it hangs, or is stopped.
 constexpr auto kGuardianTime = std::chrono::seconds(60);
-
-bool is_wanted() {
-  const char* value = std::getenv("RETINUE_WATCHER");
-  return value != nullptr && std::string(value) == "1";
-}
 
 /// Who kills program and guardian may do it by the name of the program, as `pkill -f` does.
 void change_name() {
@@ -61,7 +56,7 @@ void change_name() {
 }  // namespace
 
 void Watcher::start(const JobMemory& memory, int program_pidfd) {
-  if (!is_wanted()) return;
+  if (find_variable("RETINUE_WATCHER") != "1") return;
   std::string problem;
   cgroup_ = KillCgroup::make(fmt::format("retinue-{:016x}", memory.header().job_id), problem);
   const pid_t guardian = getpid();

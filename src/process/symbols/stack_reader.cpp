@@ -77,8 +77,6 @@ class StackReader {
     serve(pids, first, patience, input.get());
   }
   ~StackReader() { end(); }
-  StackReader(const StackReader&) = delete;
-  StackReader& operator=(const StackReader&) = delete;
 
   enum class Got { kText, kEnd, kNothing };
 

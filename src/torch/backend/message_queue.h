@@ -56,8 +56,6 @@ class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
 
   explicit MessageQueue(Communicator communicator) : communicator_(std::move(communicator)) {}
   ~MessageQueue();
-  MessageQueue(const MessageQueue&) = delete;
-  MessageQueue& operator=(const MessageQueue&) = delete;
 
   /// To be called once, last. Messages that were begun go on by themselves, until they are done, a rank is lost or
   /// their timeout passed. Doesn't wait.

@@ -25,6 +25,7 @@ struct CallMode {
   bool async_op = false;  ///< The call returns a work and never waits for other ranks; otherwise null, when it is done.
   CallSite site{"", 0};
   std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
+  bool always_gives_work = false;  ///< A call that isn't asynchronous returns a work, too, which is done.
 };
 
 /// c10d's face of collectives of bytes: CPU tensors between ranks, however these are connected.
@@ -169,7 +170,12 @@ class TensorBackend : public c10d::Backend {
   bool is_root(std::string_view call, std::int64_t root) const;
   WorkPtr submit(Request request, const CallMode& mode);
   WorkPtr start(Request request, const QueuedCall& call, std::uint64_t sequence, const char* title);
-  WorkPtr always_work(WorkPtr work, c10d::OpType type, at::TensorList outputs) const;
+  WorkPtr done_work(c10d::OpType type, at::TensorList outputs) const;
+  /// Of tensors that are one run of memory on each side.
+  WorkPtr gather_run(const char* call, c10d::OpType type, at::TensorList outputs, at::TensorList inputs,
+                     const CallMode& mode);
+  WorkPtr reduce_scatter_run(const char* call, c10d::OpType type, at::TensorList outputs, at::TensorList inputs,
+                             const c10d::ReduceOp& op, const CallMode& mode);
 
   std::shared_ptr<OperationQueue> queue_;
   std::atomic<std::chrono::milliseconds> timeout_;

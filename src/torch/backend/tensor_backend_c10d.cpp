@@ -8,7 +8,7 @@ namespace {
 /// c10d's callers say nothing of where they are.
 template <typename Options>
 CallMode mode_of(const Options& options, const char* site) {
-  return {.async_op = options.asyncOp, .site = {site, 0}, .timeout = options.timeout};
+  return {.async_op = options.asyncOp, .site = {site, 0}, .timeout = options.timeout, .always_gives_work = true};
 }
 
 template <typename Lists>
@@ -22,14 +22,6 @@ const at::Tensor& only_tensor(const char* call, const std::vector<at::Tensor>& t
   return tensors[0];
 }
 
-/// Errors: UsageError unless `whole` is `parts` times as large as `part`.
-void check_same_size(const char* call, const at::Tensor& whole, const at::Tensor& part, std::int64_t parts) {
-  if (!whole.defined() || !part.defined()) throw UsageError(c10::str(call, ": a tensor is undefined"));
-  if (whole.numel() != parts * part.numel())
-    throw UsageError(
-        c10::str(call, ": a tensor of ", whole.numel(), " elements, but ", parts, " x ", part.numel(), " are needed"));
-}
-
 /// The parts of tensors of which each has one for each rank, as large as the tensor of `of_one_rank` at its place:
 /// those of rank 0 first.
 std::vector<at::Tensor> parts_by_rank(const char* call, const std::vector<at::Tensor>& of_all_ranks,
@@ -41,7 +33,7 @@ std::vector<at::Tensor> parts_by_rank(const char* call, const std::vector<at::Te
   for (int rank = 0; rank < ranks; ++rank)
     for (std::size_t i = 0; i < of_all_ranks.size(); ++i) {
       const at::Tensor& whole = of_all_ranks[i];
-      check_same_size(call, whole, of_one_rank[i], ranks);
+      check_elements(call, whole, of_one_rank[i], ranks);
       if (!whole.is_contiguous()) throw UsageError(c10::str(call, ": tensor ", i, " of all ranks is not contiguous"));
       parts.push_back(whole.detach().view({ranks, -1}).select(0, rank));
     }
@@ -50,17 +42,9 @@ std::vector<at::Tensor> parts_by_rank(const char* call, const std::vector<at::Te
 
 }  // namespace
 
-TensorBackend::WorkPtr TensorBackend::always_work(WorkPtr work, c10d::OpType type, at::TensorList outputs) const {
-  if (work) return work;
-  auto done = c10::make_intrusive<ShmWork>(rank_, type, outputs.vec(), sequence_.load(std::memory_order_relaxed));
-  done->complete(nullptr);
-  return done;
-}
-
 TensorBackend::WorkPtr TensorBackend::allreduce(std::vector<at::Tensor>& tensors,
                                                 const c10d::AllreduceOptions& options) {
-  return always_work(all_reduce(tensors, options.reduceOp, mode_of(options, "c10d allreduce")), c10d::OpType::ALLREDUCE,
-                     tensors);
+  return all_reduce(tensors, options.reduceOp, mode_of(options, "c10d allreduce"));
 }
 
 TensorBackend::WorkPtr TensorBackend::allreduce_coalesced(std::vector<at::Tensor>& tensors,
@@ -69,28 +53,24 @@ TensorBackend::WorkPtr TensorBackend::allreduce_coalesced(std::vector<at::Tensor
 }
 
 TensorBackend::WorkPtr TensorBackend::reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) {
-  return always_work(reduce(tensors, options.reduceOp, options.rootRank, mode_of(options, "c10d reduce")),
-                     c10d::OpType::REDUCE, tensors);
+  return reduce(tensors, options.reduceOp, options.rootRank, mode_of(options, "c10d reduce"));
 }
 
 TensorBackend::WorkPtr TensorBackend::broadcast(std::vector<at::Tensor>& tensors,
                                                 const c10d::BroadcastOptions& options) {
-  return always_work(broadcast(tensors, options.rootRank, mode_of(options, "c10d broadcast")), c10d::OpType::BROADCAST,
-                     tensors);
+  return broadcast(tensors, options.rootRank, mode_of(options, "c10d broadcast"));
 }
 
 TensorBackend::WorkPtr TensorBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
                                                 std::vector<at::Tensor>& inputs,
                                                 const c10d::AllgatherOptions& options) {
   const std::vector<at::Tensor>& list = only_list("all_gather", outputs);
-  return always_work(all_gather(list, only_tensor("all_gather", inputs), mode_of(options, "c10d allgather")),
-                     c10d::OpType::ALLGATHER, list);
+  return all_gather(list, only_tensor("all_gather", inputs), mode_of(options, "c10d allgather"));
 }
 
 TensorBackend::WorkPtr TensorBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                       const c10d::AllgatherOptions& options) {
-  return always_work(all_gather_into_tensor(output, input, mode_of(options, "c10d allgather")),
-                     c10d::OpType::_ALLGATHER_BASE, output);
+  return all_gather_into_tensor(output, input, mode_of(options, "c10d allgather"));
 }
 
 TensorBackend::WorkPtr TensorBackend::allgather_coalesced(std::vector<std::vector<at::Tensor>>& outputs,
@@ -105,28 +85,25 @@ TensorBackend::WorkPtr TensorBackend::allgather_coalesced(std::vector<std::vecto
       throw UsageError(
           c10::str(kCall, ": ", inputs.size(), " inputs, and ", outputs[rank].size(), " outputs of rank ", rank));
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      check_same_size(kCall, outputs[rank][i], inputs[i], 1);
+      check_elements(kCall, outputs[rank][i], inputs[i], 1);
       all.push_back(outputs[rank][i]);
     }
   }
-  return always_work(all_gather_coalesced(all, inputs, mode_of(options, "c10d allgather_coalesced")),
-                     c10d::OpType::ALLGATHER_COALESCED, all);
+  return all_gather_coalesced(all, inputs, mode_of(options, "c10d allgather_coalesced"));
 }
 
 TensorBackend::WorkPtr TensorBackend::allgather_into_tensor_coalesced(std::vector<at::Tensor>& outputs,
                                                                       std::vector<at::Tensor>& inputs,
                                                                       const c10d::AllgatherOptions& options) {
   const std::vector<at::Tensor> parts = parts_by_rank("allgather_into_tensor_coalesced", outputs, inputs, size_);
-  return always_work(all_gather_coalesced(parts, inputs, mode_of(options, "c10d allgather_into_tensor_coalesced")),
-                     c10d::OpType::ALLGATHER_COALESCED, outputs);
+  return all_gather_coalesced(parts, inputs, mode_of(options, "c10d allgather_into_tensor_coalesced"));
 }
 
 TensorBackend::WorkPtr TensorBackend::gather(std::vector<std::vector<at::Tensor>>& outputs,
                                              std::vector<at::Tensor>& inputs, const c10d::GatherOptions& options) {
   const at::TensorList list =
       options.rootRank == rank_ ? at::TensorList(only_list("gather", outputs)) : at::TensorList();
-  return always_work(gather(list, only_tensor("gather", inputs), options.rootRank, mode_of(options, "c10d gather")),
-                     c10d::OpType::GATHER, list);
+  return gather(list, only_tensor("gather", inputs), options.rootRank, mode_of(options, "c10d gather"));
 }
 
 TensorBackend::WorkPtr TensorBackend::scatter(std::vector<at::Tensor>& outputs,
@@ -134,48 +111,43 @@ TensorBackend::WorkPtr TensorBackend::scatter(std::vector<at::Tensor>& outputs,
                                               const c10d::ScatterOptions& options) {
   const at::TensorList list =
       options.rootRank == rank_ ? at::TensorList(only_list("scatter", inputs)) : at::TensorList();
-  return always_work(scatter(only_tensor("scatter", outputs), list, options.rootRank, mode_of(options, "c10d scatter")),
-                     c10d::OpType::SCATTER, outputs);
+  return scatter(only_tensor("scatter", outputs), list, options.rootRank, mode_of(options, "c10d scatter"));
 }
 
 TensorBackend::WorkPtr TensorBackend::reduce_scatter(std::vector<at::Tensor>& outputs,
                                                      std::vector<std::vector<at::Tensor>>& inputs,
                                                      const c10d::ReduceScatterOptions& options) {
-  return always_work(reduce_scatter(only_tensor("reduce_scatter", outputs), only_list("reduce_scatter", inputs),
-                                    options.reduceOp, mode_of(options, "c10d reduce_scatter")),
-                     c10d::OpType::REDUCE_SCATTER, outputs);
+  return reduce_scatter(only_tensor("reduce_scatter", outputs), only_list("reduce_scatter", inputs), options.reduceOp,
+                        mode_of(options, "c10d reduce_scatter"));
 }
 
 TensorBackend::WorkPtr TensorBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                            const c10d::ReduceScatterOptions& options) {
-  return always_work(reduce_scatter_tensor(output, input, options.reduceOp, mode_of(options, "c10d reduce_scatter")),
-                     c10d::OpType::_REDUCE_SCATTER_BASE, output);
+  return reduce_scatter_tensor(output, input, options.reduceOp, mode_of(options, "c10d reduce_scatter"));
 }
 
 TensorBackend::WorkPtr TensorBackend::reduce_scatter_tensor_coalesced(std::vector<at::Tensor>& outputs,
                                                                       std::vector<at::Tensor>& inputs,
                                                                       const c10d::ReduceScatterOptions& options) {
   const std::vector<at::Tensor> parts = parts_by_rank("reduce_scatter_tensor_coalesced", inputs, outputs, size_);
-  return always_work(reduce_scatter_coalesced(outputs, parts, options.reduceOp,
-                                              mode_of(options, "c10d reduce_scatter_tensor_coalesced")),
-                     c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs);
+  return reduce_scatter_coalesced(outputs, parts, options.reduceOp,
+                                  mode_of(options, "c10d reduce_scatter_tensor_coalesced"));
 }
 
 TensorBackend::WorkPtr TensorBackend::alltoall(std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
                                                const c10d::AllToAllOptions& options) {
-  return always_work(all_to_all(outputs, inputs, mode_of(options, "c10d alltoall")), c10d::OpType::ALLTOALL, outputs);
+  return all_to_all(outputs, inputs, mode_of(options, "c10d alltoall"));
 }
 
 TensorBackend::WorkPtr TensorBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                                     std::vector<std::int64_t>& output_splits,
                                                     std::vector<std::int64_t>& input_splits,
                                                     const c10d::AllToAllOptions& options) {
-  return always_work(all_to_all_single(output, input, output_splits, input_splits, mode_of(options, "c10d alltoall")),
-                     c10d::OpType::ALLTOALL_BASE, output);
+  return all_to_all_single(output, input, output_splits, input_splits, mode_of(options, "c10d alltoall"));
 }
 
 TensorBackend::WorkPtr TensorBackend::barrier(const c10d::BarrierOptions& options) {
-  return always_work(barrier(mode_of(options, "c10d barrier")), c10d::OpType::BARRIER, {});
+  return barrier(mode_of(options, "c10d barrier"));
 }
 
 void TensorBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {

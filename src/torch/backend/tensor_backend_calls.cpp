@@ -19,14 +19,6 @@ void check_type(std::string_view call, c10::ScalarType output, c10::ScalarType i
                               c10::toString(output)));
 }
 
-/// Errors: UsageError unless `parts` times what one holds is what the other holds.
-void check_elements(std::string_view call, const at::Tensor& whole, const at::Tensor& part, std::int64_t parts) {
-  if (!whole.defined() || !part.defined()) throw UsageError(c10::str(call, ": a tensor is undefined"));
-  if (whole.numel() != part.numel() * parts)
-    throw UsageError(c10::str(call, ": a tensor of ", whole.numel(), " elements, but ", parts, " parts of ",
-                              part.numel(), " are needed"));
-}
-
 /// Parts of `tensor` by rows of its first dimension.
 std::vector<Bytes> rows_of(const TensorBuffer& buffer, const at::Tensor& tensor, at::IntArrayRef splits, int size) {
   constexpr std::string_view kCall = "all_to_all_single";
@@ -90,7 +82,7 @@ TensorBackend::WorkPtr TensorBackend::all_reduce_sparse(const at::Tensor& tensor
   check_open();
   const at::NoGradGuard no_grad;
   tensor.copy_(tensor.coalesce());
-  return mode.async_op ? always_work(nullptr, request.type, tensor) : nullptr;
+  return mode.async_op || mode.always_gives_work ? done_work(request.type, tensor) : nullptr;
 }
 
 TensorBackend::WorkPtr TensorBackend::reduce(at::TensorList tensors, const c10d::ReduceOp& op, std::int64_t root,
@@ -126,15 +118,13 @@ TensorBackend::WorkPtr TensorBackend::all_gather(at::TensorList outputs, const a
                 mode);
 }
 
-TensorBackend::WorkPtr TensorBackend::all_gather_coalesced(at::TensorList outputs, at::TensorList inputs,
-                                                           const CallMode& mode) {
-  constexpr std::string_view kCall = "all_gather_coalesced";
-  TensorBuffer from(kCall, inputs, Access::kRead);
-  TensorBuffer to(kCall, outputs, Access::kWrite);
-  check_type(kCall, to.type(), from.type());
-  const CollectiveCall call = CollectiveCall::all_gather(from.data(), to.data(), from.bytes());
-  return submit({.type = c10d::OpType::ALLGATHER_COALESCED,
-                 .call = call.of(element_type(from.type())),
+TensorBackend::WorkPtr TensorBackend::gather_run(const char* call, c10d::OpType type, at::TensorList outputs,
+                                                 at::TensorList inputs, const CallMode& mode) {
+  TensorBuffer from(call, inputs, Access::kRead);
+  TensorBuffer to(call, outputs, Access::kWrite);
+  check_type(call, to.type(), from.type());
+  return submit({.type = type,
+                 .call = CollectiveCall::all_gather(from.data(), to.data(), from.bytes()).of(element_type(from.type())),
                  .tensors = outputs,
                  .given = inputs,
                  .input = std::move(from),
@@ -142,20 +132,15 @@ TensorBackend::WorkPtr TensorBackend::all_gather_coalesced(at::TensorList output
                 mode);
 }
 
+TensorBackend::WorkPtr TensorBackend::all_gather_coalesced(at::TensorList outputs, at::TensorList inputs,
+                                                           const CallMode& mode) {
+  return gather_run("all_gather_coalesced", c10d::OpType::ALLGATHER_COALESCED, outputs, inputs, mode);
+}
+
 TensorBackend::WorkPtr TensorBackend::all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input,
                                                              const CallMode& mode) {
   check_elements("all_gather_into_tensor", output, input, size_);
-  TensorBuffer from("all_gather_into_tensor", input, Access::kRead);
-  TensorBuffer to("all_gather_into_tensor", output, Access::kWrite);
-  check_type("all_gather_into_tensor", to.type(), from.type());
-  const CollectiveCall call = CollectiveCall::all_gather(from.data(), to.data(), from.bytes());
-  return submit({.type = c10d::OpType::_ALLGATHER_BASE,
-                 .call = call.of(element_type(from.type())),
-                 .tensors = output,
-                 .given = input,
-                 .input = std::move(from),
-                 .output = std::move(to)},
-                mode);
+  return gather_run("all_gather_into_tensor", c10d::OpType::_ALLGATHER_BASE, output, input, mode);
 }
 
 TensorBackend::WorkPtr TensorBackend::gather(at::TensorList outputs, const at::Tensor& input, std::int64_t root,
@@ -209,38 +194,33 @@ TensorBackend::WorkPtr TensorBackend::reduce_scatter(const at::Tensor& output, a
                 mode);
 }
 
-TensorBackend::WorkPtr TensorBackend::reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input,
-                                                            const c10d::ReduceOp& op, const CallMode& mode) {
-  check_elements("reduce_scatter_tensor", input, output, size_);
-  TensorBuffer from("reduce_scatter_tensor", input, Access::kRead);
-  TensorBuffer to("reduce_scatter_tensor", output, Access::kWrite);
-  check_type("reduce_scatter_tensor", to.type(), from.type());
-  CollectiveCall call = CollectiveCall::reduce_scatter(from.data(), to.data(), to.count(), {}, {});
-  set_reduction(call, to.type(), op);
-  return submit({.type = c10d::OpType::_REDUCE_SCATTER_BASE,
-                 .call = call,
-                 .tensors = output,
-                 .given = input,
-                 .input = std::move(from),
-                 .output = std::move(to)},
-                mode);
-}
-
-TensorBackend::WorkPtr TensorBackend::reduce_scatter_coalesced(at::TensorList outputs, at::TensorList inputs,
-                                                               const c10d::ReduceOp& op, const CallMode& mode) {
-  constexpr std::string_view kCall = "reduce_scatter_coalesced";
-  TensorBuffer from(kCall, inputs, Access::kRead);
-  TensorBuffer to(kCall, outputs, Access::kWrite);
-  check_type(kCall, to.type(), from.type());
-  CollectiveCall call = CollectiveCall::reduce_scatter(from.data(), to.data(), to.count(), {}, {});
-  set_reduction(call, to.type(), op);
-  return submit({.type = c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED,
-                 .call = call,
+TensorBackend::WorkPtr TensorBackend::reduce_scatter_run(const char* call, c10d::OpType type, at::TensorList outputs,
+                                                         at::TensorList inputs, const c10d::ReduceOp& op,
+                                                         const CallMode& mode) {
+  TensorBuffer from(call, inputs, Access::kRead);
+  TensorBuffer to(call, outputs, Access::kWrite);
+  check_type(call, to.type(), from.type());
+  CollectiveCall asked = CollectiveCall::reduce_scatter(from.data(), to.data(), to.count(), {}, {});
+  set_reduction(asked, to.type(), op);
+  return submit({.type = type,
+                 .call = asked,
                  .tensors = outputs,
                  .given = inputs,
                  .input = std::move(from),
                  .output = std::move(to)},
                 mode);
+}
+
+TensorBackend::WorkPtr TensorBackend::reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input,
+                                                            const c10d::ReduceOp& op, const CallMode& mode) {
+  check_elements("reduce_scatter_tensor", input, output, size_);
+  return reduce_scatter_run("reduce_scatter_tensor", c10d::OpType::_REDUCE_SCATTER_BASE, output, input, op, mode);
+}
+
+TensorBackend::WorkPtr TensorBackend::reduce_scatter_coalesced(at::TensorList outputs, at::TensorList inputs,
+                                                               const c10d::ReduceOp& op, const CallMode& mode) {
+  return reduce_scatter_run("reduce_scatter_coalesced", c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED, outputs, inputs,
+                            op, mode);
 }
 
 TensorBackend::WorkPtr TensorBackend::all_to_all(at::TensorList outputs, at::TensorList inputs, const CallMode& mode) {

@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <string>
 
 #include "retinue/base/error.h"
@@ -27,9 +28,15 @@ void check_tensor(std::string_view call, const at::Tensor& tensor, TensorBuffer:
         ": several elements of the tensor share a memory location (it was expanded); call contiguous() on it first"));
 }
 
-[[noreturn]] void refuse_types(std::string_view call, const at::Tensor& one, const at::Tensor& other) {
-  throw UsageError(c10::str(call, ": tensors of types ", c10::toString(one.scalar_type()), " and ",
-                            c10::toString(other.scalar_type()), " in one call"));
+void check_tensors(std::string_view call, at::TensorList tensors, TensorBuffer::Access access) {
+  if (tensors.empty()) throw UsageError(c10::str(call, ": the list of tensors is empty"));
+  for (const at::Tensor& tensor : tensors) {
+    check_tensor(call, tensor, access);
+    if (tensor.scalar_type() != tensors[0].scalar_type())
+      throw UsageError(c10::str(call, ": tensors of types ", c10::toString(tensors[0].scalar_type()), " and ",
+                                c10::toString(tensor.scalar_type()), " in one call"));
+  }
+  if (access != TensorBuffer::Access::kRead) check_no_overlap(call, tensors);
 }
 
 bool is_one_run(at::TensorList tensors) {
@@ -133,15 +140,17 @@ void set_reduction(CollectiveCall& call, c10::ScalarType type, const c10d::Reduc
   if (call.op == ReduceOp::kPremulSum) call.factor = factor_of(name, op);
 }
 
+void check_elements(std::string_view call, const at::Tensor& whole, const at::Tensor& part, std::int64_t parts) {
+  if (!whole.defined() || !part.defined()) throw UsageError(c10::str(call, ": a tensor is undefined"));
+  if (whole.numel() != parts * part.numel())
+    throw UsageError(
+        c10::str(call, ": a tensor of ", whole.numel(), " elements where ", parts, " x ", part.numel(), " are needed"));
+}
+
 TensorBuffer::TensorBuffer(std::string_view call, at::TensorList tensors, Access access) {
-  if (tensors.empty()) throw UsageError(c10::str(call, ": the list of tensors is empty"));
+  check_tensors(call, tensors, access);
   std::int64_t count = 0;
-  for (const at::Tensor& tensor : tensors) {
-    check_tensor(call, tensor, access);
-    if (tensor.scalar_type() != tensors[0].scalar_type()) refuse_types(call, tensors[0], tensor);
-    count += tensor.numel();
-  }
-  if (access != Access::kRead) check_no_overlap(call, tensors);
+  for (const at::Tensor& tensor : tensors) count += tensor.numel();
   if (is_one_run(tensors)) {
     memory_ = tensors.size() == 1 ? tensors[0] : tensors[0].detach().as_strided({count}, {1});
     return;
@@ -168,14 +177,9 @@ void TensorBuffer::unpack(at::TensorList tensors) const {
 }
 
 TensorParts::TensorParts(std::string_view call, at::TensorList tensors, TensorBuffer::Access access) {
-  if (tensors.empty()) throw UsageError(c10::str(call, ": the list of tensors is empty"));
-  bool even = true;
-  for (const at::Tensor& tensor : tensors) {
-    check_tensor(call, tensor, access);
-    if (tensor.scalar_type() != tensors[0].scalar_type()) refuse_types(call, tensors[0], tensor);
-    even = even && tensor.numel() == tensors[0].numel();
-  }
-  if (access != TensorBuffer::Access::kRead) check_no_overlap(call, tensors);
+  check_tensors(call, tensors, access);
+  const bool even = std::all_of(tensors.begin(), tensors.end(),
+                                [&](const at::Tensor& tensor) { return tensor.numel() == tensors[0].numel(); });
   if (even && is_one_run(tensors)) {
     const Bytes all = buffers_.emplace_back(call, tensors, access).part();
     const std::size_t bytes = all.size() / tensors.size();

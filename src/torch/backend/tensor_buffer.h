@@ -19,6 +19,9 @@ void set_reduction(CollectiveCall& call, c10::ScalarType type, const c10d::Reduc
 /// The communicator's word for elements of that type that only move; kBytes where it has none.
 Dtype element_type(c10::ScalarType type);
 
+/// Errors: UsageError unless `whole` has `parts` times the elements of `part`.
+void check_elements(std::string_view call, const at::Tensor& whole, const at::Tensor& part, std::int64_t parts);
+
 /// The communicator's view of a list of tensors: one run of memory.
 ///
 /// Contiguous tensors that follow each other in one storage are that memory themselves; anything else is packed into a

@@ -24,6 +24,18 @@ at::Tensor first_of(const std::vector<at::Tensor>& tensors) {
   return tensors.empty() ? at::Tensor() : tensors.front();
 }
 
+/// Ours as c10d's.
+template <typename Asked, typename Options>
+Asked asked_of(const Options& options) {
+  Asked asked;
+  if constexpr (requires { options.op; }) asked.reduceOp = options.op;
+  if constexpr (requires { options.dst; }) asked.rootRank = options.dst;
+  if constexpr (requires { options.src; }) asked.rootRank = options.src;
+  asked.asyncOp = options.async_op;
+  asked.timeout = options.timeout;
+  return asked;
+}
+
 /// What c10d gave for a call; NCCL's gives nothing for one that isn't asynchronous.
 Work waited_for(const Work& work, bool async_op) {
   if (async_op) return work;
@@ -90,11 +102,7 @@ Work all_reduce(const at::Tensor& tensor, const ProcessGroup& group, AllReduceOp
       [&](TensorBackend& ours, const CallMode& mode) { return ours.all_reduce(tensor, options.op, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> tensors{tensor};
-        c10d::AllreduceOptions asked;
-        asked.reduceOp = options.op;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.allreduce(tensors, asked);
+        return ranks.allreduce(tensors, asked_of<c10d::AllreduceOptions>(options));
       });
 }
 
@@ -105,11 +113,7 @@ Work all_reduce_coalesced(const std::vector<at::Tensor>& tensors, const ProcessG
       [&](TensorBackend& ours, const CallMode& mode) { return ours.all_reduce(tensors, options.op, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> list(tensors);
-        c10d::AllreduceCoalescedOptions asked;
-        asked.reduceOp = options.op;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.allreduce_coalesced(list, asked);
+        return ranks.allreduce_coalesced(list, asked_of<c10d::AllreduceCoalescedOptions>(options));
       });
 }
 
@@ -119,12 +123,7 @@ Work reduce(const at::Tensor& tensor, const ProcessGroup& group, ReduceOptions o
       [&](TensorBackend& ours, const CallMode& mode) { return ours.reduce(tensor, options.op, options.dst, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> tensors{tensor};
-        c10d::ReduceOptions asked;
-        asked.reduceOp = options.op;
-        asked.rootRank = options.dst;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.reduce(tensors, asked);
+        return ranks.reduce(tensors, asked_of<c10d::ReduceOptions>(options));
       });
 }
 
@@ -136,11 +135,7 @@ Work reduce_scatter(const at::Tensor& output, const std::vector<at::Tensor>& inp
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> outputs{output};
         std::vector<std::vector<at::Tensor>> lists{inputs};
-        c10d::ReduceScatterOptions asked;
-        asked.reduceOp = options.op;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.reduce_scatter(outputs, lists, asked);
+        return ranks.reduce_scatter(outputs, lists, asked_of<c10d::ReduceScatterOptions>(options));
       });
 }
 
@@ -154,11 +149,7 @@ Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, co
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
         at::Tensor from = input;
-        c10d::ReduceScatterOptions asked;
-        asked.reduceOp = options.op;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.reduce_scatter_single(to, from, asked);
+        return ranks.reduce_scatter_single(to, from, asked_of<c10d::ReduceScatterOptions>(options));
       });
 }
 
@@ -169,11 +160,7 @@ Work broadcast(const at::Tensor& tensor, const ProcessGroup& group, BroadcastOpt
       [&](TensorBackend& ours, const CallMode& mode) { return ours.broadcast(tensor, options.src, mode); },
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> tensors{tensor};
-        c10d::BroadcastOptions asked;
-        asked.rootRank = options.src;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.broadcast(tensors, asked);
+        return ranks.broadcast(tensors, asked_of<c10d::BroadcastOptions>(options));
       });
 }
 
@@ -185,10 +172,7 @@ Work all_gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input,
       [&](c10d::ProcessGroup& ranks) {
         std::vector<std::vector<at::Tensor>> lists{outputs};
         std::vector<at::Tensor> inputs{input};
-        c10d::AllgatherOptions asked;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.allgather(lists, inputs, asked);
+        return ranks.allgather(lists, inputs, asked_of<c10d::AllgatherOptions>(options));
       });
 }
 
@@ -200,10 +184,7 @@ Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, c
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
         at::Tensor from = input;
-        c10d::AllgatherOptions asked;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.all_gather_single(to, from, asked);
+        return ranks.all_gather_single(to, from, asked_of<c10d::AllgatherOptions>(options));
       });
 }
 
@@ -216,11 +197,7 @@ Work gather(const std::vector<at::Tensor>& outputs, const at::Tensor& input, con
         std::vector<std::vector<at::Tensor>> lists;
         if (ranks.getRank() == options.dst) lists.push_back(outputs);
         std::vector<at::Tensor> inputs{input};
-        c10d::GatherOptions asked;
-        asked.rootRank = options.dst;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.gather(lists, inputs, asked);
+        return ranks.gather(lists, inputs, asked_of<c10d::GatherOptions>(options));
       });
 }
 
@@ -233,11 +210,7 @@ Work scatter(const at::Tensor& output, const std::vector<at::Tensor>& inputs, co
         std::vector<at::Tensor> outputs{output};
         std::vector<std::vector<at::Tensor>> lists;
         if (ranks.getRank() == options.src) lists.push_back(inputs);
-        c10d::ScatterOptions asked;
-        asked.rootRank = options.src;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.scatter(outputs, lists, asked);
+        return ranks.scatter(outputs, lists, asked_of<c10d::ScatterOptions>(options));
       });
 }
 
@@ -249,10 +222,7 @@ Work all_to_all(const std::vector<at::Tensor>& outputs, const std::vector<at::Te
       [&](c10d::ProcessGroup& ranks) {
         std::vector<at::Tensor> to(outputs);
         std::vector<at::Tensor> from(inputs);
-        c10d::AllToAllOptions asked;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.alltoall(to, from, asked);
+        return ranks.alltoall(to, from, asked_of<c10d::AllToAllOptions>(options));
       });
 }
 
@@ -266,19 +236,15 @@ Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, const 
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
         at::Tensor from = input;
-        c10d::AllToAllOptions asked;
-        asked.asyncOp = options.async_op;
-        asked.timeout = options.timeout;
-        return ranks.all_to_all_single(to, from, options.output_split_sizes, options.input_split_sizes, asked);
+        return ranks.all_to_all_single(to, from, options.output_split_sizes, options.input_split_sizes,
+                                       asked_of<c10d::AllToAllOptions>(options));
       });
 }
 
 Work barrier(const ProcessGroup& group, BarrierOptions options, std::source_location where) {
   if (!group) return nullptr;
-  c10d::BarrierOptions asked;
+  auto asked = asked_of<c10d::BarrierOptions>(options);
   asked.device_ids = options.device_ids;
-  asked.asyncOp = options.async_op;
-  asked.timeout = options.timeout;
   if (!options.device_ids.empty()) {
     check_timeout("barrier", options.timeout);
     return waited_for(backend_of_devices(*group, options.device_ids).barrier(asked), options.async_op);

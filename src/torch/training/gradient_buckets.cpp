@@ -145,20 +145,19 @@ void GradientBuckets::place(std::size_t parameter) {
 void GradientBuckets::ready(std::size_t parameter) {
   is_ready_[parameter] = 1;
   --buckets_[bucket_of_[parameter]].missing;
-  for (; next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0; ++next_bucket_) {
-    std::vector<at::Tensor> gradients;
-    for (const std::size_t member : buckets_[next_bucket_].parameters) gradients.push_back(homes_[member].gradient);
-    start(std::move(gradients));
-  }
+  while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0) start_next();
 }
 
 void GradientBuckets::start_rest() {
-  for (; next_bucket_ < buckets_.size(); ++next_bucket_) {
-    std::vector<at::Tensor> gradients;
-    for (const std::size_t member : buckets_[next_bucket_].parameters)
-      gradients.push_back(is_ready_[member] ? homes_[member].gradient : at::zeros_like(homes_[member].tensor));
-    start(std::move(gradients));
-  }
+  while (next_bucket_ < buckets_.size()) start_next();
+}
+
+void GradientBuckets::start_next() {
+  std::vector<at::Tensor> gradients;
+  for (const std::size_t member : buckets_[next_bucket_].parameters)
+    gradients.push_back(is_ready_[member] ? homes_[member].gradient : at::zeros_like(homes_[member].tensor));
+  start(std::move(gradients));
+  ++next_bucket_;
 }
 
 void GradientBuckets::start(std::span<const char> takes_part) {

@@ -62,6 +62,7 @@ class GradientBuckets {
   void make_shared_memory(const std::shared_ptr<JobMemory>& memory);
   Home make_home(std::size_t parameter) const;
   bool is_free(const Home& home) const;
+  void start_next();
   void start(std::vector<at::Tensor> gradients);
 
   ProcessGroup group_;

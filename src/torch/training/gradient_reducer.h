@@ -44,8 +44,6 @@ class GradientReducer {
  public:
   GradientReducer(ProcessGroup group, GradientReducerOptions options);
   ~GradientReducer();
-  GradientReducer(const GradientReducer&) = delete;
-  GradientReducer& operator=(const GradientReducer&) = delete;
 
   /// Whether gradients are averaged; returns what was so before.
   bool set_sync(bool enabled);

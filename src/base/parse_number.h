@@ -7,7 +7,7 @@
 
 namespace retinue {
 
-/// The number that all of `text` is in decimal, whatever the locale; nullopt for anything else, as "", "+1" or "1x".
+/// The number that all of `text` is, whatever the locale; none where it is anything else, or doesn't fit into `Number`.
 template <class Number>
 std::optional<Number> parse_number(std::string_view text) {
   Number number{};
