@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "os/sockets/shared_file.h"
+#include "os/files/shared_file.h"
 #include "retinue/base/error.h"
 #include "store/key_table.h"
 #include "store/log_file.h"

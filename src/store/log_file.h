@@ -6,7 +6,7 @@
 #include <string>
 
 #include "os/files/file_descriptor.h"
-#include "os/sockets/shared_file.h"
+#include "os/files/shared_file.h"
 #include "retinue/base/deadline.h"
 #include "store/file_log.h"
 

@@ -166,7 +166,7 @@ void start_another(RankContext&, std::uint64_t signs) {
       {.nprocs = 1, .stop = {.terminate_wait = hours(2), .kill_wait = hours(1)}, .exit_grace = hours(4)}, signs);
 }
 
-/// The end of the program waits as long as the ladders of ranks and their ranks may take, one after the other.
+/// The end of the program waits as long as the stop sequences of ranks and their ranks may take, one after the other.
 void nest() {
   const std::uint64_t signs = make_signs();
   auto ranks = retinue::spawn<start_another>({.nprocs = 1,

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "os/sockets/shared_file.h"
+#include "os/files/shared_file.h"
 #include "retinue/base/error.h"
 #include "store/file_log.h"
 #include "store/places.h"

@@ -8,7 +8,7 @@
 #include "os/sync/clock.h"
 
 /// The job's clock is CLOCK_MONOTONIC, but it stands still while somebody debugs one of its ranks: the others must not
-/// run into timeouts, nor the stop ladder end what is being looked at.
+/// run into timeouts, nor the stop sequence end what is being looked at.
 namespace retinue {
 
 /// Set in JobHeader::clock while the clock stands; the rest is then its time, and else how far it is behind.

@@ -86,8 +86,8 @@ struct JobHeader {
   Confinement confinement;                    ///< Of `program` at its Runtime, and so the guardian's.
   std::atomic<std::int64_t> longest_stop_ms;  ///< Of all contexts' `stop_ms`.
   std::atomic<std::uint32_t> unretrieved_failures;  ///< Contexts that failed, and whose failure nobody asked for.
-  std::atomic<std::int32_t> stop_asked;   ///< A signal: `retinue stop` began all ladders with it, and no rank starts.
-  std::atomic<std::uint64_t> clock;       ///< Deadlines go by it; see job_clock.h. Written by the guardian.
+  std::atomic<std::int32_t> stop_asked;  ///< A signal: `retinue stop` began all stop sequences with it; no rank starts.
+  std::atomic<std::uint64_t> clock;      ///< Deadlines go by it; see job_clock.h. Written by the guardian.
   std::atomic<std::uint32_t> name_bytes;  ///< Valid bytes of `name`; see job_name.h.
   char name[128];
   char report[1024];  ///< Path of the file that the job's report goes to, see run_report.h; empty: none.

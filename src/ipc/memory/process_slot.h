@@ -44,9 +44,9 @@ struct alignas(4096) ProcessSlot {
   std::uint32_t context;                  ///< Index of its context, kNoContext for the program.
   std::uint32_t parent;                   ///< Slot of the process that asked for it.
   std::atomic<std::int32_t> exit_status;  ///< As wait() gives it; valid in kDead.
-  /// Last signal that the stop ladder sent it while it lived, 0 for none: its end by that is no failure of its own.
+  /// Last signal that the stop sequence sent it while it lived, 0 for none: its end by that is no failure of its own.
   std::atomic<std::int32_t> stop_signal;
-  std::atomic<std::uint64_t> stopped_ns;  ///< CLOCK_MONOTONIC of the ladder's first step for it, 0 for none.
+  std::atomic<std::uint64_t> stopped_ns;  ///< CLOCK_MONOTONIC of the stop sequence's first step for it, 0 for none.
   std::atomic<std::uint64_t> started_ns;  ///< CLOCK_MONOTONIC.
   std::atomic<std::uint64_t> ended_ns;    ///< CLOCK_MONOTONIC: thrown, returned, crashed, or else reaped.
   ProcessUse use;                         ///< Valid in kDead, as what follows.

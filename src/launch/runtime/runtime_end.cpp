@@ -119,8 +119,8 @@ void Runtime::Impl::shut_down_guardian() noexcept {
   } catch (const std::exception&) {
     // It is gone already; the wait below sees it.
   }
-  const auto ladder = std::chrono::milliseconds(memory->header().longest_stop_ms.load(std::memory_order_relaxed));
-  if (!wait_for_ranks(ladder + kGuardianEnd) && kill(guardian, SIGKILL) != 0) {
+  const auto stop_time = std::chrono::milliseconds(memory->header().longest_stop_ms.load(std::memory_order_relaxed));
+  if (!wait_for_ranks(stop_time + kGuardianEnd) && kill(guardian, SIGKILL) != 0) {
     std::fprintf(
         stderr, "retinue: the job's guardian (pid %d) does not end, and this process is not permitted to kill it: %s\n",
         guardian, strerrordesc_np(errno));

@@ -178,7 +178,7 @@ void ProcessContext::Impl::reap_own_children() {
     while ((reaped = wait4(child.pid, &status, __WALL, &usage)) < 0 && errno == EINTR) continue;
     // A program that waits for any child may have taken the status: what the rank noted itself then stands.
     if (reaped != child.pid) continue;
-    // One that had exited by itself, as the guardian found, was only met by the stop ladder on its way out.
+    // One that had exited by itself, as the guardian found, was only met by the stop sequence on its way out.
     const bool had_exited = WIFEXITED(slot.exit_status.load(std::memory_order_relaxed));
     if (!had_exited || !WIFSIGNALED(status)) slot.exit_status.store(status, std::memory_order_relaxed);
     slot.use = use_of(usage);

@@ -62,7 +62,7 @@ RankEnd end_of_dead(const ProcessSlot& slot, int status, bool has_own_crash) {
   const bool is_reported = has_own_crash && slot.crash.kind == CrashKind::kErrorFile;
   if (is_reported && WIFEXITED(status)) return RankEnd::kRaised;
   const int stop_signal = slot.stop_signal.load(std::memory_order_acquire);
-  // A SIGKILL that the ladder had not come to yet was somebody else's.
+  // A SIGKILL that the stop sequence had not come to yet was somebody else's.
   const bool is_others_kill = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && stop_signal != SIGKILL;
   const bool is_stopped = stop_signal != 0 && !is_others_kill;
   if (is_stopped && is_reported) return RankEnd::kRaised;  // It had failed already, or failed of being stopped.

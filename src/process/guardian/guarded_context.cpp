@@ -115,7 +115,7 @@ void GuardedContext::on_exit(pid_t pid, int status, const ProcessUse& use) {
   after_end();
 }
 
-/// The ladder's own SIGKILL needs no explanation.
+/// The stop sequence's own SIGKILL needs no explanation.
 void GuardedContext::look_for_memory_kill(const Member& member, int status) const {
   ProcessSlot& slot = process_slot(*memory_, member.slot);
   if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) return;
@@ -135,10 +135,9 @@ void GuardedContext::note_end(Member& member, int status, const ProcessUse& use)
                    "the program ended before it made a Runtime: `retinue::Runtime runtime(argc, argv);` must be the "
                    "first line of main");
   signal_group(member, SIGKILL);  // What the rank left in its process group.
-  // It had ended by itself; that the ladder met it on its way out changes nothing.
+  // It had ended by itself; that the stop sequence met it on its way out changes nothing.
   const bool was_leaving = before == ProcessState::kFinished && WIFSIGNALED(status);
-  if (was_leaving && WTERMSIG(status) == member.ladder_signal)
-    status = slot.exit_status.load(std::memory_order_relaxed);
+  if (was_leaving && WTERMSIG(status) == member.stop_signal) status = slot.exit_status.load(std::memory_order_relaxed);
   slot.exit_status.store(status, std::memory_order_relaxed);
   slot.use = use;
   look_for_memory_kill(member, status);
@@ -165,7 +164,7 @@ void GuardedContext::send_signal(int signal, std::uint32_t rank) const {
 }
 
 void GuardedContext::step_ladder(Member& member, int signal) const {
-  member.ladder_signal = signal;
+  member.stop_signal = signal;
   ProcessSlot& slot = process_slot(*memory_, member.slot);
   // One that is dying already, which may take long for a large process, ends by what it is dying of.
   if (slot.is_alive()) {

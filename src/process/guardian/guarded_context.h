@@ -84,12 +84,14 @@ class GuardedContext {
 
   /// The program ends: ranks that have not ended by themselves in time are stopped, daemonic ones at once.
   void let_finish();
-  /// Begins the stop ladder with `first_signal`, if it has not begun. SIGKILL: goes to the ladder's last step at once.
+  /// Begins the stop sequence with `first_signal`, if it has not begun. SIGKILL: goes to its last step at
+  /// once.
   void stop(int first_signal = SIGTERM);
-  /// A rank is debugged: what time the ranks have before the ladder's next step stays as it is, until release_time().
+  /// A rank is debugged: what time the ranks have before the stop sequence's next step stays as it is, until
+  /// release_time().
   void hold_time(Clock::time_point now);
   void release_time(Clock::time_point now);
-  /// Takes the next step of the ladder when its time has come.
+  /// Takes the next step of the stop sequence when its time has come.
   void on_time(Clock::time_point now);
   std::optional<Clock::time_point> next_time() const;
 
@@ -121,7 +123,7 @@ class GuardedContext {
     FileDescriptor pidfd;  ///< Adopted ranks only.
     std::string error_file;
     FileStamp error_file_before;
-    int ladder_signal = 0;  ///< The last that the ladder sent it.
+    int stop_signal = 0;  ///< The last that the stop sequence sent it.
     std::optional<Clock::time_point> exit_by;
     std::chrono::nanoseconds cpu_seen{0};  ///< That it had used when `exit_by` was set.
     int extensions = 0;                    ///< Of `exit_by`.

@@ -71,7 +71,7 @@ int GuardedContext::status_of_adopted(const Member& member) const {
     return slot.exit_status.load(std::memory_order_relaxed);
   if (const int reaped = exit_status_of_reaped(member.pidfd.get()); reaped >= 0) return reaped;
   if (slot.crash.phase.load(std::memory_order_acquire) == 2 && slot.crash.signal > 0) return slot.crash.signal;
-  if (member.ladder_signal != 0) return member.ladder_signal;
+  if (member.stop_signal != 0) return member.stop_signal;
   process_slot(*memory_, member.slot).is_status_taken = 1;
   return kUnknownStatus;
 }

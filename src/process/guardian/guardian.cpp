@@ -103,7 +103,7 @@ void Guardian::run() {
     wait_for_events();
     receive_requests();
     reap();
-    keep_clock();  // A ladder that begins now finds it standing already.
+    keep_clock();  // A stop sequence that begins now finds it standing already.
     const auto now = Clock::now();
     for (const auto& context : contexts_) context->on_time(now);
     end_contexts();
@@ -151,7 +151,7 @@ void Guardian::wait_for_events() {
     make_forks_cheaper();
   if (ready == 0) ready = poll(entries.data(), entries.size(), timeout);
   if (ready <= 0) return;
-  if (entries[2].revents != 0 || (entries[3].revents & (POLLHUP | POLLERR)) != 0) abandon_ship();
+  if (entries[2].revents != 0 || (entries[3].revents & (POLLHUP | POLLERR)) != 0) end_without_program();
   for (std::size_t i = 0; i < adopted.size(); ++i)
     if (entries[fixed + i].revents != 0) adopted[i].first->on_adopted_exit(adopted[i].second);
 }
@@ -179,7 +179,7 @@ void Guardian::keep_clock() {
   if (!stands && job_clock_stands(header)) resume_job_clock(header);
   for (const auto& context : contexts_) {
     if (stands) {
-      context->hold_time(now);  // Every time: a ladder may have begun since.
+      context->hold_time(now);  // Every time: a stop sequence may have begun since.
     } else {
       context->release_time(now);
     }

@@ -79,7 +79,7 @@ class Guardian {
   /// Its children, or nothing when it cannot see them: then what ranks left behind is swept by its marks.
   std::vector<pid_t> children_or_sweep() const;
   bool sweep_by_marks() const;
-  [[noreturn]] void abandon_ship();
+  [[noreturn]] void end_without_program();
   GuardedContext* find(std::uint32_t index);
   std::vector<int> own_fds() const;
 

@@ -161,7 +161,7 @@ void Guardian::sweep_orphans() {
 }
 
 /// The program is gone without a word: so is the job. What its ranks wrote is still shown.
-void Guardian::abandon_ship() {
+void Guardian::end_without_program() {
   const auto end = Clock::now() + kAbandonTime;
   bool is_hurried = false;
   // It may have forked ranks of which the guardian has not heard yet.

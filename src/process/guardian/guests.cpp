@@ -15,7 +15,7 @@ constexpr std::size_t kMostGuests = 256;
 
 }  // namespace
 
-std::uint32_t Guests::let_in(JobMemory& memory, FileDescriptor pidfd, pid_t pid) {
+std::uint32_t Guests::admit(JobMemory& memory, FileDescriptor pidfd, pid_t pid) {
   // What the kernel says of the connection names a number, which may be another's by now; the descriptor stays true.
   if (!pidfd || pid <= 0 || pid_of(pidfd.get()) != pid || guests_.size() >= kMostGuests) return 0;
   try {

@@ -14,7 +14,7 @@ class Guests {
  public:
   /// A slot for the process behind `pidfd`, which must be `pid`. 0: it is not, or there is no room; a guest's slot is
   /// never 0.
-  std::uint32_t let_in(JobMemory& memory, FileDescriptor pidfd, pid_t pid);
+  std::uint32_t admit(JobMemory& memory, FileDescriptor pidfd, pid_t pid);
 
   /// What poll() shall watch.
   std::vector<int> fds() const;

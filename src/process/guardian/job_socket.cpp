@@ -55,7 +55,7 @@ std::vector<int> JobSocket::fds() const {
   return fds;
 }
 
-void JobSocket::let_in(JobMemory& memory, bool& stop) {
+void JobSocket::admit(JobMemory& memory, bool& stop) {
   if (!listening_) return;
   while (auto socket = accept_local(listening_.get())) {
     if (!may_enter(socket->get())) continue;
@@ -72,7 +72,7 @@ void JobSocket::let_in(JobMemory& memory, bool& stop) {
 
 bool JobSocket::serve(JobMemory& memory) {
   bool stop = false;
-  let_in(memory, stop);
+  admit(memory, stop);
   serve_visitors(memory, stop);
   return stop;
 }
@@ -120,7 +120,7 @@ JobSocketReply JobSocket::let_guest_in(const Visitor& visitor, JobMemory& memory
                                        std::vector<FileDescriptor>& descriptors) {
   JobSocketReply answer;
   if (descriptors.size() == 1)
-    answer.slot = guests_.let_in(memory, std::move(descriptors.front()), peer_of(visitor.socket.get()).pid);
+    answer.slot = guests_.admit(memory, std::move(descriptors.front()), peer_of(visitor.socket.get()).pid);
   if (answer.slot == 0) answer.refused = 2;
   return answer;
 }

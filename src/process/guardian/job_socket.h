@@ -37,7 +37,7 @@ class JobSocket {
     bool debugs = false;
   };
 
-  void let_in(JobMemory& memory, bool& stop);
+  void admit(JobMemory& memory, bool& stop);
   void serve_visitors(JobMemory& memory, bool& stop);
   /// False: the visitor has what it came for, or is gone.
   bool serve(Visitor& visitor, JobMemory& memory, bool& stop);

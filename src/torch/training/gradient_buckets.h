@@ -24,7 +24,7 @@ c10::intrusive_ptr<c10d::Work> reduce_in_backward(const ProcessGroup& group, std
 class GradientBuckets {
  public:
   struct Options {
-    std::size_t cap_mb = 25;
+    std::size_t cap_mb;
     bool overlaps = true;  ///< Buckets are averaged as soon as they are full, unless ranks share memory.
   };
 

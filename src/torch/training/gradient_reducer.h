@@ -29,7 +29,7 @@ struct GradientReducerOptions {
   std::vector<Parameter> parameters;  ///< Each once, in the same order on all ranks, also those without gradients.
   /// What the module has in place of these, if others were registered since. Asked in each forward and each backward.
   std::function<std::optional<std::vector<Parameter>>()> changed_parameters;
-  std::size_t bucket_cap_mb = 25;
+  std::size_t bucket_cap_mb;
   bool find_unused_parameters = false;
   std::function<void()> before;  ///< Called when backward is done and its gradients are not averaged yet;
   std::function<void()> after;   ///< when they are.

@@ -1,7 +1,8 @@
-#include "os/sockets/shared_file.h"
+#include "os/files/shared_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,8 +13,8 @@
 #include <chrono>
 #include <thread>
 
+#include "os/files/descriptor_calls.h"
 #include "os/files/kernel_files.h"
-#include "os/sockets/tcp_socket.h"
 #include "os/testing/crash_point.h"
 #include "retinue/base/error.h"
 
@@ -153,7 +154,7 @@ FileWatch::FileWatch(const std::string& path) : notify_(inotify_init1(IN_CLOEXEC
 
 void FileWatch::wait(Deadline deadline) {
   if (!notify_) return std::this_thread::sleep_for(deadline.left());
-  if (!wait_readable(notify_.get(), deadline)) return;
+  if (!wait_ready(notify_.get(), POLLIN, deadline)) return;
   alignas(inotify_event) std::array<char, 4096> events;
   while (read(notify_.get(), events.data(), events.size()) > 0) continue;
 }
