@@ -180,6 +180,11 @@ Bytes Call::output_part(int rank) const {
   return {static_cast<std::byte*>(what.output) + begin, part_bytes()};
 }
 
+UsageError error_in_fork(const std::string& group, int rank, std::string_view advice) {
+  return UsageError(fmt::format("group \"{}\": this process is a fork() of rank {} and not a member of the group; {}",
+                                group, rank, advice));
+}
+
 Call checked_call(const CollectiveCall& what, int rank, int size, CallSite site) {
   Call call(what, site);
   check_form(what, call.pattern);

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "collective/board/line.h"
 #include "collective/board/pattern.h"
+#include "retinue/base/error.h"
 #include "retinue/collective/call.h"
 
 namespace retinue {
@@ -42,5 +46,8 @@ void check_coalesced(Call& call);
 
 /// Errors: UsageError for what no group could do.
 Call checked_call(const CollectiveCall& what, int rank, int size, CallSite site);
+
+/// The error of a process that is a fork() of the group's member `rank`. `advice` says what to do instead.
+UsageError error_in_fork(const std::string& group, int rank, std::string_view advice);
 
 }  // namespace retinue

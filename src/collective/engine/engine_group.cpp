@@ -69,10 +69,7 @@ void EngineGroup::monitored_barrier(const MonitoredBarrierOptions& options, Call
 
 void EngineGroup::run(const CollectiveCall& what, CallSite site, WhenLost when_lost) {
   const Call call = checked_call(what, rank_, size(), site);
-  if (getpid() != owner_)
-    throw UsageError(fmt::format(
-        "group \"{}\": this process is a fork() of rank {} and not a member of the group; make calls in that rank",
-        name_, rank_));
+  if (getpid() != owner_) throw error_in_fork(name_, rank_, "make calls in that rank");
   if (failure_) std::rethrow_exception(failure_);
   if (size_ == 1) return run_alone(what);
   ++sequence_;

@@ -19,7 +19,8 @@
 namespace retinue {
 
 /// Says who is late among ranks that share no memory: who waits for long in a call leaves word at the store where the
-/// ranks met, and one of all that wait reports those that left none. What these do others of their hosts tell.
+/// ranks met, and one of all that wait reports those that left none. What these do others of their hosts tell. A group
+/// with a board needs no words: its reporter (diagnosis/late_report.h) reads there what each member does.
 ///
 /// Threads: one at a time. Where the store fails nothing is said; calls go on.
 class LateByStore {

@@ -54,10 +54,7 @@ JobGroup checked(JobGroup group) {
   if (group.rank < 0 || group.rank >= size)
     throw UsageError(fmt::format("group \"{}\": rank {} of {}", group.name, group.rank, size));
   if (!group.memory->is_of_this_process())
-    throw UsageError(
-        fmt::format("group \"{}\": this process is a fork() of rank {} and not a member of the group; make "
-                    "communicators in that rank",
-                    group.name, group.rank));
+    throw error_in_fork(group.name, group.rank, "make communicators in that rank");
   for (const std::uint32_t slot : group.process_slots)
     if (slot >= kMaxProcesses)
       throw UsageError(fmt::format("group \"{}\": there is no process slot {}", group.name, slot));
@@ -124,10 +121,8 @@ ReduceSources Session::reduce_sources(int count, ReduceOp op) {
 
 void Session::check_usable() {
   if (is_in_a_fork())
-    throw UsageError(
-        fmt::format("group \"{}\": this process is a fork() of rank {} and not a member of the group; make calls in "
-                    "that rank, or start a process of the job by spawn with StartMethod::kFork",
-                    group_.name, rank()));
+    throw error_in_fork(group_.name, rank(),
+                        "make calls in that rank, or start a process of the job by spawn with StartMethod::kFork");
   if (failure_) std::rethrow_exception(failure_);
   if (is_poisoned()) fail_poisoned();
 }

@@ -46,7 +46,8 @@ class MessageWork final : public ShmWork {
 /// Lets the messages of several threads go on side by side on one communicator.
 ///
 /// One thread at a time has its *turn*: who begins messages, for a moment, and who waits for one of them moves all on.
-/// Where nobody waits a helper thread does. Who needs the turn interrupts the one who waits.
+/// Where nobody waits a helper thread does. Who needs the turn interrupts the one who waits. This is no OperationQueue,
+/// which makes its calls one after the other: a message that waits for its peer must not keep another one back.
 ///
 /// Threads: any.
 class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
