@@ -24,15 +24,37 @@ function(retinue_module module)
 endfunction()
 
 # With RETINUE_UNITY_BUILD the sources of a folder of the libraries are compiled as one unit. Most of the time goes into
-# headers, which are then read once. Names in unnamed namespaces must therefore differ within a folder.
+# headers, which are then read once. Names in unnamed namespaces must therefore differ within a folder. Sources that tests
+# include, to have crash points in them, stay objects of their own: the linker then takes the test's in their place.
 function(retinue_unity_by_folder target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${RETINUE_UNITY_BUILD} UNITY_BUILD_MODE GROUP)
+  if(RETINUE_BUILD_TESTS)
+    retinue_sources_in_tests(included)
+  endif()
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
     cmake_path(GET source PARENT_PATH folder)
     cmake_path(GET folder FILENAME folder)
     set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${folder})
+    if(source IN_LIST included)
+      set_property(SOURCE ${source} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
   endforeach()
+endfunction()
+
+# The sources of src/ that tests include.
+function(retinue_sources_in_tests result)
+  get_property(found GLOBAL PROPERTY RETINUE_SOURCES_IN_TESTS)
+  if(NOT found)
+    file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*/*.cpp ${PROJECT_SOURCE_DIR}/tests/*/*.h)
+    foreach(test IN LISTS tests)
+      file(STRINGS ${test} includes REGEX "^#include \"[a-z0-9_/]+\\.cpp\"")
+      list(TRANSFORM includes REPLACE "^#include \"([^\"]+)\".*" "${PROJECT_SOURCE_DIR}/src/\\1")
+      list(APPEND found ${includes})
+    endforeach()
+    set_property(GLOBAL PROPERTY RETINUE_SOURCES_IN_TESTS ${found})
+  endif()
+  set(${result} ${found} PARENT_SCOPE)
 endfunction()
 
 # Kernels are compiled once for each instruction set and chosen at run time.

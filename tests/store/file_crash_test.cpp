@@ -1,9 +1,9 @@
 // Kills a process, or has another one come, at each point of what it does with a FileStore's file. The sources are
 // compiled here once more, with these points in them, and records are written a few bytes at a time.
 #define RETINUE_CRASH_POINTS
-#include "os/sockets/shared_file.cpp"  // NOLINT(bugprone-suspicious-include)
-#include "store/file_store.cpp"        // NOLINT(bugprone-suspicious-include)
-#include "store/log_file.cpp"          // NOLINT(bugprone-suspicious-include)
+#include "os/files/shared_file.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "store/file_store.cpp"      // NOLINT(bugprone-suspicious-include)
+#include "store/log_file.cpp"        // NOLINT(bugprone-suspicious-include)
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
