@@ -146,7 +146,7 @@ TEST_F(RunJob, SaysWhichCommandWasMeant) {
   const Result other = shell_run("$RETINUE something");
   EXPECT_EQ(WEXITSTATUS(other.status), 2);
   EXPECT_FALSE(contains(other.output, "did you mean")) << other.output;
-  EXPECT_TRUE(contains(other.output, "There are run, completion, ps, ")) << other.output;
+  EXPECT_TRUE(contains(other.output, "The commands are run, completion, ps, ")) << other.output;
 }
 
 TEST_F(RunJob, WithoutACommandItIsHelpAsAnError) {

@@ -124,7 +124,7 @@ TEST(Trace, RefusesWhatItCannotWrite) {
   std::filesystem::create_directories(job.path("full/of"));
   const auto full = job.trace("--format pytorch --out full");
   EXPECT_EQ(WEXITSTATUS(full.status), 2);
-  EXPECT_TRUE(contains(full.output, "full is there already")) << full.output;
+  EXPECT_TRUE(contains(full.output, "full exists already")) << full.output;
   EXPECT_EQ(WEXITSTATUS(job.trace("--format pytorch --out -").status), 2);
   EXPECT_EQ(WEXITSTATUS(job.trace("--format xml").status), 2);
   EXPECT_TRUE(contains(job.trace("--out absent/trace.json").output, "absent/trace.json"));

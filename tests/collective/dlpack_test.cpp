@@ -81,8 +81,8 @@ TYPED_TEST(Dlpack, TensorOfOthersIsRefusedWhereItIsNoPlainArray) {
   };
   expect_refusal([](auto& f) { f.managed.dl_tensor.device.device_type = kDLCUDA; }, "device");
   expect_refusal([](auto& f) { f.managed.dl_tensor.dtype.lanes = 4; }, "4 lanes");
-  expect_refusal([](auto& f) { f.managed.dl_tensor.dtype = {2, 8, 1}; }, "code 2 and 8 bits");
-  expect_refusal([](auto& f) { f.managed.dl_tensor.dtype = {3, 64, 1}; }, "code 3 and 64 bits");
+  expect_refusal([](auto& f) { f.managed.dl_tensor.dtype = {2, 8, 1}; }, "code 2 with 8 bits");
+  expect_refusal([](auto& f) { f.managed.dl_tensor.dtype = {3, 64, 1}; }, "code 3 with 64 bits");
   expect_refusal([](auto& f) { std::swap(f.strides[0], f.strides[1]); }, "strides [1, 4] is not contiguous");
   expect_refusal([](auto& f) { f.shape[0] = -3; }, "[-3, 4]");
   expect_refusal([](auto& f) { f.shape[0] = f.shape[1] = std::int64_t{1} << 40; }, "is negative or too large");
@@ -124,7 +124,7 @@ TEST(DlpackVersions, AreKept) {
   Foreign<DLManagedTensorVersioned> newer;
   newer.managed.version = {2, 0};
   newer.managed.dl_tensor.device.device_type = kDLCUDA;
-  EXPECT_NE(usage_error_of([&] { from_dlpack(&newer.managed); }).find("DLPack 2"), std::string::npos);
+  EXPECT_NE(usage_error_of([&] { from_dlpack(&newer.managed); }).find("DLPack version 2"), std::string::npos);
   EXPECT_EQ(newer.deletions, 1);
 }
 

@@ -119,7 +119,7 @@ TEST_F(QueueConsumersTest, SaysWhatTheLastOneThrew) {
   queue.put(1);
   const std::string error = lost_peer_of([&] { queue.put(2, kPatience); });
   EXPECT_NE(error.find(", threw std::runtime_error: no such file ..., and"), std::string::npos) << error;
-  EXPECT_NE(error.find("of capacity 1"), std::string::npos) << error;
+  EXPECT_NE(error.find("(capacity 1)"), std::string::npos) << error;
 }
 
 /// What was put stays put; the next call has the error.

@@ -46,7 +46,7 @@ TEST_P(ChangedProgram, IsToldThatItHasClosedDescriptors) {
 
 TEST_P(ChangedProgram, IsToldThatADaemonIsAFork) {
   const std::string output = output_of("daemon", GetParam());
-  EXPECT_TRUE(contains(output, "UsageError: starting ranks: this process is a fork")) << output;
+  EXPECT_TRUE(contains(output, "UsageError: starting ranks: this process was forked")) << output;
   EXPECT_TRUE(contains(output, "make the Runtime after the fork")) << output;
 }
 

@@ -143,7 +143,8 @@ TEST(LogDir, IsRefusedWhenItIsNotWritable) {
 
 TEST(LogDir, StaysEmptyWhenTheStartIsRefused) {
   const Folder logs;
-  expect_refusal({.log_dir = logs.path(), .redirects = Std::kAll, .line_prefix = "${nonsense}"}, "no ${nonsense}");
+  expect_refusal({.log_dir = logs.path(), .redirects = Std::kAll, .line_prefix = "${nonsense}"},
+                 "${nonsense} is unknown");
   EXPECT_TRUE(std::filesystem::is_empty(logs.path()));
   EXPECT_THROW(retinue::start_processes<print_both>({.start_method = retinue::StartMethod::kForkserver,
                                                      .log_dir = logs.path(),

@@ -105,7 +105,7 @@ TEST_F(FileStoreTest, OfAMeetingIsGoneWithTheLastThatLives) {
       kill(getpid(), SIGKILL);
     }
     ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
-    EXPECT_NE(usage_error_of([&] { FileStore third(options); }).find(", died"), std::string::npos);
+    EXPECT_NE(usage_error_of([&] { FileStore third(options); }).find(" died"), std::string::npos);
   }
   EXPECT_FALSE(exists());
 }
@@ -270,7 +270,7 @@ TEST_F(FileStoreTest, AStoppedProcessWithTheLockEndsCallsInTime) {
       call();
       ADD_FAILURE() << "no TimeoutError";
     } catch (const TimeoutError& error) {
-      EXPECT_NE(std::string(error.what()).find("has its lock"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("holds its lock"), std::string::npos) << error.what();
     }
   }
   unlock_file(opened.get());

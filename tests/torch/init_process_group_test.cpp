@@ -143,8 +143,8 @@ TEST(InitProcessGroup, RefusesBackendsThatAreNotThere) {
   EXPECT_NE(text_of("mpi").find("\"mpi\""), std::string::npos);
   EXPECT_NE(text_of("cuda:shm").find("of device cpu, not for those of cuda"), std::string::npos);
   EXPECT_NE(text_of("cpu:nccl").find("of device cuda, not for those of cpu"), std::string::npos);
-  EXPECT_NE(text_of("nccl,cuda:nccl").find("two for device cuda"), std::string::npos);
-  EXPECT_NE(text_of("shm,cpu:shm").find("two for device cpu"), std::string::npos);
+  EXPECT_NE(text_of("nccl,cuda:nccl").find("two backends for device cuda"), std::string::npos);
+  EXPECT_NE(text_of("shm,cpu:shm").find("two backends for device cpu"), std::string::npos);
   EXPECT_NE(text_of("").find("backend \"\""), std::string::npos);
 }
 

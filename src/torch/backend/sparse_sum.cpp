@@ -87,7 +87,7 @@ void sum_sparse(Communicator& ranks, const at::Tensor& tensor, const CallSite& s
   for (std::size_t rank = 1; rank < shapes.size(); ++rank)
     if (!shapes[rank].may_be_added(shapes[0]))
       throw UsageError(c10::str("all_reduce: rank 0 has a sparse tensor, ", shapes[0].text(), ", but rank ", rank,
-                                " one of ", shapes[rank].text()));
+                                " has ", shapes[rank].text()));
   const auto elements_of = [&](int rank) { return shapes[static_cast<std::size_t>(rank)].elements; };
   const std::vector<at::Tensor> indices = gather_parts(ranks, own.indices().contiguous(), site, [&](int rank) {
     return std::vector<std::int64_t>{own.sparse_dim(), elements_of(rank)};
