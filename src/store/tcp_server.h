@@ -20,7 +20,7 @@ namespace retinue {
 struct TcpServerOptions {
   std::string token;
   std::uint64_t max_frame_bytes = 0;
-  std::chrono::milliseconds handshake_timeout = std::chrono::seconds(10);
+  std::chrono::milliseconds handshake_timeout;
   /// Who connects while so many haven't proved themselves waits in the kernel's queue, until the oldest of them has had
   /// half a second.
   std::size_t max_strangers = 256;
