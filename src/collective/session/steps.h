@@ -6,6 +6,12 @@
 
 #include "collective/session/session.h"
 
+// For the coroutines of whoever includes this: unoptimised, gcc 12 takes operator delete for another class's, since
+// operator new is a template.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+#endif
+
 namespace retinue {
 
 /// What a member does in a call once all have come to it: a coroutine that awaits what others post. In a blocking call
