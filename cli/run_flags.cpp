@@ -49,14 +49,7 @@ class Group {
   std::string name_;
 };
 
-}  // namespace
-
-std::string variable_of_flag(const std::string& long_name) {
-  const std::string own = "RETINUE_" + upper_snake(long_name);
-  return find_variable(own.c_str()) ? own : "PET_" + upper_snake(long_name);
-}
-
-void declare_run_flags(CLI::App& run, RunFlags& flags) {
+void declare_what_runs(CLI::App& run, RunFlags& flags) {
   Group(run, "Program (can be repeated for each program of the job)")
       .text("-n,nproc-per-node", flags.program.count,
             "Number of ranks, or auto (one per GPU, else one per CPU), cpu, gpu")
@@ -83,6 +76,17 @@ void declare_run_flags(CLI::App& run, RunFlags& flags) {
             "Signals that end the job; the ranks get the signal first, then SIGKILL")
       .text("shutdown-timeout", flags.shutdown_timeout, "Seconds between the first signal and SIGKILL (30)")
       .text("stdin", flags.input, "Rank that reads standard input, or none; default: all ranks read files and pipes");
+}
+
+}  // namespace
+
+std::string variable_of_flag(const std::string& long_name) {
+  const std::string own = "RETINUE_" + upper_snake(long_name);
+  return find_variable(own.c_str()) ? own : "PET_" + upper_snake(long_name);
+}
+
+void declare_run_flags(CLI::App& run, RunFlags& flags) {
+  declare_what_runs(run, flags);
   Group(run, "World")
       .text("master-addr", flags.master_addr, "MASTER_ADDR (127.0.0.1)")
       .text("master-port", flags.master_port, "MASTER_PORT; default: a free port")

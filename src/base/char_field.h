@@ -18,8 +18,7 @@ std::string text_of(const char (&field)[kBytes]) {
   return {field, strnlen(field, kBytes)};
 }
 
-/// The bytes in words that another process may be writing; c_str() of it is a text that zeros follow. Acquire: what is
-/// read after it is newer.
+/// The bytes in words that another process may be writing. Acquire: what is read after it is newer.
 inline std::string bytes_in(std::span<const std::atomic<std::uint64_t>> words) {
   std::string bytes(words.size_bytes(), '\0');
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -27,6 +26,13 @@ inline std::string bytes_in(std::span<const std::atomic<std::uint64_t>> words) {
     std::memcpy(bytes.data() + i * sizeof word, &word, sizeof word);
   }
   return bytes;
+}
+
+/// The text in such words, which ends with the first zero, or with them.
+inline std::string text_in(std::span<const std::atomic<std::uint64_t>> words) {
+  std::string text = bytes_in(words);
+  text.resize(strnlen(text.data(), text.size()));
+  return text;
 }
 
 /// Writes as much of `text` into a field of zeros as leaves a zero at its end.

@@ -117,7 +117,7 @@ void NameWriter::write_anew(NameWords& words, const ReduceFunction& function) {
 }
 
 std::string read_name(const NameWords& name) {
-  return bytes_in(name).c_str();
+  return text_in(name);
 }
 
 SeenSite unpacked_site(std::uint32_t line, std::string file) {

@@ -71,7 +71,7 @@ std::optional<SeenWait> read_wait(const WaitRecord& record) {
     for (int bit = 0; bit < 64; ++bit)
       if ((word >> bit & 1) != 0) wait.late.push_back(static_cast<int>(i) * 64 + bit);
   }
-  wait.text = bytes_in(record.text).c_str();
+  wait.text = text_in(record.text);
   if (record.state.load(std::memory_order_relaxed) != state) return std::nullopt;
   return wait;
 }

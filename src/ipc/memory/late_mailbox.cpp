@@ -79,10 +79,10 @@ std::optional<ActivityNote> note_of_process(const JobMemory& memory, pid_t pid) 
     const std::uint32_t changes = note.changes.load(std::memory_order_acquire);
     if (changes % 2 != 0 || note.pid.load(std::memory_order_acquire) != pid || pid <= 0) continue;
     // Acquire, so that `changes` is read again after all of these.
-    const std::string text = bytes_in(note.text);
+    const std::string text = text_in(note.text);
     const std::uint64_t time_ns = note.time_ns.load(std::memory_order_acquire);
     if (note.changes.load(std::memory_order_relaxed) != changes) continue;
-    return ActivityNote{.text = text.c_str(), .time_ns = time_ns};
+    return ActivityNote{.text = text, .time_ns = time_ns};
   }
   return std::nullopt;
 }
