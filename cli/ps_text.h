@@ -17,7 +17,9 @@ struct ListedJob {
   std::vector<RankView> ranks;
 };
 
-inline double seconds_of(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
+inline double seconds_of(std::chrono::nanoseconds duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 /// The line of a job, without its end.
 std::string job_heading(const FoundJob& job);
 /// "running", or how it ended, or "-" and the like where nothing is known.

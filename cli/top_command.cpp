@@ -37,8 +37,8 @@ int show_once(const FoundJob& job, JobSampler& sampler, const TopOptions& option
 
 int top_command(const TopOptions& options) {
   const FoundJob job = choose_job(options.job);
-  const auto interval =
-      std::chrono::milliseconds(static_cast<int>(std::clamp(options.interval_seconds, kShortest, kLongestInterval) * 1e3));
+  const auto interval = std::chrono::milliseconds(
+      static_cast<int>(std::clamp(options.interval_seconds, kShortest, kLongestInterval) * 1e3));
   const FileDescriptor guardian = open_pidfd(job.guardian);
   JobSampler sampler(job.memory);
   JobSample sample = sampler.next();

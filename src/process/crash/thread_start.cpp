@@ -60,7 +60,8 @@ extern "C" [[gnu::weak, gnu::visibility("default")]] int pthread_create(pthread_
                                                                         void* argument) noexcept {
   const retinue::CreateFunction create = retinue::find_next_create();
   if (create == nullptr) return EAGAIN;
-  if (!retinue::gives_signal_stacks.load(std::memory_order_relaxed)) return create(thread, attributes, function, argument);
+  if (!retinue::gives_signal_stacks.load(std::memory_order_relaxed))
+    return create(thread, attributes, function, argument);
   std::unique_ptr<retinue::ThreadStart> start(new (std::nothrow) retinue::ThreadStart{function, argument});
   if (!start) return EAGAIN;
   const int error = create(thread, attributes, &retinue::run_guarded_thread, start.get());

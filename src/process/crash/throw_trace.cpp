@@ -112,8 +112,8 @@ bool find_throw_trace(const std::exception_ptr& exception, ThrowTrace& trace) {
 }  // namespace retinue
 
 // Defines __cxa_throw. The name is given to the assembler only, since compilers declare it themselves, with types that
-// differ between their versions. Weak: if the C++ runtime is linked statically, its own definition is used, and exceptions
-// have no stack.
+// differ between their versions. Weak: if the C++ runtime is linked statically, its own definition is used, and
+// exceptions have no stack.
 extern "C" [[gnu::weak, gnu::visibility("default")]] void retinue_throw(void* object, std::type_info* type,
                                                                         void (*destroy)(void*)) __asm__("__cxa_throw");
 
