@@ -28,7 +28,7 @@ inline std::string bytes_in(std::span<const std::atomic<std::uint64_t>> words) {
   return bytes;
 }
 
-/// The text in such words, which ends with the first zero, or with them.
+/// The text in such words, up to the first zero.
 inline std::string text_in(std::span<const std::atomic<std::uint64_t>> words) {
   std::string text = bytes_in(words);
   text.resize(strnlen(text.data(), text.size()));

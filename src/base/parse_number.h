@@ -7,7 +7,8 @@
 
 namespace retinue {
 
-/// The number that all of `text` is, whatever the locale; none where it is anything else, or doesn't fit into `Number`.
+/// Returns the number that `text` consists of, in any locale; nullopt if it is anything else or doesn't fit into
+/// `Number`.
 template <class Number>
 std::optional<Number> parse_number(std::string_view text) {
   Number number{};

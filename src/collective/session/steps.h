@@ -6,8 +6,8 @@
 
 #include "collective/session/session.h"
 
-// For the coroutines of whoever includes this: unoptimised, gcc 12 takes operator delete for another class's, since
-// operator new is a template.
+// For the coroutines in files that include this: without optimisation gcc 12 believes that operator delete belongs to
+// another class, because operator new is a template.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #endif

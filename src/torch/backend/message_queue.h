@@ -45,9 +45,10 @@ class MessageWork final : public ShmWork {
 
 /// Lets the messages of several threads go on side by side on one communicator.
 ///
-/// One thread at a time has its *turn*: who begins messages, for a moment, and who waits for one of them moves all on.
-/// Where nobody waits a helper thread does. Who needs the turn interrupts the one who waits. This is no OperationQueue,
-/// which makes its calls one after the other: a message that waits for its peer must not keep another one back.
+/// One thread at a time has the *turn*: a thread that begins messages, for a moment, or a thread that waits for one of
+/// them, and meanwhile moves all of them on. If no thread waits, a helper thread moves them on. A thread that needs the
+/// turn interrupts the waiting thread. An OperationQueue makes its calls one after the other; here a message whose peer
+/// is late doesn't delay the other messages.
 ///
 /// Threads: any.
 class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
