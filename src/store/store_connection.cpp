@@ -1,6 +1,7 @@
 #include "store/store_connection.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <thread>
 
+#include "os/files/descriptor_calls.h"
 #include "os/files/random_bytes.h"
 #include "os/sockets/tcp_socket.h"
 #include "retinue/base/error.h"
@@ -32,7 +34,7 @@ void send_all(int socket, std::string_view bytes, Deadline deadline) {
     const Transfer transfer = send_some(socket, bytes);
     if (transfer.error != 0 && transfer.error != EAGAIN) throw Refused{error_text(transfer.error)};
     bytes.remove_prefix(transfer.bytes);
-    if (transfer.error == EAGAIN && !wait_writable(socket, deadline)) throw TimeoutError("");
+    if (transfer.error == EAGAIN && !wait_ready(socket, POLLOUT, deadline)) throw TimeoutError("");
   }
 }
 
@@ -47,7 +49,7 @@ void receive_exactly(int socket, std::size_t bytes, std::string& text, Deadline 
     // What isn't our store is told from a slow one by its first byte.
     const std::size_t beginning = std::min(text.size(), kStoreMagic.size());
     if (bytes == kGreetingBytes && text.compare(0, beginning, kStoreMagic, 0, beginning) != 0) return;
-    if (transfer.error == EAGAIN && !wait_readable(socket, deadline)) throw TimeoutError("");
+    if (transfer.error == EAGAIN && !wait_ready(socket, POLLIN, deadline)) throw TimeoutError("");
   }
 }
 
@@ -196,7 +198,7 @@ std::optional<Frame> StoreConnection::call(std::string_view request, Deadline de
       const std::string_view bytes(room.data(), transfer.bytes);
       if (reader.take(bytes) != bytes.size() || reader.is_too_long()) throw ConnectionLost{"it sent no answer"};
       if (reader.is_complete()) break;
-      if (transfer.error == EAGAIN && !wait_readable(socket_.get(), deadline)) return std::nullopt;
+      if (transfer.error == EAGAIN && !wait_ready(socket_.get(), POLLIN, deadline)) return std::nullopt;
     }
   } catch (const Refused& refused) {
     throw ConnectionLost{refused.why};

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -131,12 +130,11 @@ TEST(Waiting, UsesNoCpuWhereARankIsIdle) {
 class Looks final : public Background {
  public:
   explicit Looks(const Member& own) : own_(own) {}
-  void begin() { *this = Looks(own_); }
   void advance() override {
     if (sleeps_) return;
     const auto now = std::chrono::steady_clock::now();
     if (count == 0) first_ = now;
-    sleeps_ = own_.get().state.load(std::memory_order_relaxed) == MemberState::kParked;
+    sleeps_ = own_.state.load(std::memory_order_relaxed) == MemberState::kParked;
     if (sleeps_)
       time = now - first_;
     else
@@ -147,7 +145,7 @@ class Looks final : public Background {
   std::chrono::nanoseconds time{};
 
  private:
-  std::reference_wrapper<const Member> own_;
+  const Member& own_;
   std::chrono::steady_clock::time_point first_;
   bool sleeps_ = false;
 };
@@ -161,48 +159,49 @@ void make_barrier(Session& session) {
 }
 
 struct Watched {
-  std::atomic<long> most_looks;
-  std::atomic<std::int64_t> shortest_ns;
-  std::atomic<std::int64_t> longest_ns;
+  bool is_crowded = false;
+  long most_looks = 0;
+  std::chrono::nanoseconds shortest = std::chrono::nanoseconds::max();
+  std::chrono::nanoseconds longest{};
 };
 
-/// Watches several waits of rank 0 for rank 1, which comes only when rank 0 sleeps. All zero if two ranks share a CPU.
-void watch_waits(Waiting waiting, Watched& watched) {
+/// Watches several waits of rank 0 for rank 1, which comes only when rank 0 sleeps. None if two ranks share a CPU.
+Watched watch_waits(Waiting waiting) {
+  const ForkShared<Watched> watched;
   run_ranks(2, [&](const JobGroup& group) {
     const std::vector<int> cpus = allowed_cpus();
     set_allowed_cpus({cpus[static_cast<std::size_t>(group.rank) % cpus.size()]});
     Session session(group, {.waiting = waiting});
+    const bool is_first = group.rank == 0;
+    if (is_first) watched->is_crowded = session.waiter().is_crowded();
     if (session.waiter().is_crowded()) return;
-    Looks looks(session.board().member(0));
-    session.waiter().set_background(&looks);
+    const Member& first = session.board().member(0);
+    std::optional<Looks> looks;
     for (int round = 0; round < 30; ++round) {
-      looks.begin();
-      if (group.rank == 1) wait_until([&] { return session.board().member(0).state.load() == MemberState::kParked; });
+      session.waiter().set_background(&looks.emplace(first));
+      if (!is_first) wait_until([&] { return first.state.load() == MemberState::kParked; });
       make_barrier(session);
-      if (group.rank != 0) continue;
-      watched.most_looks = std::max(watched.most_looks.load(), looks.count);
-      const std::int64_t ns = looks.time.count();
-      watched.shortest_ns = round == 0 ? ns : std::min(watched.shortest_ns.load(), ns);
-      watched.longest_ns = std::max(watched.longest_ns.load(), ns);
+      if (!is_first) continue;
+      watched->most_looks = std::max(watched->most_looks, looks->count);
+      watched->shortest = std::min(watched->shortest, looks->time);
+      watched->longest = std::max(watched->longest, looks->time);
     }
   });
+  return *watched;
 }
 
 TEST(Waiting, LooksLongerTheMoreItIsForLatency) {
-  const ForkShared<Watched> polite;
-  watch_waits(Waiting::kPolite, *polite);
-  if (polite->most_looks == 0) GTEST_SKIP() << "needs a CPU for each of two ranks";
-  const ForkShared<Watched> balanced;
-  watch_waits(Waiting::kBalanced, *balanced);
-  const ForkShared<Watched> latency;
-  watch_waits(Waiting::kLatency, *latency);
-  EXPECT_EQ(polite->most_looks, 1);
+  const Watched polite = watch_waits(Waiting::kPolite);
+  if (polite.is_crowded) GTEST_SKIP() << "needs a CPU for each of two ranks";
+  const Watched balanced = watch_waits(Waiting::kBalanced);
+  const Watched latency = watch_waits(Waiting::kLatency);
+  EXPECT_EQ(polite.most_looks, 1);
   // Another program may take the CPU from any of these waits, which makes it longer and leaves time for fewer looks.
-  EXPECT_GT(balanced->most_looks, 1);
-  EXPECT_GE(balanced->longest_ns, 50'000);
-  EXPECT_GT(latency->most_looks, 1);
-  EXPECT_GE(latency->longest_ns, 2'000'000);
-  EXPECT_LT(balanced->shortest_ns, latency->longest_ns);
+  EXPECT_GT(balanced.most_looks, 1);
+  EXPECT_GE(balanced.longest, 50us);
+  EXPECT_GT(latency.most_looks, 1);
+  EXPECT_GE(latency.longest, 2ms);
+  EXPECT_LT(balanced.shortest, latency.longest);
 }
 
 /// A program that never sleeps, on this process's CPU, until this ends.

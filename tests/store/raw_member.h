@@ -1,5 +1,7 @@
 #pragma once
 
+#include <poll.h>
+
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -8,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "os/files/descriptor_calls.h"
 #include "os/files/file_descriptor.h"
 #include "os/files/random_bytes.h"
 #include "os/sockets/tcp_socket.h"
@@ -33,7 +36,7 @@ class RawPeer {
       const Transfer transfer = send_some(socket_.get(), bytes);
       if (transfer.error != 0 && transfer.error != EAGAIN) return false;
       bytes.remove_prefix(transfer.bytes);
-      if (transfer.error == EAGAIN && !wait_writable(socket_.get(), Deadline::after(kRawPatience))) return false;
+      if (transfer.error == EAGAIN && !wait_ready(socket_.get(), POLLOUT, Deadline::after(kRawPatience))) return false;
     }
     return true;
   }
@@ -46,7 +49,7 @@ class RawPeer {
           receive_some(socket_.get(), std::span(room).first(std::min(room.size(), count - text.size())));
       text.append(room.data(), transfer.bytes);
       if (transfer.has_ended || (transfer.error != 0 && transfer.error != EAGAIN)) return text;
-      if (transfer.error == EAGAIN && !wait_readable(socket_.get(), Deadline::after(kRawPatience)))
+      if (transfer.error == EAGAIN && !wait_ready(socket_.get(), POLLIN, Deadline::after(kRawPatience)))
         throw std::runtime_error("silence");
     }
     return text;

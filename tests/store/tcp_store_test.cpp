@@ -2,6 +2,7 @@
 #include "retinue/store/tcp_store.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "os/files/descriptor_calls.h"
 #include "os/sockets/tcp_socket.h"
 #include "retinue/base/error.h"
 #include "store/places.h"
@@ -164,7 +166,7 @@ TEST(TcpStore, SaysThatAnotherProgramSpeaksThere) {
   const FileDescriptor listening = listen_tcp(resolve("127.0.0.1", 0).addresses.at(0));
   const int port = local_address(listening.get()).port();
   std::thread program([&] {
-    wait_readable(listening.get(), Deadline::after(20s));
+    wait_ready(listening.get(), POLLIN, Deadline::after(20s));
     RawPeer peer(accept_tcp(listening.get()).socket);
     peer.say("220 mail.example.org ESMTP\r\n");
     peer.hear(1);
@@ -180,7 +182,7 @@ TEST(TcpStore, RefusesAServerThatDoesNotKnowTheToken) {
   const FileDescriptor listening = listen_tcp(resolve("127.0.0.1", 0).addresses.at(0));
   const int port = local_address(listening.get()).port();
   std::thread program([&] {
-    wait_readable(listening.get(), Deadline::after(20s));
+    wait_ready(listening.get(), POLLIN, Deadline::after(20s));
     RawPeer peer(accept_tcp(listening.get()).socket);
     const std::string nonce(kNonceBytes, 'n');
     peer.say(make_greeting(nonce));

@@ -56,7 +56,7 @@ std::optional<SeenCall> Board::read_line(int rank, std::uint64_t sequence) const
   // Acquire, so that the head is read after all that it stands for; pairs with the release in Session::publish.
   const std::uint64_t count = line.count.load(std::memory_order_acquire);
   call.site = read_site(line.site);
-  call.function = read_name(member(rank).names[sequence % kLines]);
+  call.function = text_in(member(rank).names[sequence % kLines]);
   call.element_bytes = line.inline_data[kFunctionWord + 2].load(std::memory_order_acquire);
   const std::uint64_t head = line.head.load(std::memory_order_relaxed);
   if (!is_head_of(head, sequence)) return std::nullopt;
@@ -114,10 +114,6 @@ void NameWriter::write_anew(NameWords& words, const ReduceFunction& function) {
   std::memcpy(values, function.name().data(), std::min(function.name().size(), sizeof values));
   for (std::size_t i = 0; i < std::size(values); ++i) words[i].store(values[i], std::memory_order_relaxed);
   function_ = &function;
-}
-
-std::string read_name(const NameWords& name) {
-  return text_in(name);
 }
 
 SeenSite unpacked_site(std::uint32_t line, std::string file) {

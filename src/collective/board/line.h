@@ -84,8 +84,6 @@ SeenSite read_site(const SiteWords& site);
 /// The name of a member's function in a line with kFunction, filled with zeros.
 using NameWords = std::array<std::atomic<std::uint64_t>, 16>;
 
-std::string read_name(const NameWords& name);
-
 /// The only writer of such a place.
 class NameWriter {
  public:

@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "base/parse_number.h"
+#include "base/split.h"
 #include "os/files/kernel_files.h"
 #include "os/machine/cgroups.h"
 #include "retinue/base/error.h"
@@ -156,14 +157,12 @@ int usable_cpus() {
 
 std::vector<int> parse_cpu_list(std::string_view text) {
   std::vector<int> cpus;
-  while (!text.empty()) {
-    const std::string_view part = text.substr(0, text.find(','));
+  for (const std::string_view part : split(text, ',')) {
     const auto dash = part.find('-');
     const std::optional<int> first = number_of(part.substr(0, dash));
     const std::optional<int> last = dash == std::string_view::npos ? first : number_of(part.substr(dash + 1));
     if (!first || !last || *last < *first || *last >= kMostCpus) return {};
     for (int cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
-    text.remove_prefix(std::min(part.size() + 1, text.size()));
   }
   return cpus;
 }

@@ -131,7 +131,7 @@ Accepted connect_tcp(const SocketAddress& address, Deadline deadline) {
   set_up_connection(fd.get());
   if (connect(fd.get(), generic(address), address.bytes) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return {{}, errno};
-    if (!wait_writable(fd.get(), deadline)) return {{}, ETIMEDOUT};
+    if (!wait_ready(fd.get(), POLLOUT, deadline)) return {{}, ETIMEDOUT};
     int error = 0;
     socklen_t bytes = sizeof error;
     if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return {{}, errno};
@@ -159,13 +159,6 @@ Transfer receive_some(int socket, std::span<char> room) {
 
 void shut_down(int socket) noexcept {
   shutdown(socket, SHUT_RDWR);
-}
-
-bool wait_readable(int fd, Deadline deadline) {
-  return wait_ready(fd, POLLIN, deadline);
-}
-bool wait_writable(int fd, Deadline deadline) {
-  return wait_ready(fd, POLLOUT, deadline);
 }
 
 }  // namespace retinue

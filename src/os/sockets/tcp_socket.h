@@ -69,8 +69,4 @@ Transfer receive_some(int socket, std::span<char> room);
 /// Ends the connection, or the listening, for all processes that hold the socket.
 void shut_down(int socket) noexcept;
 
-/// Blocking: until the descriptor can be read, or has ended or failed. False when the deadline passed.
-bool wait_readable(int fd, Deadline deadline);
-bool wait_writable(int fd, Deadline deadline);
-
 }  // namespace retinue
