@@ -13,7 +13,7 @@ struct WorldPlace {
   int rank = 0;
   int world_size = 1;
   std::optional<int> local_rank = std::nullopt;  ///< On its host, if given.
-  std::string told_by = {};                      ///< As "RANK and WORLD_SIZE"; empty if nothing gives a place.
+  std::string source = {};                       ///< As "RANK and WORLD_SIZE"; empty if nothing gives a place.
 };
 
 /// Returns the place that the environment gives. The first variables that are set count: RANK, WORLD_SIZE and

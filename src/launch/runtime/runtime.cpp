@@ -141,12 +141,12 @@ std::vector<std::string> Runtime::Impl::command_line() const {
 
 /// Of a program that somebody started as one of several ranks each would be alone, and do what one alone should do.
 void Runtime::Impl::refuse_other_world() const {
-  const WorldPlace told = world_place_of_environment();
-  if (told.world_size == 1) return;
+  const WorldPlace place = world_place_of_environment();
+  if (place.world_size == 1) return;
   throw UsageError(fmt::format(
       "{} say that this process is rank {} of {}, but it is not a rank of a Retinue job{}{}: call join_world() or "
       "init_process_group() to make a group of these ranks; to run alone, unset these variables",
-      told.told_by, told.rank, told.world_size, why_no_rank.empty() ? "" : "; ", why_no_rank));
+      place.source, place.rank, place.world_size, why_no_rank.empty() ? "" : "; ", why_no_rank));
 }
 
 void Runtime::Impl::make_job(const RuntimeOptions& options) {

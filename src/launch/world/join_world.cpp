@@ -54,11 +54,11 @@ WorldPlace place_in_world(const WorldOptions& options, const MeetingPlace& meeti
   const std::optional<int> size = options.world_size != -1 ? options.world_size : meeting.world_size;
   WorldPlace place;
   if (!rank || !size) place = world_place_of_environment();
-  if (!size && place.told_by.empty() && find_variable("RANK"))
+  if (!size && place.source.empty() && find_variable("RANK"))
     throw UsageError(fmt::format("the environment sets RANK={}, but not WORLD_SIZE: set WORLD_SIZE too, or unset RANK",
                                  *find_variable("RANK")));
   const bool is_one_alone = size ? *size == 1 : !rank && !options.store && options.init_method == kOfEnvironment;
-  if ((!rank || !size) && place.told_by.empty() && !is_one_alone)
+  if ((!rank || !size) && place.source.empty() && !is_one_alone)
     throw UsageError(
         "join_world: the rank and the world size of this process are unknown: give rank and world_size, or set RANK "
         "and WORLD_SIZE");
@@ -134,7 +134,7 @@ WorldPlace place_in_world(const WorldOptions& options) {
     return {.rank = context->rank(),
             .world_size = context->world_size(),
             .local_rank = context->local_rank(),
-            .told_by = "the job"};
+            .source = "the job"};
   return place_in_world(options, place_to_meet(options));
 }
 

@@ -199,7 +199,7 @@ MeetingPlace meeting_place_of_environment(const WorldPlace& rank) {
     const std::string address = fmt::format("{}:{}", bracketed, *port);
     return tcp_place(fmt::format("tcp://{} (MASTER_ADDR and MASTER_PORT)", address), address);
   }
-  if (!host && !port && !rank.told_by.empty() && !rank.told_by.starts_with("RANK"))
+  if (!host && !port && !rank.source.empty() && !rank.source.starts_with("RANK"))
     return place_of_launch(rank.world_size);
   throw UsageError(fmt::format(
       "init method \"env://\": {} ranks that Retinue did not start need a rendezvous address: set {}, to an address of "

@@ -48,7 +48,7 @@ WorldPlace world_place_of_environment() {
     if (!is_set(names.world_size)) continue;
     WorldPlace place;
     place.world_size = number_of(names.world_size, 1);
-    place.told_by = fmt::format("{} and {}", names.rank, names.world_size);
+    place.source = fmt::format("{} and {}", names.rank, names.world_size);
     if (is_set(names.rank))
       place.rank = number_of(names.rank, 0);
     else if (place.world_size > 1)

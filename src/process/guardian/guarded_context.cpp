@@ -243,19 +243,19 @@ void GuardedContext::stop_lingering(Clock::time_point now) {
   }
 }
 
-void GuardedContext::hold_time(Clock::time_point now) {
-  if (!held_since_) held_since_ = now;
+void GuardedContext::pause_deadlines(Clock::time_point now) {
+  if (!paused_since_) paused_since_ = now;
   if (!deadline_ || !leaves_time()) return;
-  held_time_ = *deadline_ - now;
+  paused_time_ = *deadline_ - now;
   deadline_.reset();
 }
 
-void GuardedContext::release_time(Clock::time_point now) {
+void GuardedContext::resume_deadlines(Clock::time_point now) {
   for (Member& member : members_)
-    if (held_since_ && member.exit_by) *member.exit_by += now - *held_since_;
-  held_since_.reset();
-  if (held_time_ && !deadline_ && leaves_time()) deadline_ = now + *held_time_;
-  held_time_.reset();
+    if (paused_since_ && member.exit_by) *member.exit_by += now - *paused_since_;
+  paused_since_.reset();
+  if (paused_time_ && !deadline_ && leaves_time()) deadline_ = now + *paused_time_;
+  paused_time_.reset();
 }
 
 std::optional<GuardedContext::Clock::time_point> GuardedContext::next_time() const {
@@ -265,13 +265,13 @@ std::optional<GuardedContext::Clock::time_point> GuardedContext::next_time() con
   };
   if (logs_) consider(logs_->next_time());
   for (const Member& member : members_)
-    if (!member.ended && !held_since_) consider(member.exit_by);
+    if (!member.ended && !paused_since_) consider(member.exit_by);
   return next;
 }
 
 void GuardedContext::on_time(Clock::time_point now) {
   if (logs_) logs_->on_time(now);
-  if (!held_since_) stop_lingering(now);
+  if (!paused_since_) stop_lingering(now);
   if (!deadline_ || now < *deadline_) return;
   if (phase_ == Phase::kRunning) {
     stop();
@@ -287,7 +287,7 @@ void GuardedContext::on_time(Clock::time_point now) {
   }
 }
 
-void GuardedContext::tie(std::vector<FileDescriptor>& descriptors) {
+void GuardedContext::take_descriptors(std::vector<FileDescriptor>& descriptors) {
   if (request_.tells_failure == 0 || descriptors.size() != kRequestDescriptors + 1) return;
   sentinel_ = std::move(descriptors.back());
   descriptors.pop_back();

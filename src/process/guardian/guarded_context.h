@@ -55,9 +55,9 @@ class GuardedContext {
   /// Descriptors that no rank should have.
   std::vector<int> log_fds() const { return logs_ ? logs_->fds() : std::vector<int>(); }
   bool owns_log_forwarder(pid_t pid) const { return logs_ && logs_->owns(pid); }
-  /// The program is gone and the ranks have been killed: shows the rest of their output, without much patience.
-  void hurry_logs() {
-    if (logs_) logs_->hurry();
+  /// The program is gone and the ranks have been killed: the rest of their output is shown for a short time only.
+  void limit_log_drain() {
+    if (logs_) logs_->limit_drain();
   }
 
   /// Takes over a rank that the caller forked, and opens its gate. A pid of 0: the caller could not fork it.
@@ -87,17 +87,16 @@ class GuardedContext {
   /// Begins the stop sequence with `first_signal`, if it has not begun. SIGKILL: goes to its last step at
   /// once.
   void stop(int first_signal = SIGTERM);
-  /// A rank is debugged: what time the ranks have before the stop sequence's next step stays as it is, until
-  /// release_time().
-  void hold_time(Clock::time_point now);
-  void release_time(Clock::time_point now);
+  /// A rank is debugged: the time until the stop sequence's next step doesn't pass before resume_deadlines().
+  void pause_deadlines(Clock::time_point now);
+  void resume_deadlines(Clock::time_point now);
   /// Takes the next step of the stop sequence when its time has come.
   void on_time(Clock::time_point now);
   std::optional<Clock::time_point> next_time() const;
 
   /// Takes the sentinel, which becomes readable at publish_end(), from the end of what came with the request, and keeps
   /// a copy of standard error where failures are told.
-  void tie(std::vector<FileDescriptor>& descriptors);
+  void take_descriptors(std::vector<FileDescriptor>& descriptors);
   /// Descriptors that are the guardian's alone, besides the adopted ranks' and the logs'.
   std::vector<int> own_fds() const { return {sentinel_.get(), standard_error_.get()}; }
 
@@ -172,8 +171,8 @@ class GuardedContext {
   std::vector<Member> members_;
   Phase phase_ = Phase::kRunning;
   std::optional<Clock::time_point> deadline_;
-  std::optional<Clock::duration> held_time_;     ///< In place of a deadline while a rank is debugged.
-  std::optional<Clock::time_point> held_since_;  ///< When ranks' own deadlines were held.
+  std::optional<Clock::duration> paused_time_;     ///< Left of the deadline while a rank is debugged.
+  std::optional<Clock::time_point> paused_since_;  ///< Since when deadlines don't pass.
   pid_t helper_ = 0;
   std::unique_ptr<LogForwarder> logs_;  ///< Of a context with log files.
   FileDescriptor sentinel_;

@@ -179,9 +179,9 @@ void Guardian::keep_clock() {
   if (!stands && job_clock_stands(header)) resume_job_clock(header);
   for (const auto& context : contexts_) {
     if (stands) {
-      context->hold_time(now);  // Every time: a stop sequence may have begun since.
+      context->pause_deadlines(now);  // Every time: a stop sequence may have begun since.
     } else {
-      context->release_time(now);
+      context->resume_deadlines(now);
     }
   }
 }

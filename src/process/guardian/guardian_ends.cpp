@@ -174,7 +174,7 @@ void Guardian::end_without_program() {
     const Remains remains = kill_ranks_and_orphans();
     if (remains.processes == 0 && !is_hurried) {
       is_hurried = true;
-      for (const auto& context : contexts_) context->hurry_logs();
+      for (const auto& context : contexts_) context->limit_log_drain();
     }
     if (is_late)
       for (const pid_t pid : remains.log_forwarders) kill(pid, SIGKILL);

@@ -170,7 +170,7 @@ void Guardian::begin(const ControlMessage& message, std::vector<FileDescriptor>&
     return refuse(message.context,
                   fmt::format("the start request asks for {}, which its caller does not have", more).c_str());
   fault_point("guardian.begin");
-  context.tie(descriptors);
+  context.take_descriptors(descriptors);
   context.start_logs(descriptors);
   // A caller that forks its ranks itself tells about them one by one.
   if (context.kind() == StartKind::kClosure) {

@@ -185,7 +185,7 @@ void LogForwarder::finish(Files files) {
   if (pid_ == 0 && files_ == Files::kRemoveTemporary) start_removing();
 }
 
-void LogForwarder::hurry() {
+void LogForwarder::limit_drain() {
   files_ = Files::kKeep;
   order(TeeBoard::Order::kHurry);
 }

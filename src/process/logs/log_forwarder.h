@@ -31,8 +31,8 @@ class LogForwarder {
 
   /// All ranks have ended: what is left is shown, then the files are kept or removed.
   void finish(Files files);
-  /// The program is gone: the same, with less patience, and nothing is removed.
-  void hurry();
+  /// The program is gone: as finish(), but in a shorter time, and nothing is removed.
+  void limit_drain();
   void on_time(Clock::time_point now);
   std::optional<Clock::time_point> next_time() const { return deadline_; }
   bool is_done() const { return is_finishing_ && pid_ == 0; }

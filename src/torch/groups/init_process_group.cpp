@@ -122,7 +122,7 @@ std::shared_ptr<Store> store_among(const JobGroup& members, std::chrono::millise
 
 bool is_own_world(const Runtime* runtime, const WorldPlace& place) {
   if (runtime == nullptr) return false;
-  return runtime->is_rank() ? place.told_by == "the job" : place.world_size == 1;
+  return runtime->is_rank() ? place.source == "the job" : place.world_size == 1;
 }
 
 }  // namespace
