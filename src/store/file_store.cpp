@@ -109,7 +109,7 @@ struct FileStore::Impl {
   static std::size_t living_members(const LogFile::Turn& turn) {
     const auto& present = turn.state().present();
     return static_cast<std::size_t>(std::count_if(present.begin(), present.end(), [&](std::int64_t other) {
-      return is_mark_held(turn.fd(), static_cast<std::uint32_t>(other));
+      return is_mark_locked(turn.fd(), static_cast<std::uint32_t>(other));
     }));
   }
 
@@ -126,13 +126,13 @@ struct FileStore::Impl {
     if (turn.state().joined() >= options.world_size)
       refuse(fmt::format("belongs to a job whose {} members have all joined already", options.world_size));
     for (const std::int64_t other : turn.state().present())
-      if (!is_mark_held(turn.fd(), static_cast<std::uint32_t>(other)))
+      if (!is_mark_locked(turn.fd(), static_cast<std::uint32_t>(other)))
         refuse(fmt::format("was left over from a job whose member {} (in the order of joining) died", other));
     member = turn.state().joined();
     std::optional<FileDescriptor> opened = open_shared_file(file->path());
     if (!opened) throw Closed(fmt::format("{}: somebody deleted the file", name()));
     mark = *std::move(opened);
-    hold_mark(mark.get(), static_cast<std::uint32_t>(member));
+    lock_mark(mark.get(), static_cast<std::uint32_t>(member));
     turn.append(Record::kJoin, member, {});
   }
 

@@ -71,10 +71,10 @@ class BasicLock : public detail::SyncHandle {
   LockState& state() const;
   bool wait(LockState& state, Time timeout);
   void note_taken(LockState& state, bool from_the_dead);
-  void give_back(LockState& state);
-  /// For Condition: releases all levels of an RLock; take_again() locks it as often again.
-  std::uint32_t give_up();
-  void take_again(std::uint32_t depth);
+  void release_mutex(LockState& state);
+  /// For Condition: releases all levels of an RLock; acquire_levels() locks it as often again.
+  std::uint32_t release_all_levels();
+  void acquire_levels(std::uint32_t depth);
 };
 
 /// A lock that a thread can lock only once, as Python's multiprocessing.Lock. Unlike there, only its holder can release

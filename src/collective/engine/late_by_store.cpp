@@ -104,7 +104,7 @@ std::chrono::nanoseconds LateByStore::look_now(const Wait& wait) {
   const std::chrono::nanoseconds waited = Clock::now() - wait.since;
   const auto first_word = std::min(kFirstWord, wait.timeout / 2);
   if (waited < first_word) return first_word - waited;
-  if (!has_left_word_) leave_word(wait);
+  if (!has_published_word_) publish_word(wait);
   take_loss_of_others();
   check_that_others_live(wait);
   if (late_after_ <= 0ns) return kNever;
@@ -123,12 +123,12 @@ std::chrono::nanoseconds LateByStore::look_now(const Wait& wait) {
   return next_report_ - kFromSuspicionToReport - waited;
 }
 
-void LateByStore::leave_word(const Wait& wait) {
+void LateByStore::publish_word(const Wait& wait) {
   began_ = wall_clock() - (Clock::now() - wait.since);
   own_text_ = wait.own();
   own_keys_.emplace_back(wait.sequence, key_of_wait(wait.sequence, rank_));
   set_word(wait.sequence, began_ + wait.timeout);
-  has_left_word_ = true;
+  has_published_word_ = true;
   for (const int rank : missing(wait.sequence, ranks_->others_of_own_host()))
     first_looks_[ranks_->pid(rank)] = look_at_activity(ranks_->pid(rank));
 }
@@ -236,7 +236,7 @@ std::string LateByStore::missing_text(const Wait& wait, std::chrono::nanoseconds
                                       const std::vector<int>& lost) noexcept {
   if (!store_) return {};
   try {
-    if (!has_left_word_) leave_word(wait);
+    if (!has_published_word_) publish_word(wait);
     std::vector<std::string> all;
     for (int rank = 0; rank < size_; ++rank)
       if (std::find(lost.begin(), lost.end(), rank) == lost.end() && !ranks_->has_ended(rank))
@@ -288,7 +288,7 @@ bool LateByStore::is_time_over(std::uint64_t sequence) {
 }
 
 void LateByStore::withdraw(std::uint64_t sequence) noexcept {
-  const bool has_left_word = std::exchange(has_left_word_, false);
+  const bool has_left_word = std::exchange(has_published_word_, false);
   suspected_after_ = 0ns;
   next_report_ = late_after_;
   reports_ = 0;

@@ -92,7 +92,7 @@ class LateByStore {
     }
   }
   std::chrono::nanoseconds look_now(const Wait& wait);
-  void leave_word(const Wait& wait);
+  void publish_word(const Wait& wait);
   /// To the store: since when this rank waits, for how long at most, and in what.
   void set_word(std::uint64_t sequence, std::chrono::nanoseconds end);
   void check_that_others_live(const Wait& wait);
@@ -123,7 +123,7 @@ class LateByStore {
   int size_;
   std::chrono::nanoseconds late_after_;
   // Of the wait that is under way:
-  bool has_left_word_ = false;
+  bool has_published_word_ = false;
   std::string own_text_;
   std::chrono::nanoseconds began_{0};  ///< By the wall clock.
   /// Those that had left no word so long before a report that they would have left one by then.

@@ -151,7 +151,7 @@ class Session {
   /// Where this member may stage so much for its call, once.
   std::byte* own_stage(std::size_t bytes);
   /// Whether all lines of this call came so, in the time in which members that come together do.
-  bool come_by_relay(const Call& call);
+  bool arrive_by_relay(const Call& call);
   /// Copies the data into staging if they belong there; says where they are.
   std::uint8_t stage_data(const Call& call);
   std::uint8_t stage_parts(const Call& call);

@@ -48,7 +48,7 @@ bool Session::relays(const Call& call) const {
          !pattern.only_root_gives && !pattern.only_root_takes && pattern.result != Pattern::Result::kPrefix;
 }
 
-bool Session::come_by_relay(const Call& call) {
+bool Session::arrive_by_relay(const Call& call) {
   if (!relays(call)) return false;
   Relay& relay = *places_.relay();
   relay.begin(sequence_);
@@ -59,7 +59,7 @@ bool Session::come_by_relay(const Call& call) {
 Arrival Session::await_arrival(const Call& call, RankRange ranks) {
   if (failure_) leave();  // By a message since this call was begun.
   const bool all = ranks.last - ranks.first == size();
-  if (!all || !come_by_relay(call)) {
+  if (!all || !arrive_by_relay(call)) {
     const WordSet words = line_sequences(sequence_, ranks);
     const Waiter::Outcome outcome = waiter_.wait(words, sequence_);
     if (outcome != Waiter::Outcome::kArrived) fail(outcome, words, sequence_);

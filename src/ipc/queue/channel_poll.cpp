@@ -26,7 +26,7 @@ bool MessageChannel::Impl::close_if_alone() noexcept {
   }
 }
 
-void MessageChannel::look_after_partner() {
+void MessageChannel::check_partner() {
   if (impl_->is_time_to_look_up()) impl_->close_without_partner();
 }
 

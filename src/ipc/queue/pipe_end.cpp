@@ -127,7 +127,7 @@ void PipeEnd::announce() {
 
 bool PipeEnd::send(std::span<const std::byte> message, const std::vector<SharedBlock>& references, Time timeout) {
   MessageChannel& channel = out();
-  channel.look_after_partner();
+  channel.check_partner();
   try {
     return channel.put(message, references, timeout);
   } catch (const Closed&) {

@@ -129,7 +129,7 @@ class MessageRing {
   Step step_to_take(RingPosition& at, SlotState seen);
   RingPosition after_lap(RingPosition at, SlotState seen) const;
   void refer(WideSlot& slot, SlotState writing, std::span<const BlockHandle> references);
-  void give_back(WideSlot& slot, SlotState writing);
+  void undo_claim(WideSlot& slot, SlotState writing);
   WideSlot* claim(SlotState& writing, RingResult& result);
   RingResult publish(WideSlot& slot, SlotState writing);
   bool take_from_behind(TakenSlot& taken);

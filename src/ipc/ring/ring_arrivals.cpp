@@ -116,7 +116,7 @@ void MessageRing::fill_from(WideSlot& slot, SlotState writing, const MessageRing
   try {
     if (!payload) message = from.message_in(taken);
   } catch (...) {
-    give_back(slot, writing);
+    undo_claim(slot, writing);
     throw;
   }
   // A payload stays that ring's, and is referred to here: its handle lies where payload_in() looks for

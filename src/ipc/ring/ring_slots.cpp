@@ -62,12 +62,12 @@ void MessageRing::refer(WideSlot& slot, SlotState writing, std::span<const Block
   try {
     memory_.set_references(block_, index_of(slot), references);
   } catch (...) {
-    give_back(slot, writing);
+    undo_claim(slot, writing);
     throw;
   }
 }
 
-void MessageRing::give_back(WideSlot& slot, SlotState writing) {
+void MessageRing::undo_claim(WideSlot& slot, SlotState writing) {
   std::uint64_t expected = writing.word();
   slot.state.compare_exchange_strong(expected, writing.emptied().word(), std::memory_order_seq_cst);
 }
@@ -85,7 +85,7 @@ RingResult MessageRing::try_put_payload(const BlockHandle& payload) {
   try {
     memory_.hand_over(payload, block_);  // The sender may be gone before anybody takes the message.
   } catch (...) {
-    give_back(*slot, writing);
+    undo_claim(*slot, writing);
     throw;
   }
   return publish(*slot, writing);

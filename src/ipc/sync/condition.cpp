@@ -55,7 +55,7 @@ bool Condition::wait(Time timeout) {
   const JobDeadline deadline = JobDeadline::after(memory->header(), timeout);
   const std::uint32_t index = waiters.enter("waiting for a condition");
   const WaitPlace mine = waiters.at(index);
-  const std::uint32_t depth = base_lock().give_up();
+  const std::uint32_t depth = base_lock().release_all_levels();
   RETINUE_CRASH_POINT();
   try {
     while (waiters.at(index) == mine && !deadline.passed()) {
@@ -65,7 +65,7 @@ bool Condition::wait(Time timeout) {
       waiters.pass_on_wakeups_of_the_dead();
     }
     RETINUE_CRASH_POINT();
-    base_lock().take_again(depth);
+    base_lock().acquire_levels(depth);
   } catch (...) {
     waiters.leave(index, mine);
     throw;

@@ -139,7 +139,7 @@ void BasicLock::note_taken(LockState& state, bool from_the_dead) {
   new (state.keep) SharedBlock(block_);
 }
 
-void BasicLock::give_back(LockState& state) {
+void BasicLock::release_mutex(LockState& state) {
   auto* const keep = std::launder(reinterpret_cast<SharedBlock*>(state.keep));
   const SharedBlock until_unlocked = std::move(*keep);
   keep->~SharedBlock();
@@ -158,7 +158,7 @@ void BasicLock::release() {
 void BasicLock::unlock() noexcept {
   if (!block_ || !is_held_here()) return;
   LockState& state = this->state();
-  if (--state.depth == 0) give_back(state);
+  if (--state.depth == 0) release_mutex(state);
 }
 
 bool BasicLock::owner_died() const {
@@ -183,14 +183,14 @@ bool BasicLock::is_held_here() const {
   return false;
 }
 
-std::uint32_t BasicLock::give_up() {
+std::uint32_t BasicLock::release_all_levels() {
   LockState& state = this->state();
   const std::uint32_t depth = std::exchange(state.depth, 0);
-  give_back(state);
+  release_mutex(state);
   return depth;
 }
 
-void BasicLock::take_again(std::uint32_t depth) {
+void BasicLock::acquire_levels(std::uint32_t depth) {
   acquire();
   state().depth = depth;
 }

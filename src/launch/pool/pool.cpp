@@ -49,7 +49,7 @@ Pool::Impl::Impl(const PoolOptions& options)
 
 Pool::Impl::~Impl() = default;
 
-void Pool::Impl::let_leave(std::size_t count) {
+void Pool::Impl::dismiss(std::size_t count) {
   board_.header().to_leave.store(static_cast<std::uint32_t>(count), std::memory_order_release);
   // Those that sleep look up; where the queue is full nobody sleeps.
   for (std::size_t i = 0; i < count; ++i)
@@ -62,7 +62,7 @@ void Pool::Impl::resize(std::size_t processes) {
   if (refusal_ != nullptr) std::rethrow_exception(refusal_);
   target_.store(processes, std::memory_order_relaxed);
   reap();
-  if (workers_.size() > processes) let_leave(workers_.size() - processes);
+  if (workers_.size() > processes) dismiss(workers_.size() - processes);
 }
 
 std::vector<int> Pool::Impl::pids() {

@@ -78,7 +78,7 @@ class Pool::Impl final : public detail::TaskClient {
   void fail(const Worker& worker, const RankOutcome& end);
   void replace_workers();
   void stop_workers();
-  void let_leave(std::size_t count);
+  void dismiss(std::size_t count);
   /// Whether workers that end are replaced.
   bool needs_workers() const { return state_ == State::kOpen || (state_ == State::kClosing && under_way() > 0); }
 

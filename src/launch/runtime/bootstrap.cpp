@@ -113,7 +113,7 @@ void warn_of_other_world(const JobMemory& memory, const ProcessSlot& slot) {
 }
 
 /// A program that is to be one of its own has neither.
-bool is_told_its_rank() {
+bool environment_gives_rank() {
   return std::getenv("RANK") != nullptr || std::getenv("WORLD_SIZE") != nullptr;
 }
 
@@ -124,7 +124,7 @@ bool Runtime::Impl::join_job() {
   if (!bootstrap) return false;
   try {
     auto descriptors = inherited_descriptors(*bootstrap);
-    if (bootstrap->role == BootstrapRole::kProgramRank && !is_told_its_rank()) return false;
+    if (bootstrap->role == BootstrapRole::kProgramRank && !environment_gives_rank()) return false;
     if (!descriptors) descriptors = ask_for_rank_descriptors(bootstrap->job_id);
     memory = std::move(descriptors->memory);
     control_send = std::move(descriptors->control_send);

@@ -49,7 +49,7 @@ Frames frames_of(const CrashRecord& record) {
 
 /// Names are looked for in a child process, whose end is waited for no longer than that: nothing that debug information
 /// does to it harms the worker.
-void let_helper_write_stack(ProcessSlot& slot) {
+void symbolize_in_helper(ProcessSlot& slot) {
   const pid_t helper = start_helper(
       {{&slot, {}, {}}}, {}, [] {}, [] {});
   if (helper == 0) return;
@@ -71,7 +71,7 @@ std::string stack_of(ProcessSlot& slot) {
   slot.crash.phase.store(2, std::memory_order_relaxed);
   slot.crash.stack_phase.store(0, std::memory_order_relaxed);
   slot.crash.stack[0] = '\0';
-  let_helper_write_stack(slot);
+  symbolize_in_helper(slot);
   const bool has_names = slot.crash.stack_phase.load(std::memory_order_acquire) == 2;
   std::string stack = has_names ? std::string(slot.crash.stack) : stack_without_names(slot.crash);
   if (known.size() < kMostKnown) known.emplace(std::move(frames), stack);

@@ -33,7 +33,7 @@ class TaskServer {
   /// Errors: whatever the task throws.
   detail::Encoded result_of(const TaskRecord& record);
   detail::EntryThunk function_at(std::uint32_t index);
-  void leave_report(TaskRecord& record, detail::TaskReport report);
+  void publish_report(TaskRecord& record, detail::TaskReport report);
 
   const TaskBoard& board_;
   RankContext& context_;
@@ -74,7 +74,7 @@ detail::Encoded TaskServer::result_of(const TaskRecord& record) {
 }
 
 /// Where there is no memory for all of it, type and message as far as they fit into the record.
-void TaskServer::leave_report(TaskRecord& record, detail::TaskReport report) {
+void TaskServer::publish_report(TaskRecord& record, detail::TaskReport report) {
   try {
     board_.store_result(record, detail::encode_value(report));
   } catch (const Error&) {
@@ -96,7 +96,7 @@ void TaskServer::run(TaskName name) {
   } catch (...) {
     end_forked_child(*board_.memory());
     phase = Phase::kRaised;
-    leave_report(record, detail::report_current_exception());
+    publish_report(record, detail::report_current_exception());
   }
   RETINUE_CRASH_POINT();
   record.state.store(TaskState(name.generation, phase, self_).word(), std::memory_order_release);

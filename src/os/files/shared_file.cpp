@@ -104,11 +104,11 @@ void unlock_file(int fd) noexcept {
   fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-void hold_mark(int fd, std::uint32_t number) {
+void lock_mark(int fd, std::uint32_t number) {
   if (!try_lock(fd, F_WRLCK, kMarks + number)) throw_error("locking a byte of", fd, EBUSY);
 }
 
-bool is_mark_held(int fd, std::uint32_t number) {
+bool is_mark_locked(int fd, std::uint32_t number) {
   struct flock lock = lock_of(F_WRLCK, kMarks + number);
   if (fcntl(fd, F_OFD_GETLK, &lock) != 0) throw_error("querying the locks of", fd, errno);
   return lock.l_type != F_UNLCK;

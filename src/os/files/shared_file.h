@@ -37,11 +37,11 @@ enum class FileLock : std::uint8_t { kShared, kExclusive };
 bool lock_file(int fd, FileLock kind, Deadline deadline);
 void unlock_file(int fd) noexcept;
 
-/// Holds the mark of this number until the file, as it was opened here, is closed by all who have it.
+/// Locks the mark of this number until the file, as it was opened here, is closed by all who have it.
 /// Errors: SystemError.
-void hold_mark(int fd, std::uint32_t number);
+void lock_mark(int fd, std::uint32_t number);
 /// Whether some other opened file holds it. Errors: SystemError.
-bool is_mark_held(int fd, std::uint32_t number);
+bool is_mark_locked(int fd, std::uint32_t number);
 
 /// All from `offset` on. Errors: SystemError.
 std::string read_from(int fd, std::uint64_t offset);

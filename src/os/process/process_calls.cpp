@@ -190,7 +190,7 @@ void die_with_parent(pid_t parent) {
   if (getppid() != parent) _exit(1);
 }
 
-void let_look_at_stacks(pid_t process) {
+void allow_ptrace(pid_t process) {
   prctl(PR_SET_PTRACER, process);  // Refused where there is no Yama, and nothing to be let.
 }
 

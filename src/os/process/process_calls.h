@@ -56,7 +56,7 @@ void become_subreaper();
 void die_with_parent(pid_t parent);
 
 /// Lets a process and its descendants look at this one's stacks where the kernel (Yama) would let its ancestors only.
-void let_look_at_stacks(pid_t process);
+void allow_ptrace(pid_t process);
 
 /// Path of the running executable; it may have been removed or replaced since. "/proc/self/exe" where it can't be read.
 std::string executable_path();

@@ -115,7 +115,7 @@ class Execution {
 
 void leave_guardian_behind(const ChildSetup& setup, const ProcessSlot& slot, pid_t guardian) {
   die_with_parent(guardian);
-  let_look_at_stacks(guardian);  // Its helpers.
+  allow_ptrace(guardian);  // Its helpers.
   setpgid(0, 0);
   request_default_slice();
   prctl(PR_SET_NAME, setup.process_name.c_str());
@@ -196,7 +196,7 @@ std::map<std::string, std::string> rank_environment(const JobMemory& memory, con
 }
 
 void set_up_forked_rank(const JobMemory& memory, const ProcessSlot& slot, const StartRequest& request) {
-  let_look_at_stacks(process_slot(memory, kGuardianSlot).pid.load(std::memory_order_relaxed));
+  allow_ptrace(process_slot(memory, kGuardianSlot).pid.load(std::memory_order_relaxed));
   replace_environment(request.attributes.environment, rank_environment(memory, slot, request));
   enter_directory(request);
   place(request.ranks.at(static_cast<std::size_t>(slot.rank)));

@@ -116,7 +116,7 @@ void GuardedContext::on_exit(pid_t pid, int status, const ProcessUse& use) {
 }
 
 /// The stop sequence's own SIGKILL needs no explanation.
-void GuardedContext::look_for_memory_kill(const Member& member, int status) const {
+void GuardedContext::detect_memory_kill(const Member& member, int status) const {
   ProcessSlot& slot = process_slot(*memory_, member.slot);
   if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) return;
   if (slot.stop_signal.load(std::memory_order_relaxed) == SIGKILL) return;
@@ -140,7 +140,7 @@ void GuardedContext::note_end(Member& member, int status, const ProcessUse& use)
   if (was_leaving && WTERMSIG(status) == member.stop_signal) status = slot.exit_status.load(std::memory_order_relaxed);
   slot.exit_status.store(status, std::memory_order_relaxed);
   slot.use = use;
-  look_for_memory_kill(member, status);
+  detect_memory_kill(member, status);
   const bool crashed = slot.crash.phase.load(std::memory_order_acquire) == 2;
   std::uint64_t unset = 0;
   slot.ended_ns.compare_exchange_strong(unset, crashed ? slot.crash.time_ns : monotonic_ns());
@@ -189,7 +189,7 @@ void GuardedContext::kill_all(Clock::time_point now) {
     if (!member.ended && member.pid != 0) step_ladder(member, SIGKILL);
 }
 
-void GuardedContext::let_finish() {
+void GuardedContext::begin_shutdown() {
   if (phase_ != Phase::kRunning) return;
   deadline_ = Clock::now() + std::chrono::milliseconds(request_.daemon != 0 ? 0 : request_.exit_grace_ms);
   on_time(Clock::now());

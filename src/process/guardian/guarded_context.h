@@ -83,7 +83,7 @@ class GuardedContext {
   void send_signal(int signal, std::uint32_t rank) const;
 
   /// The program ends: ranks that have not ended by themselves in time are stopped, daemonic ones at once.
-  void let_finish();
+  void begin_shutdown();
   /// Begins the stop sequence with `first_signal`, if it has not begun. SIGKILL: goes to its last step at
   /// once.
   void stop(int first_signal = SIGTERM);
@@ -131,7 +131,7 @@ class GuardedContext {
 
   ContextRecord& record() const { return context_record(*memory_, index_); }
   void note_end(Member& member, int status, const ProcessUse& use);
-  void look_for_memory_kill(const Member& member, int status) const;
+  void detect_memory_kill(const Member& member, int status) const;
   /// The rank could not be forked: its failure, which ends the others.
   void note_failed_fork(Member& member, const std::string& reason);
   int status_of_adopted(const Member& member) const;

@@ -103,7 +103,7 @@ void Guardian::run() {
     wait_for_events();
     receive_requests();
     reap();
-    keep_clock();  // A stop sequence that begins now finds it standing already.
+    update_timer();  // A stop sequence that begins now finds it standing already.
     const auto now = Clock::now();
     for (const auto& context : contexts_) context->on_time(now);
     end_contexts();
@@ -167,11 +167,11 @@ void Guardian::serve_job_socket() {
     setup_.memory->header().stop_asked.store(SIGTERM, std::memory_order_release);
     for (const auto& context : contexts_) context->stop(SIGTERM);
   }
-  keep_clock();
+  update_timer();
   if (contexts_.empty()) job_socket_.reply_stopped();
 }
 
-void Guardian::keep_clock() {
+void Guardian::update_timer() {
   JobHeader& header = setup_.memory->header();
   const auto now = Clock::now();
   const bool stands = job_socket_.has_debugger();

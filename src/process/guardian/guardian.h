@@ -62,7 +62,7 @@ class Guardian {
   /// Lets `retinue ps` and its like speak with the job.
   void serve_job_socket();
   /// Lets the job's clock stand while a rank is debugged.
-  void keep_clock();
+  void update_timer();
   void stop_contexts_of_dead_parents();
   void end_unsent(std::uint32_t index);
   /// Tells of and frees the ended start `id` where its owner let go of it before.

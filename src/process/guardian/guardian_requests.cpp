@@ -92,7 +92,7 @@ void Guardian::obey(const ControlMessage& message, std::vector<FileDescriptor>& 
 /// The program that started it ends: `how` is kAtOnce, or gives it the time to finish.
 void Guardian::end_with_starter(GuardedContext& context, std::uint32_t how) {
   if (how == kAtOnce) return context.stop();
-  context.let_finish();
+  context.begin_shutdown();
 }
 
 /// What ranks started ends with those ranks, which may need it until then.

@@ -98,7 +98,7 @@ bool JobSocket::serve(Visitor& visitor, JobMemory& memory, bool& stop) {
       return false;
     }
     if (request.kind == JobSocketRequest::kJoin) {
-      answer(visitor.socket.get(), let_guest_in(visitor, memory, descriptors), {});
+      answer(visitor.socket.get(), admit_guest(visitor, memory, descriptors), {});
       return false;
     }
     if (request.kind == JobSocketRequest::kDebug) {
@@ -116,8 +116,8 @@ bool JobSocket::serve(Visitor& visitor, JobMemory& memory, bool& stop) {
   return false;
 }
 
-JobSocketReply JobSocket::let_guest_in(const Visitor& visitor, JobMemory& memory,
-                                       std::vector<FileDescriptor>& descriptors) {
+JobSocketReply JobSocket::admit_guest(const Visitor& visitor, JobMemory& memory,
+                                      std::vector<FileDescriptor>& descriptors) {
   JobSocketReply answer;
   if (descriptors.size() == 1)
     answer.slot = guests_.admit(memory, std::move(descriptors.front()), peer_of(visitor.socket.get()).pid);

@@ -41,7 +41,7 @@ class JobSocket {
   void serve_visitors(JobMemory& memory, bool& stop);
   /// False: the visitor has what it came for, or is gone.
   bool serve(Visitor& visitor, JobMemory& memory, bool& stop);
-  JobSocketReply let_guest_in(const Visitor& visitor, JobMemory& memory, std::vector<FileDescriptor>& descriptors);
+  JobSocketReply admit_guest(const Visitor& visitor, JobMemory& memory, std::vector<FileDescriptor>& descriptors);
 
   FileDescriptor listening_;
   int control_send_ = -1;

@@ -15,7 +15,7 @@ Console::Console(int fd, std::atomic<std::uint64_t>& written_bytes)
     : fd_(fd), written_bytes_(written_bytes), piece_bytes_(kRoomBytes) {
   struct stat status {};
   if (fstat(fd, &status) != 0) {
-    give_up(errno);
+    close_after(errno);
     return;
   }
   is_socket_ = S_ISSOCK(status.st_mode);
@@ -58,7 +58,7 @@ bool Console::write_some(std::size_t end) {
   const std::size_t bytes = std::min(end - written_, piece_bytes_);
   const ssize_t taken = is_socket_ ? send(fd_, first, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) : write(fd_, first, bytes);
   if (taken < 0) {
-    if (errno != EINTR && errno != EAGAIN) give_up(errno);
+    if (errno != EINTR && errno != EAGAIN) close_after(errno);
     return false;
   }
   written_ += static_cast<std::size_t>(taken);
@@ -66,7 +66,7 @@ bool Console::write_some(std::size_t end) {
   return taken > 0;
 }
 
-void Console::give_up(int error) {
+void Console::close_after(int error) {
   is_gone_ = true;
   // A reader that had enough, or a terminal that was closed.
   if (error != EPIPE && error != ECONNRESET && error != EIO) error_ = error;

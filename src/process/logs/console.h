@@ -45,7 +45,7 @@ class Console {
   };
 
   bool write_some(std::size_t end);
-  void give_up(int error);
+  void close_after(int error);
 
   int fd_;
   std::atomic<std::uint64_t>& written_bytes_;

@@ -81,7 +81,7 @@ void MessageQueue::close() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    ends_now = helper_is_idle_ && !taken_ && !any_under_way_;
+    ends_now = helper_is_idle_ && !is_acquired_ && !any_under_way_;
     helper = std::move(helper_);
   }
   helper_wake_.notify_one();
@@ -96,10 +96,10 @@ std::exception_ptr MessageQueue::first_error() const {
 bool MessageQueue::take_turn() {
   std::unique_lock lock(mutex_);
   ++beginners_;
-  if (taken_) communicator_.interrupt();
-  changed_.wait(lock, [this] { return !taken_; });
+  if (is_acquired_) communicator_.interrupt();
+  changed_.wait(lock, [this] { return !is_acquired_; });
   --beginners_;
-  taken_ = true;
+  is_acquired_ = true;
   return waiters_ > 0;
 }
 
@@ -160,7 +160,7 @@ void MessageQueue::end_turn() {
     note_end(work, error);
   }
   any_under_way_ = !works_.empty();
-  taken_ = helper_has_it_ = false;
+  is_acquired_ = helper_has_it_ = false;
   changed_.notify_all();
   if (waiters_ == 0 && beginners_ == 0) wake_helper();
 }
@@ -208,7 +208,7 @@ void MessageQueue::forget(const MessageWork& work) {
 /// Takes the turn, which nobody has, until a message ends, somebody wants it, or `end`. `needed`: for whose end the
 /// caller waits, if for one's.
 void MessageQueue::drive(Lock& lock, const MessageWork* needed, std::optional<Clock::time_point> end) {
-  taken_ = true;
+  is_acquired_ = true;
   // With an end of its own the wait is nobody's deadlock, and nobody is late for it.
   const auto request = needed != nullptr && !end ? std::optional(requests_[needed->place_]) : std::nullopt;
   lock.unlock();
@@ -230,7 +230,7 @@ void MessageQueue::await_end(const MessageWork& work, std::optional<Clock::time_
 }
 
 void MessageQueue::await_end(Lock& lock, const MessageWork& work, std::optional<Clock::time_point> end) {
-  const auto may_go_on = [&] { return work.ended_ || (!taken_ && beginners_ == 0); };
+  const auto may_go_on = [&] { return work.ended_ || (!is_acquired_ && beginners_ == 0); };
   for (bool in_time = true;; in_time = !end || Clock::now() < *end) {
     complete_ended(lock);
     if (work.ended_ || !in_time) break;
@@ -260,7 +260,7 @@ void MessageQueue::help() {
   for (;;) {
     helper_is_idle_ = true;
     helper_wake_.wait(lock, [this] {
-      if (taken_) return false;
+      if (is_acquired_) return false;
       return any_under_way_ ? beginners_ == 0 && waiters_ == 0 : stopping_;
     });
     helper_is_idle_ = false;

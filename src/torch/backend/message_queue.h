@@ -107,7 +107,7 @@ class MessageQueue : public std::enable_shared_from_this<MessageQueue> {
   mutable std::mutex mutex_;             ///< Guards all below, and MessageWork::ended_.
   std::condition_variable changed_;      ///< For all but the helper,
   std::condition_variable helper_wake_;  ///< which must not be woken for nothing: that takes longer than a message.
-  bool taken_ = false;
+  bool is_acquired_ = false;
   bool helper_has_it_ = false;
   int beginners_ = 0;  ///< Threads that want the turn to begin messages; they come first.
   int waiters_ = 0;    ///< Threads that wait for messages; not while they call back.

@@ -59,7 +59,7 @@ void OperationQueue::close() {
       operations_.pop_back();
     }
     helper = std::move(helper_);
-    helper_waits_for_ranks = taken_ || !operations_.empty();
+    helper_waits_for_ranks = is_acquired_ || !operations_.empty();
   }
   wake_.notify_all();
   // A callback on the helper may have been the last to need this.
@@ -74,17 +74,17 @@ std::exception_ptr OperationQueue::first_error() const {
   return first_error_;
 }
 
-bool OperationQueue::try_take() {
+bool OperationQueue::try_acquire_communicator() {
   const std::lock_guard lock(mutex_);
-  if (taken_ || !operations_.empty()) return false;
-  return taken_ = true;
+  if (is_acquired_ || !operations_.empty()) return false;
+  return is_acquired_ = true;
 }
 
-void OperationQueue::give_back(const std::exception_ptr& error) {
+void OperationQueue::release_communicator(const std::exception_ptr& error) {
   bool others_wait = false;
   {
     const std::lock_guard lock(mutex_);
-    taken_ = false;
+    is_acquired_ = false;
     if (error && !first_error_ && ends_the_group(error)) first_error_ = error;
     others_wait = !operations_.empty();
   }
@@ -92,7 +92,7 @@ void OperationQueue::give_back(const std::exception_ptr& error) {
 }
 
 void OperationQueue::run(const QueuedCall& call) {
-  if (!try_take()) {
+  if (!try_acquire_communicator()) {
     auto work = c10::make_intrusive<ShmWork>(-1, c10d::OpType::UNKNOWN, std::vector<at::Tensor>{}, 0);
     push({.call = call, .work = work, .after = nullptr});
     work->wait();
@@ -101,15 +101,15 @@ void OperationQueue::run(const QueuedCall& call) {
   try {
     call_now(communicator_, call);
   } catch (...) {
-    give_back(std::current_exception());
+    release_communicator(std::current_exception());
     throw;
   }
-  give_back(nullptr);
+  release_communicator(nullptr);
 }
 
 void OperationQueue::start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> work, std::function<void()> after) {
   Operation operation{.call = call, .work = std::move(work), .after = std::move(after)};
-  if (!try_take()) return push(std::move(operation));
+  if (!try_acquire_communicator()) return push(std::move(operation));
   operation.is_on_its_way = true;
   if (!communicator_.shares_memory() || operation.call.body) return push(std::move(operation));
   std::exception_ptr error;
@@ -135,7 +135,7 @@ void OperationQueue::end(Operation& operation, std::exception_ptr error) {
   operation.begun.reset();
   operation.after = nullptr;
   // Before those who wait go on: their next call shall find the communicator free.
-  give_back(error);
+  release_communicator(error);
   operation.work->complete(error);
 }
 
@@ -159,7 +159,7 @@ void OperationQueue::push(Operation operation) {
 void OperationQueue::make_front(std::unique_lock<std::mutex>& lock) {
   Operation operation = std::move(operations_.front());
   operations_.pop_front();
-  taken_ = true;
+  is_acquired_ = true;
   lock.unlock();
   end(operation, nullptr);
   lock.lock();

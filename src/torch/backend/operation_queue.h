@@ -58,11 +58,13 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
     bool is_on_its_way = false;  ///< It was, or would have been if this communicator could begin calls.
   };
 
-  bool try_take();
-  void give_back(const std::exception_ptr& error);
+  bool try_acquire_communicator();
+  void release_communicator(const std::exception_ptr& error);
   void push(Operation operation);
   void end(Operation& operation, std::exception_ptr error);
-  bool has_front_to_make() const { return !operations_.empty() && (!taken_ || operations_.front().is_on_its_way); }
+  bool has_front_to_make() const {
+    return !operations_.empty() && (!is_acquired_ || operations_.front().is_on_its_way);
+  }
   void make_front(std::unique_lock<std::mutex>& lock);
   /// Makes what was started, up to the end of `work`, on this thread, as far as no other is at it: who waits needs no
   /// helper, and no switch between threads. May return before the end of `work`.
@@ -73,7 +75,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue> {
   mutable std::mutex mutex_;  ///< Guards all below.
   std::condition_variable wake_;
   std::deque<Operation> operations_;
-  bool taken_ = false;  ///< A thread is using the communicator.
+  bool is_acquired_ = false;  ///< A thread is using the communicator.
   bool stopping_ = false;
   std::exception_ptr first_error_;
   std::thread helper_;

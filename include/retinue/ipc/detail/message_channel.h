@@ -113,7 +113,7 @@ class MessageChannel {
   /// the block `partner` any more.
   void set_partner(const BlockHandle& partner);
   /// Checks the partner, unless that was done recently.
-  void look_after_partner();
+  void check_partner();
   /// Waits until a message is there, or until none can ever come. Returns false if not in time.
   bool wait_for_message(Time timeout);
   /// Returns a descriptor that is readable when wait_for_message() would not wait, and perhaps at other times until the

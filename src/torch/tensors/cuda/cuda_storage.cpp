@@ -46,7 +46,7 @@ std::mutex& mapping() {
 }
 
 /// What the current stream was given is done before the owner may use the memory again.
-void give_back(void* context) {
+void release_borrowed(void* context) {
   std::unique_ptr<Borrowed> borrowed(static_cast<Borrowed*>(context));
   try {
     const c10::cuda::CUDAGuard guard(borrowed->device);
@@ -67,7 +67,7 @@ void give_back(void* context) {
 /// Null for a storage of this process's own.
 Borrowed* borrowed_of(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.data_ptr();
-  return data.get_deleter() == &give_back ? static_cast<Borrowed*>(data.get_context()) : nullptr;
+  return data.get_deleter() == &release_borrowed ? static_cast<Borrowed*>(data.get_context()) : nullptr;
 }
 
 /// Also where nobody has waited for it yet.
@@ -100,7 +100,7 @@ c10::Storage map(const SharedBlock& block, const Lease& lease, c10::DeviceIndex 
   void* const data = static_cast<char*>(mapped.get()) + lease.offset;
   auto* const context = new Borrowed{block, std::move(mapped), device};
   return c10::Storage(c10::Storage::use_byte_size_t(), lease.bytes,
-                      c10::DataPtr(data, context, &give_back, c10::Device(c10::kCUDA, device)),
+                      c10::DataPtr(data, context, &release_borrowed, c10::Device(c10::kCUDA, device)),
                       /*allocator=*/nullptr, /*resizable=*/false);
 }
 
