@@ -10,18 +10,28 @@
 namespace retinue {
 namespace {
 
+struct KnownPlace {
+  static KnownPlace& get() {
+    static auto* const known = new KnownPlace;
+    return *known;
+  }
+
+  std::mutex mutex;
+  std::vector<int> cpus;
+  CommonPlace place;
+};
+[[maybe_unused]] const KnownPlace& place_at_start = KnownPlace::get();  // See made_at_start in os/sync/futex.cpp.
+
 /// Asked anew where this process may run on other CPUs than before: the answer is in many small files.
 CommonPlace own_place() {
-  static std::mutex mutex;
-  static std::vector<int> asked;
-  static CommonPlace answer;
-  const std::vector<int> cpus = allowed_cpus();
-  const std::lock_guard lock(mutex);
-  if (asked != cpus) {
-    answer = common_place(cpus);
-    asked = cpus;
+  KnownPlace& known = KnownPlace::get();
+  std::vector<int> cpus = allowed_cpus();
+  const std::lock_guard lock(known.mutex);
+  if (known.cpus != cpus) {
+    known.place = common_place(cpus);
+    known.cpus = std::move(cpus);
   }
-  return answer;
+  return known.place;
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ struct Drivers {
   std::unordered_set<std::uint64_t> numbers;
 };
 
+[[maybe_unused]] const Drivers& drivers_at_start = Drivers::get();  // See made_at_start in os/sync/futex.cpp.
+
 std::uint64_t register_driver() {
   Drivers& drivers = Drivers::get();
   const std::lock_guard lock(drivers.mutex);

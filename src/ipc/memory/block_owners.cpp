@@ -26,6 +26,8 @@ std::atomic<int>& known_pid() {
   return pid;
 }
 
+[[maybe_unused]] const std::atomic<int>& pid_at_start = known_pid();  // See made_at_start in os/sync/futex.cpp.
+
 /// Of all that this process holds, that block. Without the table's lock: a block that is held stays what it is.
 template <class Holds>
 Holds* find_held(std::vector<Holds>& all, const BlockTable& table, const BlockHandle& handle) {

@@ -38,6 +38,7 @@ std::shared_ptr<JobMemory>& current_memory() {
   static auto* const current = new std::shared_ptr<JobMemory>;
   return *current;
 }
+[[maybe_unused]] const std::shared_ptr<JobMemory>& current_at_start = current_memory();  // See os/sync/futex.cpp.
 
 }  // namespace
 

@@ -15,6 +15,7 @@
 #include "ipc/ring/message_ring.h"
 #include "ipc/ring/ring_bell.h"
 #include "ipc/ring/ring_consumers.h"
+#include "os/sync/fork_safe_mutex.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/detail/message_channel.h"
 
@@ -67,7 +68,7 @@ class MessageChannel::Impl {
   std::atomic<std::uint32_t> sweep_from{0};
   std::atomic<std::uint64_t> last_look_ns{0};
   BlockHandle partner;  ///< Of a pipe: what stands for its other end.
-  std::mutex poller_mutex;
+  ForkSafeMutex poller_mutex;
   std::unique_ptr<Poller> poller;
   std::mutex hand_mutex;
   std::deque<TakenMessage> in_hand;  ///< Of a joinable queue, in the order in which they were got.

@@ -50,6 +50,7 @@ OwnRecorders& own_recorders() {
   static auto* const own = new OwnRecorders;
   return *own;
 }
+[[maybe_unused]] const OwnRecorders& recorders_at_start = own_recorders();  // See made_at_start in os/sync/futex.cpp.
 
 }  // namespace
 

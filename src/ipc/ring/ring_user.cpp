@@ -19,11 +19,11 @@ constexpr int kThreadShift = 32;
 }  // namespace
 
 thread_local constinit RingUser::Known RingUser::known;
+// A fork is another one. Not a static of know(): see made_at_start in os/sync/futex.cpp.
+const int RingUser::fork_handler = pthread_atfork(nullptr, nullptr, [] { known = {}; });
 
 void RingUser::know(const JobMemory& memory) {
   static std::atomic<std::uint32_t> count{0};
-  // A fork is another one.
-  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { known = {}; });
   if (!memory.is_of_this_process()) {
     known = {&memory, memory.own_slot(),
              kEverybody};  // Forked without Retinue's knowledge: it shares its parent's slot.

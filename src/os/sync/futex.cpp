@@ -21,6 +21,10 @@ std::atomic<bool>& can_wait_for_several() {
   return can;
 }
 
+// Made when the program starts. If a process forks while another thread makes a function's static, the child waits for
+// ever where it needs that too.
+[[maybe_unused]] const std::atomic<bool>& made_at_start = can_wait_for_several();
+
 bool try_to_wait_for_several(std::span<const FutexWait> waits, std::chrono::nanoseconds timeout) {
   std::array<futex_waitv, kMaxFutexWaits> kernel_waits{};
   const std::size_t count = std::min(waits.size(), kMaxFutexWaits);
