@@ -40,21 +40,19 @@ function(retinue_test)
     target_precompile_headers(${arg_NAME} REUSE_FROM retinue_test_support)
   endif()
   add_dependencies(${arg_NAME} tests_${arg_MODULE}_programs)
+  add_dependencies(tests_${arg_MODULE} ${arg_NAME})
   gtest_discover_tests(${arg_NAME}
     TEST_PREFIX ${arg_MODULE}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT} ENVIRONMENT RETINUE_PATH_TABLE=default)
 endfunction()
 
-# What all that belongs to tests sees: private headers, tests/, and where programs and sources lie.
+# What all that belongs to tests sees: private headers, tests/, and support/paths.h, which no command line repeats: a
+# compiler cache then serves any clone.
 function(retinue_test_rules target)
   retinue_compile_rules(${target})
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_compile_definitions(${target} PRIVATE
-    RETINUE_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
-    RETINUE_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-    RETINUE_MPIEXEC="${MPIEXEC_EXECUTABLE}"
-    RETINUE_TORCH_PYTHON="${RetinueTorch_PYTHON}"
-    $<$<BOOL:${RETINUE_HAS_CUDA}>:RETINUE_CUDA>)
+  target_include_directories(${target} PRIVATE
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests ${PROJECT_BINARY_DIR}/tests)
+  target_compile_definitions(${target} PRIVATE $<$<BOOL:${RETINUE_HAS_CUDA}>:RETINUE_CUDA>)
 endfunction()
 
 # Of hundreds of tests: what they test is the library, which is optimised, and of their own compile time half is gtest's.
@@ -66,10 +64,11 @@ function(retinue_short_build target)
     $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endfunction()
 
-# All tests and helper programs of tests/<module>.
+# All tests and helper programs of tests/<module>; the target tests_<module> builds them.
 function(retinue_module_tests module)
   file(GLOB programs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${module}/*_program.cpp)
   add_custom_target(tests_${module}_programs)
+  add_custom_target(tests_${module})
   foreach(source IN LISTS programs)
     cmake_path(GET source STEM name)
     retinue_executable(${name} SOURCES ${source})

@@ -11,6 +11,7 @@
 
 #include "cli/shell_run.h"
 #include "cli/torchfrtrace.h"
+#include "support/paths.h"
 
 using retinue::test::contains;
 using retinue::test::shell_run;

@@ -17,6 +17,7 @@
 #include "os/sockets/local_socket.h"
 #include "process/observe/job_socket_protocol.h"
 #include "retinue/ipc/job_memory.h"
+#include "support/paths.h"
 #include "support/started_program.h"
 
 using retinue::test::contains;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cli/shell_run.h"
+#include "support/paths.h"
 
 using nlohmann::json;
 using retinue::test::contains;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cli/shell_run.h"
+#include "support/paths.h"
 
 using retinue::test::contains;
 using retinue::test::shell_run;
@@ -214,12 +215,39 @@ std::string flag_of(const std::string& line) {
   return line.substr(name + 2, end - name - 2);
 }
 
-TEST_F(RunJob, EachShellKnowsEachFlag) {
+std::set<std::string> flags_of_run() {
   std::istringstream help(shell_run("$RETINUE run --help").output);
   std::set<std::string> flags;
   for (std::string line; std::getline(help, line);)
     if (const std::string flag = flag_of(line); !flag.empty()) flags.insert(flag);
   EXPECT_GT(flags.size(), 30u);
+  return flags;
+}
+
+TEST_F(RunJob, ShareFilesHaveAManualPageOfEachCommand) {
+  ASSERT_EQ(shell_run("$RETINUE --write-share-files $FOLDER/share").output, "");
+  std::istringstream help(shell_run("$RETINUE --help | sed '1,/Subcommands/d'").output);
+  int commands = 0;
+  for (std::string name, rest; help >> name && std::getline(help, rest); ++commands) {
+    const std::string page = shell_run("cat $FOLDER/share/man/man1/retinue-" + name + ".1").output;
+    EXPECT_TRUE(contains(page, ".SH NAME\nretinue\\-" + name + " \\- ")) << name << ": " << page;
+  }
+  EXPECT_GE(commands, 9);
+  for (const std::string& name : flags_of_run())
+    EXPECT_TRUE(contains(shell_run("sed 's/\\\\-/-/g' $FOLDER/share/man/man1/retinue-run.1").output, "--" + name))
+        << name;
+  EXPECT_EQ(shell_run("$RETINUE completion fish | cmp - $FOLDER/share/fish/vendor_completions.d/retinue.fish").output,
+            "");
+  EXPECT_TRUE(contains(shell_run("$RETINUE --write-share-files /dev/null/share").output, "can't make /dev/null/share"));
+  if (shell_run("man --version").status != 0) GTEST_SKIP() << "man is missing: nothing reads the pages";
+  EXPECT_EQ(
+      shell_run("cd $FOLDER/share/man/man1; for page in *; do MANWIDTH=100 man --warnings -l $page; done > /dev/null")
+          .output,
+      "");
+}
+
+TEST_F(RunJob, EachShellKnowsEachFlag) {
+  const std::set<std::string> flags = flags_of_run();
   for (const std::string shell : {"bash", "zsh", "fish"}) {
     const std::string script = shell_run("$RETINUE completion " + shell).output;
     for (const std::string& name : flags)

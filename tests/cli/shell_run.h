@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "support/paths.h"
+
 namespace retinue::test {
 
 struct ShellResult {

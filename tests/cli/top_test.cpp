@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cli/watched_job.h"
+#include "support/paths.h"
 #include "support/started_program.h"
 
 using retinue::test::contains;

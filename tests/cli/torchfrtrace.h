@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/shell_run.h"
+#include "support/paths.h"
 
 namespace retinue::test {
 

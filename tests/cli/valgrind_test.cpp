@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/shell_run.h"
+#include "support/paths.h"
 
 using retinue::test::contains;
 using retinue::test::count_of;

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "support/paths.h"
+
 namespace {
 
 namespace fs = std::filesystem;

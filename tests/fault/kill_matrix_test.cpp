@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/paths.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;

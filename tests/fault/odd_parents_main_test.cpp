@@ -12,6 +12,7 @@
 #include "os/process/process_calls.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/spawn.h"
+#include "support/paths.h"
 
 namespace {
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 
+#include "support/paths.h"
 #include "support/started_program.h"
 
 namespace {

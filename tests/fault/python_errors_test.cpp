@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <string>
 
+#include "support/paths.h"
+
 namespace {
 
 /// A Python that has PyTorch; empty if there is none.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "fuzz/targets.h"
+#include "support/paths.h"
 
 namespace retinue::fuzz {
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/shell_run.h"
+#include "support/paths.h"
 #include "support/started_program.h"
 
 using retinue::test::contains;

@@ -12,6 +12,7 @@
 #include "launch/main_with_runtime.h"
 #include "process/failure/error_file.h"
 #include "retinue/launch/spawn.h"
+#include "support/paths.h"
 
 using retinue::ProcessException;
 using retinue::ProcessExitedException;

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include "launch/main_with_runtime.h"
 #include "retinue/launch/join_world.h"
 #include "retinue/launch/spawn.h"
+#include "support/paths.h"
 #include "support/start_methods.h"
 
 using retinue::ProcessExitedException;

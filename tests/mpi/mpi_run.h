@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "support/paths.h"
 #include "support/started_program.h"
 
 namespace retinue::test {

@@ -1,4 +1,5 @@
 #include "support/started_program.h"
+#include "support/paths.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>
