@@ -7,14 +7,19 @@
 #   CMAKE_PREFIX_PATH    as CMake or environment variable
 #   RETINUE_TORCH_HINTS  folders that the caller adds: the private virtual environment of scripts/bootstrap
 #
-# The version must be exactly find_package's, because the DDP layer uses classes of one version's c10d.
+# The version: find_package's, as 2.13 for each 2.13.*, or a range of minor versions, as 2.12...2.15. A version above a
+# range is taken, and RetinueTorch_IS_NEWER says so; one below it is refused.
+#
+# RetinueTorch_CPU_ONLY, if ON: programs are linked without LibTorch's CUDA libraries, and use the CPU only. A CUDA build
+# then needs none of NVIDIA's libraries but libcudart and libcupti.
 #
 # Gives:
 #   Retinue::LibTorch             imported target
-#   RetinueTorch_FOUND, RetinueTorch_VERSION, RetinueTorch_ROOT_DIR
+#   RetinueTorch_FOUND, RetinueTorch_VERSION, RetinueTorch_MINOR (as 2.13), RetinueTorch_ROOT_DIR
 #   RetinueTorch_REASON_FAILURE_MESSAGE  why not, as one sentence
 #   RetinueTorch_PYTHON           the interpreter beside the wheel, empty for an archive
 #   RetinueTorch_HAS_CUDA         whether this LibTorch can use CUDA
+#   RetinueTorch_IS_NEWER         whether its version is above the range
 
 set(_rt_named ${RetinueTorch_ROOT} $ENV{RetinueTorch_ROOT} ${Torch_DIR} $ENV{Torch_DIR})
 set(_rt_prefixes ${CMAKE_PREFIX_PATH})
@@ -38,7 +43,8 @@ set(RetinueTorch_VERSION "")
 set(RetinueTorch_REASON_FAILURE_MESSAGE "")
 if(NOT RetinueTorch_INCLUDE_DIR)
   string(CONCAT RetinueTorch_REASON_FAILURE_MESSAGE
-    "no LibTorch found: run scripts/bootstrap, or name an installed one by Torch_DIR or CMAKE_PREFIX_PATH")
+    "no LibTorch found: name one by Torch_DIR, or by CMAKE_PREFIX_PATH (torch.utils.cmake_prefix_path in Python), or run "
+    "scripts/bootstrap torch in Retinue's sources")
 else()
   cmake_path(GET RetinueTorch_INCLUDE_DIR PARENT_PATH RetinueTorch_ROOT_DIR)
   foreach(_rt_header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
@@ -55,9 +61,19 @@ else()
       PATHS ${RetinueTorch_ROOT_DIR}/lib ${RetinueTorch_ROOT_DIR}/lib64 NO_DEFAULT_PATH)
     mark_as_advanced(RetinueTorch_${_rt_library}_LIBRARY)
   endforeach()
-  if(RetinueTorch_FIND_VERSION AND NOT RetinueTorch_VERSION MATCHES "^${RetinueTorch_FIND_VERSION}(\\.|$)")
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" RetinueTorch_MINOR "${RetinueTorch_VERSION}")
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" _rt_wanted "${RetinueTorch_FIND_VERSION}")
+  set(_rt_oldest ${_rt_wanted})
+  set(_rt_newest ${_rt_wanted})
+  if(RetinueTorch_FIND_VERSION_RANGE)
+    set(_rt_oldest ${RetinueTorch_FIND_VERSION_MIN})
+    set(_rt_newest ${RetinueTorch_FIND_VERSION_MAX})
+    set(_rt_wanted "${_rt_oldest} to ${_rt_newest}")
+  endif()
+  if(_rt_wanted AND (RetinueTorch_MINOR VERSION_LESS _rt_oldest
+      OR (RetinueTorch_MINOR VERSION_GREATER _rt_newest AND NOT RetinueTorch_FIND_VERSION_RANGE)))
     string(CONCAT RetinueTorch_REASON_FAILURE_MESSAGE
-      "LibTorch in ${RetinueTorch_ROOT_DIR} is version ${RetinueTorch_VERSION}, needed is ${RetinueTorch_FIND_VERSION}:"
+      "LibTorch in ${RetinueTorch_ROOT_DIR} is version ${RetinueTorch_VERSION}, but ${_rt_wanted} is needed:"
       " name another one by Torch_DIR, or unset it and run scripts/bootstrap")
   elseif(NOT RetinueTorch_torch_cpu_LIBRARY OR NOT RetinueTorch_c10_LIBRARY OR NOT RetinueTorch_torch_LIBRARY)
     set(RetinueTorch_REASON_FAILURE_MESSAGE
@@ -65,7 +81,12 @@ else()
   endif()
 endif()
 
-if(RetinueTorch_torch_cuda_LIBRARY)
+if(_rt_wanted AND RetinueTorch_MINOR VERSION_GREATER _rt_newest)
+  set(RetinueTorch_IS_NEWER ON)
+else()
+  set(RetinueTorch_IS_NEWER OFF)
+endif()
+if(RetinueTorch_torch_cuda_LIBRARY AND NOT RetinueTorch_CPU_ONLY)
   set(RetinueTorch_HAS_CUDA ON)
 else()
   set(RetinueTorch_HAS_CUDA OFF)
@@ -84,13 +105,17 @@ if(RetinueTorch_REASON_FAILURE_MESSAGE STREQUAL "")
 endif()
 find_package_handle_standard_args(RetinueTorch
   REQUIRED_VARS _rt_usable
-  REASON_FAILURE_MESSAGE "${RetinueTorch_REASON_FAILURE_MESSAGE}")
+  REASON_FAILURE_MESSAGE "${RetinueTorch_REASON_FAILURE_MESSAGE}" HANDLE_VERSION_RANGE)
 
 # The libraries of this LibTorch, kept even where a linker default (Ubuntu's --as-needed) would drop those whose symbols
 # are used only through registration.
 function(_rt_add_target)
   set(libraries "")
-  foreach(name torch torch_cpu torch_cuda c10_cuda c10)
+  set(names torch torch_cpu torch_cuda c10_cuda c10)
+  if(RetinueTorch_CPU_ONLY)
+    set(names torch_cpu c10)  # libtorch itself is empty, and needs all others.
+  endif()
+  foreach(name IN LISTS names)
     if(RetinueTorch_${name}_LIBRARY)
       list(APPEND libraries ${RetinueTorch_${name}_LIBRARY})
     endif()

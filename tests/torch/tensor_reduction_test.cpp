@@ -7,6 +7,7 @@
 #include "retinue/torch/shared_tensor.h"
 #include "support/ranks.h"
 #include "torch/contribution.h"
+#include "torch/libtorch_versions.h"
 
 namespace retinue {
 namespace {
@@ -98,9 +99,9 @@ TEST_P(TensorReduction, IsOfBitsAndOfPremultipliedSumsToo) {
     EXPECT_TRUE(torch::equal(odd, bits(0).bitwise_xor(bits(1)).bitwise_xor(bits(2))));
     EXPECT_THROW(all_reduce(torch::ones({2}), group, {.op = ReduceOp::BAND}), UsageError);
     at::Tensor weighted = torch::arange(5, torch::kFloat);
-    all_reduce(weighted, group, {.op = c10d::makePreMulSum(0.5 * (members.rank + 1))});
+    all_reduce(weighted, group, {.op = libtorch::make_premul_sum(0.5 * (members.rank + 1))});
     EXPECT_TRUE(torch::equal(weighted, torch::arange(5, torch::kFloat) * 3));
-    EXPECT_THROW(all_reduce(bits(0), group, {.op = c10d::makePreMulSum(0.5)}), UsageError);
+    EXPECT_THROW(all_reduce(bits(0), group, {.op = libtorch::make_premul_sum(0.5)}), UsageError);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "retinue/base/error.h"
+#include "torch/libtorch_versions.h"
 
 namespace retinue {
 
@@ -25,7 +26,7 @@ TensorBackend* TensorBackend::of(const c10d::ProcessGroup& group) {
 
 TensorBackend* TensorBackend::of(c10d::ProcessGroup& group, const at::Tensor& tensor) {
   const bool is_anothers =
-      tensor.defined() && !tensor.device().is_cpu() && group.hasBackendForDeviceType(tensor.device().type());
+      tensor.defined() && !tensor.device().is_cpu() && libtorch::has_backend(group, tensor.device().type());
   return is_anothers ? nullptr : of(group);
 }
 

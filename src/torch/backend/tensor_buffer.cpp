@@ -10,6 +10,7 @@
 
 #include "retinue/base/error.h"
 #include "torch/backend/tensor_overlap.h"
+#include "torch/libtorch_versions.h"
 
 namespace retinue {
 namespace {
@@ -119,9 +120,9 @@ ReduceOp op_of(std::string_view call, c10d::ReduceOp::RedOpType op) {
 
 /// What c10d's makePreMulSum() put into the reduction.
 double factor_of(std::string_view call, const c10d::ReduceOp& op) {
-  const auto* given = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  const auto* given = dynamic_cast<const libtorch::PreMulSumSupplement*>(op.supplement_.get());
   if (given == nullptr)
-    throw UsageError(c10::str(call, ": PREMUL_SUM has no factor; make it with c10d::makePreMulSum(factor)"));
+    throw UsageError(c10::str(call, ": PREMUL_SUM has no factor; make it with ", libtorch::kMakePremulSum));
   return given->tensor_factor.defined() ? given->tensor_factor.item<double>() : given->double_factor;
 }
 

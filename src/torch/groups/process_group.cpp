@@ -9,6 +9,7 @@
 #include "retinue/base/error.h"
 #include "torch/backend/tensor_backend.h"
 #include "torch/groups/make_group.h"
+#include "torch/libtorch_versions.h"
 
 namespace retinue {
 namespace {
@@ -64,7 +65,7 @@ class NamedGroup final : public c10d::ProcessGroup {
 /// For a barrier with `device_ids`.
 c10d::Backend& backend_of_devices(c10d::ProcessGroup& group, const std::vector<std::int64_t>& device_ids) {
   const std::string backend = group.getDefaultBackend()->getBackendName();
-  if (!group.hasBackendForDeviceType(c10::DeviceType::CUDA))
+  if (!libtorch::has_backend(group, c10::DeviceType::CUDA))
     throw UsageError(c10::str("barrier: device_ids need a group with nccl, but the backend of this one is ", backend,
                               ": leave them out, or make the group with backend \"cpu:shm,cuda:nccl\""));
   if (device_ids.size() != 1 || device_ids.front() < 0 || device_ids.front() > INT8_MAX)
@@ -149,7 +150,7 @@ Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, co
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
         at::Tensor from = input;
-        return ranks.reduce_scatter_single(to, from, asked_of<c10d::ReduceScatterOptions>(options));
+        return libtorch::reduce_scatter_single(ranks, to, from, asked_of<c10d::ReduceScatterOptions>(options));
       });
 }
 
@@ -184,7 +185,7 @@ Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, c
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
         at::Tensor from = input;
-        return ranks.all_gather_single(to, from, asked_of<c10d::AllgatherOptions>(options));
+        return libtorch::all_gather_single(ranks, to, from, asked_of<c10d::AllgatherOptions>(options));
       });
 }
 
@@ -236,8 +237,8 @@ Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, const 
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
         at::Tensor from = input;
-        return ranks.all_to_all_single(to, from, options.output_split_sizes, options.input_split_sizes,
-                                       asked_of<c10d::AllToAllOptions>(options));
+        return libtorch::all_to_all_single(ranks, to, from, options.output_split_sizes, options.input_split_sizes,
+                                           asked_of<c10d::AllToAllOptions>(options));
       });
 }
 

@@ -220,9 +220,9 @@ std::string GradientReducer::problem_of(const Pass& pass) {
   if (!pass.problem.empty()) return pass.problem;
   std::vector<std::string> names;
   if (!pass.lost.empty()) {
-    const bool was_averaged = members_[*pass.lost.begin()].accumulator.defined();
+    const bool was_averaged = members_[*pass.lost.begin()].accumulator != nullptr;
     for (const std::size_t index : pass.lost)
-      if (members_[index].accumulator.defined() == was_averaged) names.push_back(members_[index].name);
+      if ((members_[index].accumulator != nullptr) == was_averaged) names.push_back(members_[index].name);
     return changed_later(
         names, was_averaged ? "converted by to(), or loaded by torch::load()," : "made to require a gradient");
   }

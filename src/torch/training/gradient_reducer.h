@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/node.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "retinue/torch/process_group.h"
+#include "torch/libtorch_versions.h"
 #include "torch/training/gradient_buckets.h"
 
 namespace retinue {
@@ -55,7 +55,7 @@ class GradientReducer {
   struct Member {
     std::string name;
     at::Tensor parameter;
-    c10::intrusive_ptr<torch::autograd::Node> accumulator = {};  ///< Null if it required no gradient.
+    libtorch::NodePtr accumulator = {};  ///< Null if it required no gradient.
     std::uintptr_t after_hook = 0;
     unsigned before_hook = 0;
     bool is_hooked = false;
