@@ -36,7 +36,7 @@ void forget_a_rank() {
 // [program]
 void run_programs(const std::string& folder) {
   retinue::start_processes({.name = "touch", .directory = folder}, "touch", {{0, {"file1"}}, {1, {"file2"}}}).join();
-  // What is no text becomes text as fmt formats it: "echo 1 2 3" and "echo [1, 2, 3]".
+  // Numbers and ranges become text: "echo 1 2 3" and "echo [1, 2, 3]".
   retinue::start_processes({.name = "echo"}, "echo", {{0, {1, 2, 3}}, {1, {std::vector{1, 2, 3}}}}).join();
 }
 // [/program]

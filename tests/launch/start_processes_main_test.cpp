@@ -1,7 +1,7 @@
 // Arguments and environments per local rank, of functions and programs.
+#include <fmt/format.h>
+
 #include <cstdlib>
-#include <filesystem>
-#include <list>
 #include <map>
 #include <string>
 #include <vector>
@@ -76,21 +76,6 @@ TEST(StartProcesses, ProgramsGetTheirOwnArgumentsAndVariables) {
                       .join());
   EXPECT_THROW(retinue::start_processes({}, "sh", {{0, {"-c", script, "sh", 1, 2}}}, {{0, {{"WANTED", "1 3"}}}}).join(),
                retinue::ProcessExitedException);
-}
-
-TEST(Arguments, BecomeText) {
-  using Texts = std::vector<std::string>;
-  EXPECT_EQ(Arguments().texts(), Texts());
-  EXPECT_EQ(Arguments(1, 2, 3).texts(), Texts({"1", "2", "3"}));
-  EXPECT_EQ(Arguments(std::vector{1, 2, 3}).texts(), Texts({"[1, 2, 3]"}));
-  EXPECT_EQ(Arguments(std::list<std::string>{"a"}, std::pair(1, 'c')).texts(), Texts({"[\"a\"]", "(1, 'c')"}));
-  const char* const pointer = "pointer";
-  EXPECT_EQ(Arguments("literal", pointer, std::string("string"), std::string_view("view")).texts(),
-            Texts({"literal", "pointer", "string", "view"}));
-  EXPECT_EQ(Arguments(std::filesystem::path("/a b/c"), true, 0.5f, 'x').texts(), Texts({"/a b/c", "true", "0.5", "x"}));
-  Arguments copied(7);
-  const Arguments copy = copied;  // NOLINT(performance-unnecessary-copy-initialization)
-  EXPECT_EQ(copy.texts(), Texts({"7"}));
 }
 
 }  // namespace
