@@ -2,23 +2,28 @@
 # scripts/bootstrap for the settings: Torch_DIR, CMAKE_PREFIX_PATH, RETINUE_TORCH_WHEEL, RETINUE_DATA.
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
+# ci: the same build with warnings as errors.
+PRESET ?= release
+ifeq ($(filter release ci,$(PRESET)),)
+  $(error PRESET is '$(PRESET)'; it must be release or ci)
+endif
 BUILD = cmake --build --preset $(1) --parallel $(JOBS)
 CTEST = ctest --parallel $(JOBS)
 # ThreadSanitizer of gcc 12 and 13 can't place its shadow where the kernel randomises addresses by more than 28 bits.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .NOTPARALLEL:
-.PHONY: demo build test-tools test test-full chaos bench performance peers lint docs asan tsan fuzz install
+.PHONY: demo build test-tools test test-full test-torch platforms wheel deb chaos bench performance peers lint docs asan tsan fuzz install
 
 demo:
 	@scripts/bootstrap build torch data
-	@cmake --preset release -DRETINUE_TORCH=ON --log-level=WARNING
+	@cmake --preset $(PRESET) -DRETINUE_TORCH=ON --log-level=WARNING
 	@$(call BUILD,release) --target train_fashion_mnist
 	build/release/bin/train_fashion_mnist --nprocs 2
 
 build:
 	@scripts/bootstrap build torch mpi
-	@cmake --preset release -DRETINUE_TORCH=ON --log-level=WARNING
+	@cmake --preset $(PRESET) -DRETINUE_TORCH=ON --log-level=WARNING
 	@$(call BUILD,release)
 
 # Before the build, which looks for them.
@@ -30,6 +35,28 @@ test: test-tools build
 
 test-full: test-tools build
 	$(CTEST) --preset full
+
+# The tests of the torch layer with another LibTorch, as VERSION=2.15.0; without CUDA.
+test-torch:
+	@test -n '$(VERSION)' || { echo 'name a version of LibTorch, as: make test-torch VERSION=2.15.0' >&2; exit 2; }
+	@scripts/bootstrap build data torch-$(VERSION)
+	@cmake --preset release -B build/torch-$(VERSION) -DRETINUE_TORCH=ON -DRETINUE_CUDA=OFF -DRETINUE_BUILD_BENCH=OFF \
+	  -DRETINUE_BUILD_EXAMPLES=OFF -DTorch_DIR=$$(echo $(CURDIR)/.retinue/venv-torch-$(VERSION)/lib/python3*/site-packages/torch) \
+	  --log-level=STATUS
+	@cmake --build build/torch-$(VERSION) --parallel $(JOBS) --target tests_torch
+	$(CTEST) --test-dir build/torch-$(VERSION) -L '^quick$$' -R '^torch\.' --output-on-failure --no-tests=error
+
+# dist/retinue-*.whl, for each LibTorch. It downloads those that are missing: 540 MB each.
+wheel:
+	scripts/wheel
+
+# dist/*.deb: the command, and the core for programs.
+deb:
+	scripts/deb
+
+# The core with the compilers of other systems.
+platforms:
+	scripts/platforms
 
 # Random signals to random processes of random jobs; the seed that a failure prints repeats it, as far as times do.
 chaos: build
@@ -50,7 +77,7 @@ peers:
 
 lint:
 	@scripts/bootstrap build lint torch mpi
-	@cmake --preset release -DRETINUE_TORCH=ON --log-level=WARNING
+	@cmake --preset $(PRESET) -DRETINUE_TORCH=ON --log-level=WARNING
 	$(CTEST) --preset lint
 
 # The documentation as a site, in build/docs; a broken link or a comment that Doxygen can't read is an error.
@@ -71,5 +98,8 @@ fuzz:
 	@$(call BUILD,fuzz) --target fuzz
 	scripts/fuzz
 
-install: build
+install:
+	@scripts/bootstrap build torch
+	@cmake --preset $(PRESET) -DRETINUE_TORCH=ON --log-level=WARNING
+	@$(call BUILD,release) --target retinue_installed
 	cmake --install build/release --prefix $(PREFIX)

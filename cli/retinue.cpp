@@ -14,6 +14,7 @@
 #include "doctor.h"
 #include "help.h"
 #include "job_commands.h"
+#include "manual_page.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"
 #include "run_command.h"
@@ -69,6 +70,10 @@ int main(int argc, char** argv) try {
   if (argc == 1) {
     std::fputs(app.help().c_str(), stderr);
     return kWrongUse;
+  }
+  if (argc == 3 && command == "--write-share-files") {  // For the build: what is installed as share/.
+    retinue::write_share_files(app, argv[2]);
+    return 0;
   }
   const auto is_it = [&command](const CLI::App* each) { return each->get_name() == command; };
   if (!command.starts_with('-') && app.get_subcommands(is_it).empty())

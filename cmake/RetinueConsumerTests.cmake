@@ -5,6 +5,20 @@ add_test(NAME consumer.install
   COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${consumer_folder}/prefix)
 set_tests_properties(consumer.install PROPERTIES LABELS quick TIMEOUT 120 FIXTURES_SETUP installed_package)
 
+add_test(NAME consumer.components
+  COMMAND ${PROJECT_SOURCE_DIR}/tests/package/components ${CMAKE_COMMAND} ${PROJECT_BINARY_DIR} ${consumer_folder}/components)
+set_tests_properties(consumer.components PROPERTIES LABELS quick TIMEOUT 120)
+if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+  add_test(NAME package.refusals
+    COMMAND ${PROJECT_SOURCE_DIR}/tests/package/refusals ${CMAKE_COMMAND} ${consumer_folder}/refusals ${CMAKE_CXX_COMPILER})
+  set_tests_properties(package.refusals PROPERTIES LABELS quick TIMEOUT 120)
+  if(RETINUE_HAS_TORCH)
+    add_test(NAME package.wheel COMMAND ${PROJECT_SOURCE_DIR}/tests/package/wheel
+      ${consumer_folder}/wheel ${CMAKE_CXX_COMPILER} ${RetinueTorch_VERSION})
+    set_tests_properties(package.wheel PROPERTIES LABELS full TIMEOUT 1800)
+  endif()
+endif()
+
 foreach(component core torch mpi)
   if(NOT TARGET retinue_${component} OR (component STREQUAL "mpi" AND NOT RETINUE_HAS_MPI))
     continue()

@@ -6,6 +6,23 @@ find_package(LibDw REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 
+# retinue_fmt: fmt without a library to link. The core has fmt's compiled part; where that can't be compiled for this version
+# of fmt, each unit has its own. No public header includes fmt, so a program may use another version.
+add_library(retinue_fmt INTERFACE)
+get_target_property(fmt_folders fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
+target_include_directories(retinue_fmt SYSTEM INTERFACE ${fmt_folders})
+if(NOT DEFINED RETINUE_COMPILES_FMT OR NOT RETINUE_FMT_VERSION STREQUAL fmt_VERSION)
+  unset(RETINUE_COMPILES_FMT CACHE)
+  set(RETINUE_FMT_VERSION "${fmt_VERSION}" CACHE INTERNAL "")
+  try_compile(RETINUE_COMPILES_FMT ${PROJECT_BINARY_DIR}/CMakeFiles/fmt
+    SOURCES ${PROJECT_SOURCE_DIR}/src/base/fmt_library.cpp ${PROJECT_SOURCE_DIR}/cmake/uses_fmt.cpp
+    CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${fmt_folders}"
+    CXX_STANDARD 20)
+endif()
+if(NOT RETINUE_COMPILES_FMT)
+  target_compile_definitions(retinue_fmt INTERFACE FMT_HEADER_ONLY=1)
+endif()
+
 # Of an option that may be AUTO.
 function(retinue_check_choice name)
   if(NOT ${name} MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|1|0|YES|NO)$")
@@ -14,14 +31,22 @@ function(retinue_check_choice name)
 endfunction()
 
 retinue_check_choice(RETINUE_TORCH)
-set(RETINUE_TORCH_VERSION 2.13)
+retinue_check_choice(RETINUE_CUDA)
+set(RETINUE_TORCH_VERSIONS 2.12...2.15)
 set(RETINUE_HAS_TORCH OFF)
 if(RETINUE_TORCH STREQUAL "AUTO" OR RETINUE_TORCH)
   file(GLOB RETINUE_TORCH_HINTS ${PROJECT_SOURCE_DIR}/.retinue/venv-torch/lib/python3*/site-packages/torch)
-  find_package(RetinueTorch ${RETINUE_TORCH_VERSION} QUIET)
+  if(NOT RETINUE_CUDA STREQUAL "AUTO" AND NOT RETINUE_CUDA)
+    set(RetinueTorch_CPU_ONLY ON)
+  endif()
+  find_package(RetinueTorch ${RETINUE_TORCH_VERSIONS} QUIET)
   set(RETINUE_HAS_TORCH ${RetinueTorch_FOUND})
   if(RETINUE_HAS_TORCH)
     message(STATUS "LibTorch ${RetinueTorch_VERSION} in ${RetinueTorch_ROOT_DIR} (CUDA: ${RetinueTorch_HAS_CUDA})")
+    if(RetinueTorch_IS_NEWER)
+      message(WARNING "Retinue ${PROJECT_VERSION} supports LibTorch 2.12 to 2.15, and was not tried with "
+        "${RetinueTorch_VERSION}. If its torch layer does not compile, name an older LibTorch by Torch_DIR.")
+    endif()
   elseif(RETINUE_TORCH STREQUAL "AUTO")
     message(STATUS "Without the torch layer: ${RetinueTorch_REASON_FAILURE_MESSAGE}")
   else()
@@ -46,7 +71,6 @@ if((RETINUE_MPI STREQUAL "AUTO" OR RETINUE_MPI) AND (RETINUE_BUILD_TESTS OR RETI
   endif()
 endif()
 
-retinue_check_choice(RETINUE_CUDA)
 set(RETINUE_HAS_CUDA OFF)
 if(RETINUE_CUDA STREQUAL "AUTO")
   set(wants_cuda ${RetinueTorch_HAS_CUDA})

@@ -30,7 +30,7 @@ endif()
 # Not the whole core: what decodes nothing need not be instrumented.
 set(modules retinue_base retinue_os retinue_ipc retinue_process retinue_store)
 target_include_directories(retinue_fuzz_targets PUBLIC ${PROJECT_SOURCE_DIR}/include)
-target_link_libraries(retinue_fuzz_targets PUBLIC fmt::fmt cereal::cereal)
+target_link_libraries(retinue_fuzz_targets PUBLIC retinue_fmt cereal::cereal)
 file(STRINGS ${PROJECT_SOURCE_DIR}/tests/fuzz/targets.h names REGEX "^void [a-z_]+\\(Bytes input\\)")
 list(TRANSFORM names REPLACE "^void ([a-z_]+).*" "\\1")
 if(TARGET retinue_torch)

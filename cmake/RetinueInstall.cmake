@@ -1,23 +1,72 @@
 # The CMake package: find_package(retinue COMPONENTS core torch) gives retinue::core and retinue::torch, and
-# retinue::mpi with the core.
+# retinue::mpi with the core. Components of the installation: core, torch and command.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/retinue)
-
-install(TARGETS retinue_core retinue_mpi EXPORT retinue_core
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT retinue_core NAMESPACE retinue:: FILE retinue-core-targets.cmake DESTINATION ${package_folder})
-install(FILES cmake/FindRetinueTorch.cmake cmake/FindRetinueCuda.cmake DESTINATION ${package_folder})
-if(TARGET retinue_torch)
-  install(TARGETS retinue_torch EXPORT retinue_torch
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  install(EXPORT retinue_torch NAMESPACE retinue:: FILE retinue-torch-targets.cmake DESTINATION ${package_folder})
+set(command_folder ${CMAKE_INSTALL_BINDIR})
+set(share_folder ${CMAKE_INSTALL_DATADIR})
+if(SKBUILD)  # A wheel: the rest is below the Python module, but these go into the environment's own bin and share.
+  set(command_folder ${SKBUILD_SCRIPTS_DIR})
+  set(share_folder ${SKBUILD_DATA_DIR}/share)
 endif()
+
+# Installs libraries, their headers and what makes targets of them.
+function(retinue_install_libraries component targets_file)
+  install(TARGETS ${ARGN} EXPORT retinue_${component}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component}
+    FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT ${component})
+  install(EXPORT retinue_${component} NAMESPACE retinue:: FILE ${targets_file}
+    DESTINATION ${package_folder} COMPONENT ${component})
+endfunction()
+
+retinue_install_libraries(core retinue-core-targets.cmake retinue_core retinue_mpi)
+install(FILES cmake/FindRetinueTorch.cmake cmake/FindRetinueCuda.cmake
+  DESTINATION ${package_folder} COMPONENT core)
+install(FILES LICENSE DESTINATION ${share_folder}/doc/libretinue-dev RENAME copyright COMPONENT core)
+if(RETINUE_BUNDLE)
+  foreach(header cereal/cereal.hpp fmt/format.h)
+    cmake_path(GET header PARENT_PATH package)
+    get_target_property(folders ${package}::${package} INTERFACE_INCLUDE_DIRECTORIES)
+    find_path(folder ${header} PATHS ${folders} NO_DEFAULT_PATH NO_CACHE REQUIRED)
+    install(DIRECTORY ${folder}/${package} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/retinue/bundled COMPONENT core)
+    # Its licence; Debian's place of it.
+    install(FILES /usr/share/doc/lib${package}-dev/copyright
+      DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/retinue/bundled/${package} COMPONENT core)
+    unset(folder)
+  endforeach()
+endif()
+# The torch layer is of one minor version of LibTorch. Builds for several can be installed into one prefix.
+if(TARGET retinue_torch)
+  set(torch_package retinue-torch-${RetinueTorch_MINOR})
+  set_target_properties(retinue_torch PROPERTIES ARCHIVE_OUTPUT_NAME retinue_torch-${RetinueTorch_MINOR})
+  retinue_install_libraries(torch ${torch_package}-targets.cmake retinue_torch)
+  configure_file(cmake/retinue-torch.cmake.in ${PROJECT_BINARY_DIR}/${torch_package}.cmake @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${torch_package}.cmake DESTINATION ${package_folder} COMPONENT torch)
+endif()
+foreach(prefix IN LISTS RETINUE_TORCH_BUILDS)
+  install(DIRECTORY ${prefix}/ DESTINATION . COMPONENT torch)
+endforeach()
 if(TARGET retinue_command)
-  install(TARGETS retinue_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS retinue_command RUNTIME DESTINATION ${command_folder} COMPONENT command)
+  install(FILES LICENSE DESTINATION ${share_folder}/doc/retinue RENAME copyright COMPONENT command)
+  if(TARGET retinue_share_files)
+    install(DIRECTORY ${PROJECT_BINARY_DIR}/cli/share/ DESTINATION ${share_folder} COMPONENT command)
+  endif()
 endif()
 
 configure_package_config_file(cmake/retinue-config.cmake.in ${PROJECT_BINARY_DIR}/retinue-config.cmake
   INSTALL_DESTINATION ${package_folder} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/retinue-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/retinue-config.cmake ${PROJECT_BINARY_DIR}/retinue-config-version.cmake
-  DESTINATION ${package_folder})
+  DESTINATION ${package_folder} COMPONENT core)
+
+if(PROJECT_IS_TOP_LEVEL)
+  include(RetinuePackages)
+endif()
+
+# Builds all that is installed, and nothing else.
+add_custom_target(retinue_installed)
+foreach(target retinue_core retinue_torch retinue_command retinue_share_files)
+  if(TARGET ${target})
+    add_dependencies(retinue_installed ${target})
+  endif()
+endforeach()

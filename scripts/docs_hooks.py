@@ -25,5 +25,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Unlinks friends in the API reference: mkdoxy links them to anchors that it doesn't make."""
+    """Links files of the root folder as pages, and unlinks friends in the API reference, whose anchors mkdoxy doesn't make."""
+    for name, target in PAGES.items():
+        markdown = markdown.replace(f"](../../{name}", f"](../{target}")
     return re.sub(r"\[([^\]]*)\]\([^)]*#friend-[^)]*\)", r"\1", markdown)

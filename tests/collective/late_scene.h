@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>

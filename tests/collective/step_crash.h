@@ -18,6 +18,8 @@
 #include "collective/session/session_buffers.cpp"           // NOLINT(bugprone-suspicious-include)
 #include "collective/session/session_failures.cpp"          // NOLINT(bugprone-suspicious-include)
 
+#include <fmt/format.h>
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 

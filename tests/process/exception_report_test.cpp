@@ -50,7 +50,7 @@ TEST(ExceptionReport, NamesTypeMessageAndLineOfTheThrow) {
 }
 
 [[gnu::noinline]] void throw_from_library(const std::vector<int>& values) {
-  values.at(values.size() + 7);
+  static_cast<void>(values.at(values.size() + 7));
   asm volatile("");
 }
 

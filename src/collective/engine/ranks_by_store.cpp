@@ -1,5 +1,7 @@
 #include "collective/engine/ranks_by_store.h"
 
+#include <fmt/format.h>
+
 #include <poll.h>
 #include <unistd.h>
 

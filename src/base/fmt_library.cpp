@@ -1,5 +1,5 @@
-// fmt's compiled part, for a command that loads no shared C++ library: most distributions have only libfmt.so. What
-// has to be named here depends on fmt's version, so CMake tries it, and links libfmt.so where it does not do.
+// fmt's compiled part, so that the library and the command need no libfmt.so, of which each system has another version.
+// What has to be named here depends on fmt's version. CMake tries it; where it does not link, all units compile their own.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
@@ -11,6 +11,10 @@ template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
 template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
 template FMT_API auto decimal_point_impl(locale_ref) -> char;
 template FMT_API void buffer<char>::append(const char*, const char*);
+#if FMT_VERSION < 100000
 template FMT_API void vformat_to(buffer<char>&, string_view, basic_format_args<FMT_BUFFER_CONTEXT(char)>, locale_ref);
+#elif FMT_VERSION < 110000
+template FMT_API void vformat_to(buffer<char>&, string_view, vformat_args<char>::type, locale_ref);
+#endif
 }  // namespace detail
 FMT_END_NAMESPACE
