@@ -9,7 +9,8 @@
 
 int main(int argc, char** argv) {
   const std::string text = fmt::format("{} {:.3f} {:L} {:#x} {:>8}", argc, 0.5 * argc, argc, 255u, argv[0]);
-  fmt::print(stdout, "{} {}\n", fmt::vformat("{}", fmt::make_format_args(text)), fmt::join(std::vector{1.5f, 2.5f}, ","));
+  fmt::print(stdout, "{} {}\n", fmt::vformat("{}", fmt::make_format_args(text)),
+             fmt::join(std::vector{1.5f, 2.5f}, ","));
   fmt::print(stderr, "{:%H:%M}\n", fmt::gmtime(std::time_t{0}));
   return 0;
 }
