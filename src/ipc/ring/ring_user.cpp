@@ -20,7 +20,7 @@ constexpr int kThreadShift = 32;
 
 thread_local constinit RingUser::Known RingUser::known;
 // A fork is another one. Not a static of know(): see made_at_start in os/sync/futex.cpp.
-const int RingUser::fork_handler = pthread_atfork(nullptr, nullptr, [] { known = {}; });
+const int RingUser::kForkHandler = pthread_atfork(nullptr, nullptr, [] { known = {}; });
 
 void RingUser::know(const JobMemory& memory) {
   static std::atomic<std::uint32_t> count{0};

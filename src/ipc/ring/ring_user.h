@@ -46,7 +46,7 @@ class RingUser {
     std::uint64_t self = kNobody;
   };
   static void know(const JobMemory& memory);
-  static const int fork_handler;
+  static const int kForkHandler;
 
   /// Found without a call, which position-independent code would else make for it at every message.
   [[gnu::tls_model("initial-exec")]] static thread_local constinit Known known;
