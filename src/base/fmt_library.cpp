@@ -1,5 +1,6 @@
 // fmt's compiled part, so that the library and the command need no libfmt.so, of which each system has another version.
-// What has to be named here depends on fmt's version. CMake tries it; where it does not link, all units compile their own.
+// What has to be named here depends on fmt's version. CMake tries it; where it does not link, all units compile their
+// own.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
