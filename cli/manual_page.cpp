@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -116,9 +115,9 @@ void write_share_files(const CLI::App& app, const std::filesystem::path& folder)
                manual_page(app, command->get_name()));
   write_file(folder / "bash-completion/completions/retinue", completion_script(app, "bash"));
   write_file(folder / "fish/vendor_completions.d/retinue.fish", completion_script(app, "fish"));
-  // Debian's zsh looks into the second.
-  for (const char* const place : {"site-functions", "vendor-completions"})
-    write_file(folder / "zsh" / place / "_retinue", completion_script(app, "zsh"));
+  const std::string zsh = completion_script(app, "zsh");
+  write_file(folder / "zsh/site-functions/_retinue", zsh);
+  write_file(folder / "zsh/vendor-completions/_retinue", zsh);  // Where Debian's zsh looks.
 }
 
 }  // namespace retinue

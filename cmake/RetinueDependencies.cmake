@@ -11,14 +11,14 @@ find_package(OpenSSL 3.0 REQUIRED COMPONENTS Crypto)
 add_library(retinue_fmt INTERFACE)
 get_target_property(fmt_folders fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
 target_include_directories(retinue_fmt SYSTEM INTERFACE ${fmt_folders})
-if(NOT DEFINED RETINUE_COMPILES_FMT OR NOT RETINUE_FMT_VERSION STREQUAL fmt_VERSION)
-  unset(RETINUE_COMPILES_FMT CACHE)
-  set(RETINUE_FMT_VERSION "${fmt_VERSION}" CACHE INTERNAL "")
-  try_compile(RETINUE_COMPILES_FMT ${PROJECT_BINARY_DIR}/CMakeFiles/fmt
+set(compiles RETINUE_COMPILES_FMT_${fmt_VERSION})
+if(NOT DEFINED ${compiles})
+  try_compile(${compiles} ${PROJECT_BINARY_DIR}/CMakeFiles/fmt
     SOURCES ${PROJECT_SOURCE_DIR}/src/base/fmt_library.cpp ${PROJECT_SOURCE_DIR}/cmake/uses_fmt.cpp
     CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${fmt_folders}"
     CXX_STANDARD 20)
 endif()
+set(RETINUE_COMPILES_FMT ${${compiles}})
 if(NOT RETINUE_COMPILES_FMT)
   target_compile_definitions(retinue_fmt INTERFACE FMT_HEADER_ONLY=1)
 endif()
@@ -44,7 +44,8 @@ if(RETINUE_TORCH STREQUAL "AUTO" OR RETINUE_TORCH)
   if(RETINUE_HAS_TORCH)
     message(STATUS "LibTorch ${RetinueTorch_VERSION} in ${RetinueTorch_ROOT_DIR} (CUDA: ${RetinueTorch_HAS_CUDA})")
     if(RetinueTorch_IS_NEWER)
-      message(WARNING "Retinue ${PROJECT_VERSION} supports LibTorch 2.12 to 2.15, and was not tried with "
+      string(REPLACE "..." " to " supported ${RETINUE_TORCH_VERSIONS})
+      message(WARNING "Retinue ${PROJECT_VERSION} supports LibTorch ${supported}, and was not tried with "
         "${RetinueTorch_VERSION}. If its torch layer does not compile, name an older LibTorch by Torch_DIR.")
     endif()
   elseif(RETINUE_TORCH STREQUAL "AUTO")

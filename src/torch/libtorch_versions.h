@@ -3,9 +3,7 @@
 // (cmake/RetinueDependencies.cmake). No other file asks for a version.
 
 #include <torch/version.h>
-#include <memory>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <vector>
 
 #define RETINUE_LIBTORCH_IS_AT_LEAST(major, minor) \
   (TORCH_VERSION_MAJOR > (major) || (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
@@ -14,15 +12,26 @@
 #include <torch/csrc/autograd/node.h>
 #else
 #include <torch/csrc/autograd/function.h>
+
+#include <memory>
 #endif
 
 namespace retinue::libtorch {
 
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-
 #if RETINUE_LIBTORCH_IS_AT_LEAST(2, 13)
 
 using NodePtr = c10::intrusive_ptr<torch::autograd::Node>;
+
+inline constexpr auto kAllGatherSingle = &c10d::ProcessGroup::all_gather_single;
+inline constexpr auto kAllGatherSingleCoalesced = &c10d::ProcessGroup::all_gather_single_coalesced;
+inline constexpr auto kReduceScatterSingle = &c10d::ProcessGroup::reduce_scatter_single;
+inline constexpr auto kReduceScatterSingleCoalesced = &c10d::ProcessGroup::reduce_scatter_single_coalesced;
+inline constexpr auto kAllToAllSingle = &c10d::ProcessGroup::all_to_all_single;
+
+inline bool has_backend(c10d::ProcessGroup& group, c10::DeviceType device) {
+  return group.hasBackendForDeviceType(device);
+}
+
 using PreMulSumSupplement = c10d::PreMulSumSupplement;
 inline constexpr const char* kMakePremulSum = "c10d::makePreMulSum(factor)";
 
@@ -31,46 +40,15 @@ c10d::ReduceOp make_premul_sum(const Factor& factor) {
   return c10d::makePreMulSum(factor);
 }
 
-inline bool has_backend(c10d::ProcessGroup& group, c10::DeviceType device) {
-  return group.hasBackendForDeviceType(device);
-}
-
-inline WorkPtr all_gather_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
-                                 const c10d::AllgatherOptions& options) {
-  return group.all_gather_single(output, input, options);
-}
-
-inline WorkPtr all_gather_single_coalesced(c10d::ProcessGroup& group, std::vector<at::Tensor>& outputs,
-                                           std::vector<at::Tensor>& inputs) {
-  return group.all_gather_single_coalesced(outputs, inputs);
-}
-
-inline WorkPtr reduce_scatter_single_coalesced(c10d::ProcessGroup& group, std::vector<at::Tensor>& outputs,
-                                               std::vector<at::Tensor>& inputs) {
-  return group.reduce_scatter_single_coalesced(outputs, inputs);
-}
-
-inline WorkPtr reduce_scatter_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
-                                     const c10d::ReduceScatterOptions& options) {
-  return group.reduce_scatter_single(output, input, options);
-}
-
-inline WorkPtr all_to_all_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
-                                 std::vector<std::int64_t>& output_splits, std::vector<std::int64_t>& input_splits,
-                                 const c10d::AllToAllOptions& options) {
-  return group.all_to_all_single(output, input, output_splits, input_splits, options);
-}
-
 #else
 
 using NodePtr = std::shared_ptr<torch::autograd::Node>;
-using PreMulSumSupplement = c10d::NCCLPreMulSumSupplement;
-inline constexpr const char* kMakePremulSum = "c10d::makeNCCLPreMulSum(factor)";
 
-template <class Factor>
-c10d::ReduceOp make_premul_sum(const Factor& factor) {
-  return c10d::makeNCCLPreMulSum(factor);
-}
+inline constexpr auto kAllGatherSingle = &c10d::ProcessGroup::_allgather_base;
+inline constexpr auto kAllGatherSingleCoalesced = &c10d::ProcessGroup::allgather_into_tensor_coalesced;
+inline constexpr auto kReduceScatterSingle = &c10d::ProcessGroup::_reduce_scatter_base;
+inline constexpr auto kReduceScatterSingleCoalesced = &c10d::ProcessGroup::reduce_scatter_tensor_coalesced;
+inline constexpr auto kAllToAllSingle = &c10d::ProcessGroup::alltoall_base;
 
 inline bool has_backend(c10d::ProcessGroup& group, c10::DeviceType device) {
   for (const c10::Device& served : group.getDeviceTypes())
@@ -78,30 +56,12 @@ inline bool has_backend(c10d::ProcessGroup& group, c10::DeviceType device) {
   return false;
 }
 
-inline WorkPtr all_gather_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
-                                 const c10d::AllgatherOptions& options) {
-  return group._allgather_base(output, input, options);
-}
+using PreMulSumSupplement = c10d::NCCLPreMulSumSupplement;
+inline constexpr const char* kMakePremulSum = "c10d::makeNCCLPreMulSum(factor)";
 
-inline WorkPtr all_gather_single_coalesced(c10d::ProcessGroup& group, std::vector<at::Tensor>& outputs,
-                                           std::vector<at::Tensor>& inputs) {
-  return group.allgather_into_tensor_coalesced(outputs, inputs);
-}
-
-inline WorkPtr reduce_scatter_single_coalesced(c10d::ProcessGroup& group, std::vector<at::Tensor>& outputs,
-                                               std::vector<at::Tensor>& inputs) {
-  return group.reduce_scatter_tensor_coalesced(outputs, inputs);
-}
-
-inline WorkPtr reduce_scatter_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
-                                     const c10d::ReduceScatterOptions& options) {
-  return group._reduce_scatter_base(output, input, options);
-}
-
-inline WorkPtr all_to_all_single(c10d::ProcessGroup& group, at::Tensor& output, at::Tensor& input,
-                                 std::vector<std::int64_t>& output_splits, std::vector<std::int64_t>& input_splits,
-                                 const c10d::AllToAllOptions& options) {
-  return group.alltoall_base(output, input, output_splits, input_splits, options);
+template <class Factor>
+c10d::ReduceOp make_premul_sum(const Factor& factor) {
+  return c10d::makeNCCLPreMulSum(factor);
 }
 
 #endif

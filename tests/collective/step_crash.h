@@ -19,7 +19,6 @@
 #include "collective/session/session_failures.cpp"          // NOLINT(bugprone-suspicious-include)
 
 #include <fmt/format.h>
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 

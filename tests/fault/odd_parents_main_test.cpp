@@ -84,14 +84,14 @@ TEST_F(OddParents, DroppedForkedRanksDoNotStayZombies) {
 /// A program of its own, with its standard output in a pipe: this one's Runtime is not for its children.
 class Victim {
  public:
-  explicit Victim(const char* path, const char* fault = "") {
+  explicit Victim(const char* path, const char* fault = "", const char* argument = nullptr) {
     int ends[2];
     if (pipe(ends) != 0) std::abort();
     pid_ = fork();
     if (pid_ == 0) {
       dup2(ends[1], 1);
       setenv("RETINUE_FAULT", fault, 1);
-      execl(path, path, nullptr);
+      execl(path, path, argument, nullptr);
       _exit(126);
     }
     close(ends[1]);
@@ -141,9 +141,16 @@ TEST_F(OddParents, ALeakedDescriptorHidesNoDeath) {
   kill(child, SIGKILL);
 }
 
-/// Its ranks have a parent that lives on, and one of them has not entered the job: the guardian ends them all the same.
+// Its ranks have a parent that lives on, and one of them has not entered the job: the guardian ends them all the same.
+
 TEST_F(OddParents, AProgramThatExecutesSomethingElseLeavesNoForkedRank) {
   const Victim program(RETINUE_BIN_DIR "/replaced_program", "rank.forked:1=stop");
+  const pid_t ranks[] = {program.read_pid(), program.read_pid()};
+  for (const pid_t rank : ranks) expect_end_of(rank);
+}
+
+TEST_F(OddParents, AProgramThatExecutesSomethingElseLeavesNoForkedRankOfWhichTheGuardianHasNotHeard) {
+  const Victim program(RETINUE_BIN_DIR "/replaced_program", "rank.forked:1=stop", "with-guardian-stopped");
   const pid_t ranks[] = {program.read_pid(), program.read_pid()};
   for (const pid_t rank : ranks) expect_end_of(rank);
 }

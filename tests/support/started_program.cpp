@@ -1,5 +1,4 @@
 #include "support/started_program.h"
-#include "support/paths.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -8,6 +7,8 @@
 
 #include <cerrno>
 #include <stdexcept>
+
+#include "support/paths.h"
 
 namespace retinue::test {
 

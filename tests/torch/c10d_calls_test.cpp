@@ -77,17 +77,19 @@ TEST_P(C10dCalls, CoalescedTensorsOfAllRanks) {
     std::vector<at::Tensor> all;
     for (int i = 0; i < 3; i += 2) own.push_back(own_tensor(group->getRank(), i));
     for (const at::Tensor& tensor : own) all.push_back(torch::zeros({ranks * tensor.size(0), tensor.size(1)}));
-    libtorch::all_gather_single_coalesced(*group, all, own)->wait();
+    std::invoke(libtorch::kAllGatherSingleCoalesced, *group, all, own, c10d::AllgatherOptions())->wait();
     for (int rank = 0; rank < ranks; ++rank)
       for (std::size_t i = 0; i < all.size(); ++i)
         EXPECT_TRUE(torch::equal(all[i].chunk(ranks)[static_cast<std::size_t>(rank)],
                                  own_tensor(rank, 2 * static_cast<int>(i))));
     // Each rank gives the same now, so that the sum is one rank's part as often as there are ranks.
-    libtorch::reduce_scatter_single_coalesced(*group, own, all)->wait();
+    std::invoke(libtorch::kReduceScatterSingleCoalesced, *group, own, all, c10d::ReduceScatterOptions())->wait();
     for (std::size_t i = 0; i < own.size(); ++i)
       EXPECT_TRUE(torch::equal(own[i], ranks * own_tensor(group->getRank(), 2 * static_cast<int>(i))));
     all.pop_back();
-    EXPECT_TRUE(says(usage_error_of([&] { libtorch::all_gather_single_coalesced(*group, all, own); }),
+    EXPECT_TRUE(says(usage_error_of([&] {
+                       std::invoke(libtorch::kAllGatherSingleCoalesced, *group, all, own, c10d::AllgatherOptions());
+                     }),
                      "1 tensors of all ranks"));
   });
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -207,11 +208,11 @@ TEST_P(TensorExchange, GoesThroughC10dToo) {
     EXPECT_TRUE(torch::equal(one[0], sum_of_parts(own, {2})));
     group->reduce(one)->wait();
     at::Tensor whole = torch::cat(inputs);
-    libtorch::reduce_scatter_single(*group, one[0], whole, {})->wait();
+    std::invoke(libtorch::kReduceScatterSingle, *group, one[0], whole, c10d::ReduceScatterOptions())->wait();
     EXPECT_TRUE(torch::equal(one[0], sum_of_parts(own, {2})));
     at::Tensor swapped = torch::zeros({2 * kRanks});
     std::vector<std::int64_t> even;
-    libtorch::all_to_all_single(*group, swapped, whole, even, even, {})->wait();
+    std::invoke(libtorch::kAllToAllSingle, *group, swapped, whole, even, even, c10d::AllToAllOptions())->wait();
     EXPECT_TRUE(torch::equal(swapped.narrow(0, 2, 2), part(1, own, {2})));
   });
 }

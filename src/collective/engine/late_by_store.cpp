@@ -288,14 +288,14 @@ bool LateByStore::is_time_over(std::uint64_t sequence) {
 }
 
 void LateByStore::withdraw(std::uint64_t sequence) noexcept {
-  const bool has_left_word = std::exchange(has_published_word_, false);
+  const bool had_published_word = std::exchange(has_published_word_, false);
   suspected_after_ = 0ns;
   next_report_ = late_after_;
   reports_ = 0;
   first_looks_.clear();
   try {
     // That this rank came others may still want to know; its time is never over now.
-    if (store_ && has_left_word) set_word(sequence, std::chrono::nanoseconds::max());
+    if (store_ && had_published_word) set_word(sequence, std::chrono::nanoseconds::max());
     for (const auto& [call, key] : own_keys_)
       if (store_ && call < sequence) store_->delete_key(key, soon());
   } catch (const std::exception&) {

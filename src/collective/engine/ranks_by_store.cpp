@@ -1,7 +1,6 @@
 #include "collective/engine/ranks_by_store.h"
 
 #include <fmt/format.h>
-
 #include <poll.h>
 #include <unistd.h>
 

@@ -56,8 +56,12 @@ class Guardian {
   void reap();
   void end_contexts();
   void sweep_orphans();
+  /// None: it is gone, or no child of the sender.
+  static FileDescriptor pidfd_of_forked(const ControlMessage& message, std::vector<FileDescriptor>& descriptors,
+                                        pid_t sender);
   void adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors,
              pid_t sender);
+  void kill_ranks_not_adopted();
   void refuse(std::uint32_t index, const char* reason);
   /// Lets `retinue ps` and its like speak with the job.
   void serve_job_socket();

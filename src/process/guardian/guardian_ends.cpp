@@ -164,11 +164,7 @@ void Guardian::sweep_orphans() {
 void Guardian::end_without_program() {
   const auto end = Clock::now() + kAbandonTime;
   bool is_hurried = false;
-  // It may have forked ranks of which the guardian has not heard yet.
-  ControlMessage message{};
-  std::vector<FileDescriptor> descriptors;
-  while (receive_message(setup_.control_receive.get(), &message, sizeof message, descriptors, nullptr) != 0)
-    had_closures_ |= message.kind == ControlKind::kAdopt;
+  kill_ranks_not_adopted();
   for (;;) {
     const bool is_late = Clock::now() >= end;
     const Remains remains = kill_ranks_and_orphans();

@@ -100,24 +100,47 @@ void Guardian::end_with_program(GuardedContext& context, std::uint32_t how) {
   if (how == kAtOnce || context.parent_slot() == kProgramSlot) end_with_starter(context, how);
 }
 
-void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors,
-                     pid_t sender) {
-  fault_point("guardian.adopt", static_cast<int>(message.rank));
-  FileDescriptor pidfd;
+FileDescriptor Guardian::pidfd_of_forked(const ControlMessage& message, std::vector<FileDescriptor>& descriptors,
+                                         pid_t sender) {
   // The caller is the parent of what it forked: for no other process of its choice does the guardian use its own
   // rights.
   const std::optional<pid_t> parent = parent_of(message.pid);
-  if (message.pid > 1 && (parent == sender || (!parent && !descriptors.empty()))) {
-    // The descriptor is lost where it exceeds a limit on the way.
-    try {
-      pidfd = descriptors.empty() ? open_pidfd(message.pid) : std::move(descriptors[0]);
-    } catch (const SystemError&) {
-      kill(message.pid, SIGKILL);
-    }
+  if (message.pid <= 1 || (parent != sender && (parent || descriptors.empty()))) return {};
+  // The descriptor is lost where it exceeds a limit on the way.
+  try {
+    return descriptors.empty() ? open_pidfd(message.pid) : std::move(descriptors[0]);
+  } catch (const SystemError&) {
+    kill(message.pid, SIGKILL);
+    return {};
   }
+}
+
+void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std::vector<FileDescriptor>& descriptors,
+                     pid_t sender) {
+  fault_point("guardian.adopt", static_cast<int>(message.rank));
+  FileDescriptor pidfd = pidfd_of_forked(message, descriptors, sender);
   const pid_t pid = pidfd ? message.pid : 0;
   if (pid != 0) watcher_.add(pid);
   context.adopt(message.rank, pid, std::move(pidfd));
+}
+
+/// They wait for the guardian's word, have no mark, and where the program executes something else live on.
+void Guardian::kill_ranks_not_adopted() {
+  const DescriptorHeadroom headroom(kLookDescriptors);
+  for (;;) {
+    ControlMessage message{};
+    std::vector<FileDescriptor> descriptors;
+    pid_t sender = 0;
+    if (receive_message(setup_.control_receive.get(), &message, sizeof message, descriptors, &sender) == 0) return;
+    if (message.kind != ControlKind::kAdopt) continue;
+    had_closures_ = true;
+    try {
+      if (const FileDescriptor pidfd = pidfd_of_forked(message, descriptors, sender))
+        send_signal_to(pidfd.get(), SIGKILL);
+    } catch (const SystemError& error) {
+      std::fprintf(stderr, "retinue: the guardian could not end rank %u: %s\n", message.rank, error.what());
+    }
+  }
 }
 
 /// Its owner ends, and has sent all that it will send: this start was never asked for.

@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 
 #include "retinue/base/error.h"
@@ -150,7 +151,8 @@ Work reduce_scatter_tensor(const at::Tensor& output, const at::Tensor& input, co
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
         at::Tensor from = input;
-        return libtorch::reduce_scatter_single(ranks, to, from, asked_of<c10d::ReduceScatterOptions>(options));
+        return std::invoke(libtorch::kReduceScatterSingle, ranks, to, from,
+                           asked_of<c10d::ReduceScatterOptions>(options));
       });
 }
 
@@ -185,7 +187,7 @@ Work all_gather_into_tensor(const at::Tensor& output, const at::Tensor& input, c
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
         at::Tensor from = input;
-        return libtorch::all_gather_single(ranks, to, from, asked_of<c10d::AllgatherOptions>(options));
+        return std::invoke(libtorch::kAllGatherSingle, ranks, to, from, asked_of<c10d::AllgatherOptions>(options));
       });
 }
 
@@ -237,8 +239,8 @@ Work all_to_all_single(const at::Tensor& output, const at::Tensor& input, const 
       [&](c10d::ProcessGroup& ranks) {
         at::Tensor to = output;
         at::Tensor from = input;
-        return libtorch::all_to_all_single(ranks, to, from, options.output_split_sizes, options.input_split_sizes,
-                                           asked_of<c10d::AllToAllOptions>(options));
+        return std::invoke(libtorch::kAllToAllSingle, ranks, to, from, options.output_split_sizes,
+                           options.input_split_sizes, asked_of<c10d::AllToAllOptions>(options));
       });
 }
 
