@@ -13,7 +13,7 @@ CTEST = ctest --parallel $(JOBS)
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .NOTPARALLEL:
-.PHONY: demo build test-tools test test-full test-torch platforms wheel deb chaos bench performance peers lint docs asan tsan fuzz install
+.PHONY: demo build test-tools test test-full test-torch platforms wheel deb release-check chaos bench performance peers lint docs asan tsan fuzz install
 
 demo:
 	@scripts/bootstrap build torch data
@@ -57,6 +57,10 @@ deb:
 # The core with the compilers of other systems.
 platforms:
 	scripts/platforms
+
+# Whether this commit can be released: version, changelog, documentation, wheel, Debian packages.
+release-check:
+	scripts/release_check
 
 # Random signals to random processes of random jobs; the seed that a failure prints repeats it, as far as times do.
 chaos: build

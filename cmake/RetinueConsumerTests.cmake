@@ -1,5 +1,5 @@
 # Installs this build into its own folder, then configures, builds and runs tests/consumer against it. With Retinue as a
-# part of it tests/consumer is configured only: it would be all of Retinue once more.
+# part of it tests/consumer is only configured in quick tests: it would be all of Retinue once more.
 set(consumer_folder ${PROJECT_BINARY_DIR}/consumer)
 add_test(NAME consumer.install
   COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${consumer_folder}/prefix)
@@ -17,6 +17,11 @@ if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
       ${consumer_folder}/wheel ${CMAKE_CXX_COMPILER} ${RetinueTorch_VERSION})
     set_tests_properties(package.wheel PROPERTIES LABELS full TIMEOUT 1800)
   endif()
+  foreach(platform debian13/g++ debian13/clang++-19 debian13/deb here/clang++-16)
+    add_test(NAME platforms.${platform} COMMAND ${PROJECT_SOURCE_DIR}/scripts/platforms ${platform})
+    set_tests_properties(platforms.${platform} PROPERTIES
+      LABELS full TIMEOUT 7200 PROCESSORS 2 SKIP_RETURN_CODE 77 RESOURCE_LOCK platforms)
+  endforeach()
 endif()
 
 foreach(component core torch mpi)
@@ -37,6 +42,16 @@ foreach(component core torch mpi)
         -B ${consumer_folder}/subproject_${component} -DCONSUMER_SOURCE=${PROJECT_SOURCE_DIR}
         -DRETINUE_TORCH=$<IF:$<STREQUAL:${component},torch>,ON,OFF> ${options})
     set_tests_properties(consumer.subproject_${component} PROPERTIES LABELS quick TIMEOUT 120)
+  endif()
+  if(component STREQUAL "core")
+    set(folder ${consumer_folder}/built_subproject)
+    add_test(NAME consumer.built_subproject
+      COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${PROJECT_SOURCE_DIR}/tests/consumer ${folder}
+        --build-generator ${CMAKE_GENERATOR}
+        --build-options -DCONSUMER_SOURCE=${PROJECT_SOURCE_DIR} -DRETINUE_TORCH=OFF ${options}
+        --test-command ${folder}/consumer)
+    set_tests_properties(consumer.built_subproject PROPERTIES
+      LABELS full TIMEOUT 1800 PASS_REGULAR_EXPRESSION "consumer: ok")
   endif()
   list(APPEND options -DCMAKE_PREFIX_PATH=${consumer_folder}/prefix)
   set(run ${consumer_folder}/${component}/consumer)

@@ -26,12 +26,11 @@ if(RETINUE_BUNDLE)
   foreach(header cereal/cereal.hpp fmt/format.h)
     cmake_path(GET header PARENT_PATH package)
     get_target_property(folders ${package}::${package} INTERFACE_INCLUDE_DIRECTORIES)
-    find_path(folder ${header} PATHS ${folders} NO_DEFAULT_PATH NO_CACHE REQUIRED)
-    install(DIRECTORY ${folder}/${package} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/retinue/bundled COMPONENT core)
+    find_path(${package}_headers ${header} PATHS ${folders} NO_DEFAULT_PATH NO_CACHE REQUIRED)
+    install(DIRECTORY ${${package}_headers}/${package} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/retinue/bundled COMPONENT core)
     # Its licence; Debian's place of it.
     install(FILES /usr/share/doc/lib${package}-dev/copyright
       DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/retinue/bundled/${package} COMPONENT core)
-    unset(folder)
   endforeach()
 endif()
 # The torch layer is of one minor version of LibTorch. Builds for several can be installed into one prefix.
