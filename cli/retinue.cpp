@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/version.h"
 #include "command_line.h"
 #include "completion.h"
 #include "doctor.h"
@@ -56,7 +57,7 @@ int main(int argc, char** argv) try {
   std::optional<retinue::Runtime> runtime;
   if (command == "run") runtime.emplace(argc, argv);
   CLI::App app("Starts and supervises programs of several processes.", "retinue");
-  app.set_version_flag("--version", RETINUE_VERSION);
+  app.set_version_flag("--version", retinue::version());
   app.require_subcommand(1);
   app.formatter(std::make_shared<retinue::HelpText>());
   CLI::App* run =

@@ -121,7 +121,7 @@ function(_rt_add_target)
     endif()
   endforeach()
   # One OpenMP runtime in a process: torch's own, whatever its file is called. Without -fopenmp, at::parallel_for inlined
-  # in our units would run serially.
+  # in our units would run serially; so it does where clang compiles, whose code needs another runtime.
   file(GLOB gomp ${RetinueTorch_ROOT_DIR}/lib/libgomp*.so*)
   if(gomp)
     list(GET gomp 0 gomp)
@@ -134,7 +134,7 @@ function(_rt_add_target)
       "${RetinueTorch_INCLUDE_DIR};${RetinueTorch_INCLUDE_DIR}/torch/csrc/api/include"
     # The definitions that change c10d's classes; it was built with them.
     INTERFACE_COMPILE_DEFINITIONS "USE_DISTRIBUTED;USE_C10D_GLOO;USE_RPC;USE_TENSORPIPE"
-    INTERFACE_COMPILE_OPTIONS -fopenmp
+    INTERFACE_COMPILE_OPTIONS "$<$<CXX_COMPILER_ID:GNU>:-fopenmp>"
     INTERFACE_COMPILE_FEATURES cxx_std_20
     INTERFACE_LINK_OPTIONS "LINKER:-rpath,${RetinueTorch_ROOT_DIR}/lib"
     INTERFACE_LINK_LIBRARIES

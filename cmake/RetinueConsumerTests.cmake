@@ -5,6 +5,19 @@ add_test(NAME consumer.install
   COMMAND ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${consumer_folder}/prefix)
 set_tests_properties(consumer.install PROPERTIES LABELS quick TIMEOUT 120 FIXTURES_SETUP installed_package)
 
+add_test(NAME consumer.unknown_component
+  COMMAND ${CMAKE_COMMAND} --fresh -G ${CMAKE_GENERATOR} -S ${PROJECT_SOURCE_DIR}/tests/consumer
+    -B ${consumer_folder}/unknown -DCONSUMER_COMPONENT=troch -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+    -DCMAKE_PREFIX_PATH=${consumer_folder}/prefix)
+set_tests_properties(consumer.unknown_component PROPERTIES LABELS quick TIMEOUT 120 FIXTURES_REQUIRED installed_package
+  PASS_REGULAR_EXPRESSION "Retinue has no component troch; it has core, mpi and torch")
+# Another setting of the C++ library than this build's: its types differ, and programs crashed.
+add_test(NAME consumer.other_types
+  COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -D_GLIBCXX_DEBUG -I${PROJECT_SOURCE_DIR}/include
+    -include retinue/base/error.h ${PROJECT_SOURCE_DIR}/tests/consumer/empty.cpp
+    -o ${consumer_folder}.other_types $<TARGET_FILE:retinue_core>)
+set_tests_properties(consumer.other_types PROPERTIES LABELS quick TIMEOUT 120
+  PASS_REGULAR_EXPRESSION "undefined reference to `retinue::detail::kLibraryWasBuiltWithGlibcxxDebug'")
 add_test(NAME consumer.components
   COMMAND ${PROJECT_SOURCE_DIR}/tests/package/components ${CMAKE_COMMAND} ${PROJECT_BINARY_DIR} ${consumer_folder}/components)
 set_tests_properties(consumer.components PROPERTIES LABELS quick TIMEOUT 120)

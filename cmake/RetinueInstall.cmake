@@ -22,6 +22,18 @@ retinue_install_libraries(core retinue-core-targets.cmake retinue_core retinue_m
 install(FILES cmake/FindRetinueTorch.cmake cmake/FindRetinueCuda.cmake
   DESTINATION ${package_folder} COMPONENT core)
 install(FILES LICENSE DESTINATION ${share_folder}/doc/libretinue-dev RENAME copyright COMPONENT core)
+# Licences of what is compiled into the archive and the command, where Debian's packages have them.
+foreach(notice core/libretinue-dev/libfmt-dev core/libretinue-dev/nlohmann-json3-dev command/retinue/libfmt-dev
+    command/retinue/nlohmann-json3-dev command/retinue/libcli11-dev)
+  string(REPLACE "/" ";" parts ${notice})
+  list(GET parts 0 component)
+  list(GET parts 1 own)
+  list(GET parts 2 package)
+  if(EXISTS /usr/share/doc/${package}/copyright AND (component STREQUAL core OR TARGET retinue_command))
+    install(FILES /usr/share/doc/${package}/copyright
+      DESTINATION ${share_folder}/doc/${own} RENAME copyright.${package} COMPONENT ${component})
+  endif()
+endforeach()
 if(RETINUE_BUNDLE)
   foreach(header cereal/cereal.hpp fmt/format.h)
     cmake_path(GET header PARENT_PATH package)

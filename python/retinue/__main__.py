@@ -2,13 +2,20 @@
 
 import importlib.metadata
 import os
+import pathlib
 import sys
 
 
-def main():
+def commands():
     for file in importlib.metadata.files("retinue") or ():
         if file.parts[-2:] == ("bin", "retinue"):
-            path = str(file.locate().resolve())
+            yield file.locate().resolve()
+    yield pathlib.Path(__file__).resolve().parent.parent / "bin" / "retinue"  # By pip install --target.
+
+
+def main():
+    for path in map(str, commands()):
+        if os.access(path, os.X_OK):
             os.execv(path, [path, *sys.argv[1:]])
     sys.exit("retinue: this installation has no command: install the package again")
 

@@ -153,10 +153,10 @@ TEST(Ps, RefusesAnotherVersionsJobAndGoesOn) {
   ASSERT_TRUE(ranks_come_to(name, {"running"}));
   const auto listed = shell_run("$RETINUE ps");
   EXPECT_EQ(WEXITSTATUS(listed.status), 1) << listed.output;
-  EXPECT_TRUE(contains(listed.output, "another version of Retinue (layout 1")) << listed.output;
+  EXPECT_TRUE(contains(listed.output, "another version of Retinue (before 0.7.0")) << listed.output;
   EXPECT_TRUE(contains(listed.output, name)) << listed.output;
   const auto stopped = shell_run("$RETINUE stop 0000000000000000");
-  EXPECT_TRUE(contains(stopped.output, "another version of Retinue (layout 1")) << stopped.output;
+  EXPECT_TRUE(contains(stopped.output, "another version of Retinue (before 0.7.0")) << stopped.output;
   kill(command.pid(), SIGTERM);
   command.wait_for_all();
 }

@@ -9,8 +9,10 @@
 #include <csignal>
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
+#include "base/char_field.h"
 #include "ipc/memory/context_table.h"
 #include "ipc/memory/job_layout.h"
 #include "os/files/file_descriptor.h"
@@ -215,6 +217,21 @@ TEST_F(JobMemoryTest, AttachSeesTheSameMemory) {
   *memory_->at<int>(block.offset) = 17;
   EXPECT_EQ(*other->at<int>(block.offset), 17);
   memory_->release(block);
+}
+
+TEST_F(JobMemoryTest, AttachRefusesAnotherMinorVersion) {
+  auto& made_by = memory_->header().version;
+  const std::string own = made_by;
+  const std::string minor = own.substr(0, own.rfind('.') + 1);
+  retinue::fill(made_by, minor + "99");
+  EXPECT_NO_THROW(JobMemory::attach(memory_->memfd()));
+  std::strcpy(made_by, "0.0.1");
+  try {
+    JobMemory::attach(memory_->memfd());
+    FAIL() << "another version's memory was attached";
+  } catch (const retinue::UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("(0.0.1, and this is " + own), std::string::npos) << error.what();
+  }
 }
 
 TEST(JobMemoryAttach, RefusesOtherFiles) {

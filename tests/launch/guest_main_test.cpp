@@ -120,7 +120,7 @@ TEST(Guest, IsRefusedWhereJobMemoryIsLaidOutOtherwise) {
   StartedProgram guest("guest_program", {"square", job()});
   const std::string error = guest.read_line();
   header.layout_version = retinue::kJobLayoutVersion;
-  const std::string versions = "(layout " + std::to_string(retinue::kJobLayoutVersion + 1) + ", this program has " +
+  const std::string versions = "layouts " + std::to_string(retinue::kJobLayoutVersion + 1) + " and " +
                                std::to_string(retinue::kJobLayoutVersion) + ")";
   EXPECT_TRUE(error.starts_with("UsageError: join_job: job '" + job() + "' cannot be joined: ")) << error;
   EXPECT_NE(error.find(versions), std::string::npos) << error;

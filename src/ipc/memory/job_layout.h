@@ -17,8 +17,9 @@
 namespace retinue {
 
 constexpr std::uint64_t kJobMagic = 0x31455554494e4552ull;  // "RETINUE1", shortened to eight bytes.
-/// Changes with every change of the layout; a process built against another one is refused.
-constexpr std::uint32_t kJobLayoutVersion = 13;
+/// Changes with every change of the layout; a process built against another one is refused, and one of another MINOR
+/// version of Retinue too.
+constexpr std::uint32_t kJobLayoutVersion = 14;
 
 constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
 constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.
@@ -76,6 +77,7 @@ struct JobHeader {
   std::uint32_t layout_version;
   std::uint32_t header_bytes;
   std::uint64_t capacity_bytes;
+  char version[16];      ///< Of Retinue, as "0.7.0"; since layout 14.
   std::uint64_t inode;   ///< Of the memfd, as /proc/PID/maps shows it.
   std::uint64_t job_id;  ///< Random: tells jobs apart in messages and names.
   std::atomic<std::uint32_t> next_context_id;

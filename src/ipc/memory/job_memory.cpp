@@ -6,8 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "base/char_field.h"
+#include "base/version.h"
 #include "ipc/memory/job_layout.h"
 #include "os/machine/memory.h"
 #include "retinue/base/error.h"
@@ -19,6 +23,7 @@ void lay_out(JobHeader& header, std::size_t capacity) {
   header.capacity_bytes = capacity;
   header.header_bytes = sizeof(JobHeader);
   header.layout_version = kJobLayoutVersion;
+  fill(header.version, version());
   if (getrandom(&header.job_id, sizeof header.job_id, 0) != sizeof header.job_id)
     throw SystemError("getrandom for the job's id", errno);
   BlockTable& blocks = header.blocks;
@@ -31,6 +36,13 @@ void lay_out(JobHeader& header, std::size_t capacity) {
   blocks.page_count = (rest - kHugePageBytes) / (blocks.page_bytes + sizeof(std::uint32_t));
   blocks.data_offset = round_up(blocks.page_map_offset + blocks.page_count * sizeof(std::uint32_t), kHugePageBytes);
   header.magic = kJobMagic;
+}
+
+constexpr std::uint32_t kFirstLayoutWithVersion = 14;
+
+/// "0.7" of "0.7.1": within it the layout and what processes say to each other stay.
+std::string_view minor_version(std::string_view version) {
+  return version.substr(0, version.rfind('.'));
 }
 
 /// Never destroyed: static objects in programs may hold shared memory until after main.
@@ -102,11 +114,14 @@ std::shared_ptr<JobMemory> JobMemory::attach(int memfd) {
   const JobHeader& header = memory->header();
   if (header.magic != kJobMagic || header.capacity_bytes != bytes)
     throw UsageError("attaching to job memory: the descriptor is not job memory");
-  if (header.layout_version != kJobLayoutVersion || header.header_bytes != sizeof(JobHeader))
-    throw UsageError(
-        fmt::format("attaching to job memory: it was made by another version of Retinue (layout {}, this "
-                    "program has {}); build both programs with the same one",
-                    header.layout_version, kJobLayoutVersion));
+  const std::string made_by =
+      header.layout_version < kFirstLayoutWithVersion ? "before 0.7.0" : text_of(header.version);
+  if (header.layout_version != kJobLayoutVersion || header.header_bytes != sizeof(JobHeader) ||
+      minor_version(made_by) != minor_version(version()))
+    throw UsageError(fmt::format(
+        "attaching to job memory: it was made by another version of Retinue ({}, and this is {}; layouts {} "
+        "and {}): build both programs with the same version",
+        made_by, version(), header.layout_version, kJobLayoutVersion));
   return memory;
 }
 

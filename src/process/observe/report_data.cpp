@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/site_text.h"
+#include "base/version.h"
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/job_name.h"
 #include "os/sync/clock.h"
@@ -159,7 +160,7 @@ nlohmann::json report_data_of(const JobMemory& memory) {
           {"name", job_name(memory.header())},
           {"host", host},
           {"begun_ms", duration_cast<milliseconds>(begun.time_since_epoch()).count()},
-          {"version", RETINUE_VERSION}};
+          {"version", version()}};
 }
 
 }  // namespace retinue
