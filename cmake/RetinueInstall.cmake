@@ -18,22 +18,21 @@ function(retinue_install_libraries component targets_file)
     DESTINATION ${package_folder} COMPONENT ${component})
 endfunction()
 
+# Installs Retinue's licence, and those of what is compiled in, where Debian's packages have them.
+function(retinue_install_licences component name)
+  install(FILES LICENSE DESTINATION ${share_folder}/doc/${name} RENAME copyright COMPONENT ${component})
+  foreach(package IN LISTS ARGN)
+    if(EXISTS /usr/share/doc/${package}/copyright)
+      install(FILES /usr/share/doc/${package}/copyright
+        DESTINATION ${share_folder}/doc/${name} RENAME copyright.${package} COMPONENT ${component})
+    endif()
+  endforeach()
+endfunction()
+
 retinue_install_libraries(core retinue-core-targets.cmake retinue_core retinue_mpi)
 install(FILES cmake/FindRetinueTorch.cmake cmake/FindRetinueCuda.cmake
   DESTINATION ${package_folder} COMPONENT core)
-install(FILES LICENSE DESTINATION ${share_folder}/doc/libretinue-dev RENAME copyright COMPONENT core)
-# Licences of what is compiled into the archive and the command, where Debian's packages have them.
-foreach(notice core/libretinue-dev/libfmt-dev core/libretinue-dev/nlohmann-json3-dev command/retinue/libfmt-dev
-    command/retinue/nlohmann-json3-dev command/retinue/libcli11-dev)
-  string(REPLACE "/" ";" parts ${notice})
-  list(GET parts 0 component)
-  list(GET parts 1 own)
-  list(GET parts 2 package)
-  if(EXISTS /usr/share/doc/${package}/copyright AND (component STREQUAL core OR TARGET retinue_command))
-    install(FILES /usr/share/doc/${package}/copyright
-      DESTINATION ${share_folder}/doc/${own} RENAME copyright.${package} COMPONENT ${component})
-  endif()
-endforeach()
+retinue_install_licences(core libretinue-dev libcereal-dev libfmt-dev nlohmann-json3-dev)
 if(RETINUE_BUNDLE)
   foreach(header cereal/cereal.hpp fmt/format.h)
     cmake_path(GET header PARENT_PATH package)
@@ -58,7 +57,7 @@ foreach(prefix IN LISTS RETINUE_TORCH_BUILDS)
 endforeach()
 if(TARGET retinue_command)
   install(TARGETS retinue_command RUNTIME DESTINATION ${command_folder} COMPONENT command)
-  install(FILES LICENSE DESTINATION ${share_folder}/doc/retinue RENAME copyright COMPONENT command)
+  retinue_install_licences(command retinue libcereal-dev libcli11-dev libfmt-dev nlohmann-json3-dev)
   if(TARGET retinue_share_files)
     install(DIRECTORY ${PROJECT_BINARY_DIR}/cli/share/ DESTINATION ${share_folder} COMPONENT command)
   endif()

@@ -8,16 +8,8 @@ namespace retinue {
 
 namespace detail {
 
-#ifdef _GLIBCXX_DEBUG
-const char kLibraryWasBuiltWithGlibcxxDebug = 1;
-#else
-const char kLibraryWasBuiltWithoutGlibcxxDebug = 1;
-#endif
-#if defined(_GLIBCXX_USE_CXX11_ABI) && !_GLIBCXX_USE_CXX11_ABI
-const char kLibraryWasBuiltWithoutCxx11Abi = 1;
-#else
-const char kLibraryWasBuiltWithCxx11Abi = 1;
-#endif
+const char RETINUE_GLIBCXX_DEBUG = 1;
+const char RETINUE_CXX11_ABI = 1;
 
 }  // namespace detail
 

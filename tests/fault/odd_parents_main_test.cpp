@@ -141,18 +141,19 @@ TEST_F(OddParents, ALeakedDescriptorHidesNoDeath) {
   kill(child, SIGKILL);
 }
 
-// Its ranks have a parent that lives on, and one of them has not entered the job: the guardian ends them all the same.
-
-TEST_F(OddParents, AProgramThatExecutesSomethingElseLeavesNoForkedRank) {
-  const Victim program(RETINUE_BIN_DIR "/replaced_program", "rank.forked:1=stop");
+/// Its two ranks have a parent that lives on, and one of them has not entered the job: the guardian ends them all the
+/// same.
+void expect_end_of_ranks(const Victim& program) {
   const pid_t ranks[] = {program.read_pid(), program.read_pid()};
   for (const pid_t rank : ranks) expect_end_of(rank);
 }
 
+TEST_F(OddParents, AProgramThatExecutesSomethingElseLeavesNoForkedRank) {
+  expect_end_of_ranks(Victim(RETINUE_BIN_DIR "/replaced_program", "rank.forked:1=stop"));
+}
+
 TEST_F(OddParents, AProgramThatExecutesSomethingElseLeavesNoForkedRankOfWhichTheGuardianHasNotHeard) {
-  const Victim program(RETINUE_BIN_DIR "/replaced_program", "rank.forked:1=stop", "with-guardian-stopped");
-  const pid_t ranks[] = {program.read_pid(), program.read_pid()};
-  for (const pid_t rank : ranks) expect_end_of(rank);
+  expect_end_of_ranks(Victim(RETINUE_BIN_DIR "/replaced_program", "rank.forked:1=stop", "with-guardian-stopped"));
 }
 
 }  // namespace

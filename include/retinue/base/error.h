@@ -5,30 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "retinue/base/detail/library_settings.h"
+
 /// The errors that Retinue throws: one type for each case that a caller would handle differently. A message says what
 /// happened, where, and what to do.
 namespace retinue {
-
-namespace detail {
-
-// Settings that change the C++ library's types. A program with others than this library's fails to link, at a name that
-// says which one differs.
-#ifdef _GLIBCXX_DEBUG
-extern const char kLibraryWasBuiltWithGlibcxxDebug;
-[[gnu::used]] inline const char* const kGlibcxxDebug = &kLibraryWasBuiltWithGlibcxxDebug;
-#else
-extern const char kLibraryWasBuiltWithoutGlibcxxDebug;
-[[gnu::used]] inline const char* const kGlibcxxDebug = &kLibraryWasBuiltWithoutGlibcxxDebug;
-#endif
-#if defined(_GLIBCXX_USE_CXX11_ABI) && !_GLIBCXX_USE_CXX11_ABI
-extern const char kLibraryWasBuiltWithoutCxx11Abi;
-[[gnu::used]] inline const char* const kCxx11Abi = &kLibraryWasBuiltWithoutCxx11Abi;
-#else
-extern const char kLibraryWasBuiltWithCxx11Abi;
-[[gnu::used]] inline const char* const kCxx11Abi = &kLibraryWasBuiltWithCxx11Abi;
-#endif
-
-}  // namespace detail
 
 /// The base class of all of Retinue's errors.
 class Error : public std::runtime_error {

@@ -4,6 +4,7 @@
 
 #include <bitset>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -49,6 +50,8 @@ class Guardian {
   void make_forks_cheaper();
   void receive_requests();
   /// `sender`: who sent the message; 0: nobody of this PID namespace.
+  using Serve = std::function<void(const ControlMessage&, std::vector<FileDescriptor>& descriptors, pid_t sender)>;
+  void for_each_request(const Serve& serve);
   void obey(const ControlMessage& message, std::vector<FileDescriptor>& descriptors, pid_t sender);
   static void end_with_starter(GuardedContext& context, std::uint32_t how);
   static void end_with_program(GuardedContext& context, std::uint32_t how);

@@ -19,6 +19,12 @@
 namespace retinue {
 
 void Guardian::receive_requests() {
+  for_each_request([this](const ControlMessage& message, std::vector<FileDescriptor>& descriptors, pid_t sender) {
+    obey(message, descriptors, sender);
+  });
+}
+
+void Guardian::for_each_request(const Serve& serve) {
   const DescriptorHeadroom headroom(kLookDescriptors);
   for (;;) {
     ControlMessage message{};
@@ -29,7 +35,7 @@ void Guardian::receive_requests() {
     if (bytes == 0) return;
     if (bytes != sizeof message) continue;
     try {
-      obey(message, descriptors, sender);
+      serve(message, descriptors, sender);
     } catch (const std::exception& error) {
       // One bad request must not take the job along.
       std::fprintf(stderr, "retinue: the guardian could not serve a request: %s\n", error.what());
@@ -126,21 +132,12 @@ void Guardian::adopt(GuardedContext& context, const ControlMessage& message, std
 
 /// They wait for the guardian's word, have no mark, and where the program executes something else live on.
 void Guardian::kill_ranks_not_adopted() {
-  const DescriptorHeadroom headroom(kLookDescriptors);
-  for (;;) {
-    ControlMessage message{};
-    std::vector<FileDescriptor> descriptors;
-    pid_t sender = 0;
-    if (receive_message(setup_.control_receive.get(), &message, sizeof message, descriptors, &sender) == 0) return;
-    if (message.kind != ControlKind::kAdopt) continue;
+  for_each_request([this](const ControlMessage& message, std::vector<FileDescriptor>& descriptors, pid_t sender) {
+    if (message.kind != ControlKind::kAdopt) return;
     had_closures_ = true;
-    try {
-      if (const FileDescriptor pidfd = pidfd_of_forked(message, descriptors, sender))
-        send_signal_to(pidfd.get(), SIGKILL);
-    } catch (const SystemError& error) {
-      std::fprintf(stderr, "retinue: the guardian could not end rank %u: %s\n", message.rank, error.what());
-    }
-  }
+    if (const FileDescriptor pidfd = pidfd_of_forked(message, descriptors, sender))
+      send_signal_to(pidfd.get(), SIGKILL);
+  });
 }
 
 /// Its owner ends, and has sent all that it will send: this start was never asked for.
