@@ -30,7 +30,7 @@ if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
       ${consumer_folder}/wheel ${CMAKE_CXX_COMPILER} ${RetinueTorch_VERSION})
     set_tests_properties(package.wheel PROPERTIES LABELS full TIMEOUT 1800)
   endif()
-  foreach(platform debian13/g++ debian13/clang++-19 debian13/deb here/clang++-16)
+  foreach(platform debian13/g++ debian13/clang++-19 debian13/deb here/clang++-16 here/aarch64)
     add_test(NAME platforms.${platform} COMMAND ${PROJECT_SOURCE_DIR}/scripts/platforms ${platform})
     set_tests_properties(platforms.${platform} PROPERTIES
       LABELS full TIMEOUT 7200 PROCESSORS 2 SKIP_RETURN_CODE 77 RESOURCE_LOCK platforms)

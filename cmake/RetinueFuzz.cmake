@@ -22,11 +22,6 @@ endif()
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   message(FATAL_ERROR "RETINUE_FUZZ needs libFuzzer: use clang (cmake --preset fuzz, or make fuzz)")
 endif()
-# clang takes a function with another target attribute into its caller, which then lacks the instruction.
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/ipc/ring/message_ring.cpp TARGET_DIRECTORY retinue_ipc
-    APPEND PROPERTY COMPILE_OPTIONS -mcx16)
-endif()
 # Not the whole core: what decodes nothing need not be instrumented.
 set(modules retinue_base retinue_os retinue_ipc retinue_process retinue_store)
 target_include_directories(retinue_fuzz_targets PUBLIC ${PROJECT_SOURCE_DIR}/include)

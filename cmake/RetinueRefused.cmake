@@ -10,6 +10,11 @@ function(retinue_refused_tests)
     file(GLOB torch_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/refused/torch/*.cpp)
     set(torch_directories $<TARGET_PROPERTY:retinue_torch,INCLUDE_DIRECTORIES>)
   endif()
+  # Else what the compiler repeats of the source would pass for its own words.
+  set(no_source -fno-diagnostics-show-caret)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    set(no_source -fno-caret-diagnostics)
+  endif()
   foreach(source IN LISTS sources torch_sources)
     set(directories ${core_directories})
     if(source IN_LIST torch_sources)
@@ -18,7 +23,7 @@ function(retinue_refused_tests)
     cmake_path(GET source STEM name)
     add_test(NAME refused.${name}
       COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/scripts/check_refused ${source} ${CMAKE_CXX_COMPILER}
-        -std=c++20 "$<$<BOOL:${directories}>:-I$<JOIN:${directories},;-I>>"
+        -std=c++20 ${no_source} "$<$<BOOL:${directories}>:-I$<JOIN:${directories},;-I>>"
       COMMAND_EXPAND_LISTS)
     set_tests_properties(refused.${name} PROPERTIES LABELS quick TIMEOUT 120)
   endforeach()

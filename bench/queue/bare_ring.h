@@ -1,7 +1,5 @@
 #pragma once
 
-#include <immintrin.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,14 +20,14 @@ class BareRingSide {
 
   void put(std::uint64_t word) {
     BareSlot& slot = slots_[index_];
-    while (slot.state.load(std::memory_order_acquire) != lap_) _mm_pause();
+    while (slot.state.load(std::memory_order_acquire) != lap_) rest();
     slot.word.store(word, std::memory_order_relaxed);
     slot.state.store(lap_ + 1, std::memory_order_release);
     step();
   }
   std::uint64_t get() {
     BareSlot& slot = slots_[index_];
-    while (slot.state.load(std::memory_order_acquire) != lap_ + 1) _mm_pause();
+    while (slot.state.load(std::memory_order_acquire) != lap_ + 1) rest();
     const std::uint64_t word = slot.word.load(std::memory_order_relaxed);
     slot.state.store(lap_ + 2, std::memory_order_release);
     step();
@@ -37,6 +35,11 @@ class BareRingSide {
   }
 
  private:
+  static void rest() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
   void step() {
     if (++index_ < capacity_) return;
     index_ = 0;

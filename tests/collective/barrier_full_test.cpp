@@ -2,6 +2,7 @@
 
 #include <random>
 
+#include "os/sync/cpu_relax.h"
 #include "retinue/collective/communicator.h"
 #include "support/ranks.h"
 
@@ -19,7 +20,7 @@ TEST_P(BarrierSoak, KeepsCountersInStep) {
               std::mt19937 random(static_cast<unsigned>(group.rank));
               for (int i = 0; i < count; ++i) {
                 if (random() % 1000 == 0)
-                  for (int k = 0; k < 5000; ++k) asm volatile("pause");
+                  for (int k = 0; k < 5000; ++k) cpu_relax();
                 std::int64_t sum = i;
                 communicator.all_reduce(&sum, 1, Dtype::kInt64, ReduceOp::kSum);
                 ASSERT_EQ(sum, static_cast<std::int64_t>(i) * communicator.size());

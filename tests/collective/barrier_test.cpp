@@ -4,6 +4,7 @@
 #include <atomic>
 #include <random>
 
+#include "os/sync/cpu_relax.h"
 #include "retinue/collective/communicator.h"
 #include "support/ranks.h"
 
@@ -14,7 +15,7 @@ namespace {
 void skew(std::mt19937& random) {
   const unsigned draw = random() % 100000;
   const unsigned spins = draw < 90000 ? 0 : draw < 99990 ? draw % 300 : 20000;
-  for (unsigned i = 0; i < spins; ++i) asm volatile("pause");
+  for (unsigned i = 0; i < spins; ++i) cpu_relax();
 }
 
 void check_barriers(int size, int count) {

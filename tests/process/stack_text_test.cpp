@@ -84,6 +84,22 @@ TEST(StackText, OfTheLibrarysOwnErrorsBeginsWithTheUsersCall) {
   EXPECT_EQ(shown.first, 4u);
 }
 
+/// clang keeps the names alone of what is inlined, at -g1.
+TEST(StackText, KnowsTheLibrarysInlinedFunctionsByTheirFile) {
+  const auto in_file = [](const std::string& function, const std::string& file) {
+    StackLine line = at(named(function), 2);
+    line.file = file;
+    return line;
+  };
+  const std::vector<StackLine> lines = {
+      at(named("retinue::Communicator::Impl::run(int)"), 1),
+      in_file("run", "/usr/include/retinue/collective/typed_collectives.h"),
+      in_file("all_reduce<std::span<float> >", "include/retinue/collective/typed_collectives.h"),
+      in_file("step", "/home/me/retinue/train.cpp"), at(named("train()"), 2)};
+  EXPECT_EQ(functions_of(trim_stack(lines, Innermost::kLibrary)),
+            (std::vector<std::string>{"all_reduce<std::span<float> >", "step", "train()"}));
+}
+
 TEST(StackText, PassesWhatLiesBetweenTwoCallsOfTheLibrary) {
   const std::vector<std::string> tensors = {"retinue::ShmBackend::allreduce()",
                                             "c10d::(anonymous namespace)::allreduce()",
@@ -142,13 +158,13 @@ TEST(StackText, ShowsWhatOfTheUsersIsInlinedIntoTheEntry) {
 
   std::vector<StackLine> lines = {thrown,
                                   run,
-                                  at(named("void retinue::Communicator::all_reduce<float>()"), 2),
+                                  at(named("void retinue::Communicator::all_reduce<std::span<float> >()"), 2),
                                   at(named("train"), 2),
                                   at(named("invoke_entry<train>"), 2),
                                   entry};
   lines.insert(lines.end(), outside.begin(), outside.end());
   EXPECT_EQ(functions_of(trim_stack(lines, Innermost::kLibrary)),
-            (std::vector<std::string>{"void retinue::Communicator::all_reduce<float>()", "train"}));
+            (std::vector<std::string>{"void retinue::Communicator::all_reduce<std::span<float> >()", "train"}));
 }
 
 TEST(StackText, SaysWhatIsKnownOfAFrame) {

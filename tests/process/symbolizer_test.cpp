@@ -1,11 +1,13 @@
 #include "process/symbols/symbolizer.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <gnu/libc-version.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -80,6 +82,7 @@ TEST(Symbolizer, ShowsInlinedFunctionsAsFramesOfTheirOwn) {
   EXPECT_TRUE(contains(line_of_stack(stack, 1), "at symbolizer_test.cpp:")) << stack;
 }
 
+constexpr int kLineOfOneOfTwo = __LINE__ + 1;
 [[gnu::noinline]] void one_of_two() {
   asm volatile("nop");
 }
@@ -92,6 +95,21 @@ std::uint64_t offset_of(void (*function)()) {
   Dl_info info{};
   dladdr(reinterpret_cast<const void*>(function), &info);
   return reinterpret_cast<std::uintptr_t>(function) - reinterpret_cast<std::uintptr_t>(info.dli_fbase);
+}
+
+TEST(ObjectSymbols, FindsLinesWithoutATableOfUnits) {
+  std::string path = testing::TempDir() + "without_aranges_XXXXXX";
+  const int fd = mkstemp(path.data());
+  ASSERT_GE(fd, 0);
+  close(fd);
+  const std::string remove = fmt::format("objcopy --remove-section=.debug_aranges /proc/{}/exe {}", getpid(), path);
+  ASSERT_EQ(std::system(remove.c_str()), 0);
+  const std::vector<SourceFrame> frames = ObjectSymbols(path).at(offset_of(&one_of_two));
+  unlink(path.c_str());
+  ASSERT_EQ(frames.size(), 1u);
+  EXPECT_TRUE(contains(frames[0].function, "one_of_two"));
+  EXPECT_TRUE(contains(frames[0].file, "symbolizer_test.cpp"));
+  EXPECT_NEAR(frames[0].line, kLineOfOneOfTwo, 1);  // Of the brace, or of what the function does.
 }
 
 TEST(SymbolTable, FindsManyAddressesInTheirOrder) {

@@ -25,8 +25,12 @@ std::size_t slot_bytes_for(std::size_t space_bytes) {
 }
 
 /// State and message of a WordSlot in one step. ThreadSanitizer's own 16-byte operations are ones of a single process.
-__attribute__((target("cx16"), no_sanitize("thread"))) bool fill(WordSlot& slot, SlotState empty, SlotState full,
-                                                                 std::uint64_t message) {
+/// clang would inline it into a function that has no such instruction, and call a library then.
+#if defined(__x86_64__)
+__attribute__((target("cx16")))
+#endif
+__attribute__((noinline, no_sanitize("thread"))) bool
+fill(WordSlot& slot, SlotState empty, SlotState full, std::uint64_t message) {
   using Both = unsigned __int128;
   const Both before = Both{slot.word.load(std::memory_order_relaxed)} << 64 | empty.word();
   const Both after = Both{message} << 64 | full.word();

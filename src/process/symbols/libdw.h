@@ -16,7 +16,11 @@ namespace retinue {
   F(dwarf_formudata)               \
   F(dwarf_getscopes)               \
   F(dwarf_getscopes_die)           \
+  F(dwarf_getsrc_die)              \
   F(dwarf_getsrcfiles)             \
+  F(dwarf_lineaddr)                \
+  F(dwarf_lineno)                  \
+  F(dwarf_linesrc)                 \
   F(dwarf_ranges)                  \
   F(dwarf_tag)                     \
   F(dwfl_addrmodule)               \
@@ -26,15 +30,14 @@ namespace retinue {
   F(dwfl_errmsg)                   \
   F(dwfl_frame_pc)                 \
   F(dwfl_getthread_frames)         \
-  F(dwfl_lineinfo)                 \
   F(dwfl_linux_proc_attach)        \
   F(dwfl_linux_proc_find_elf)      \
   F(dwfl_linux_proc_report)        \
   F(dwfl_module_addrdie)           \
   F(dwfl_module_addrinfo)          \
   F(dwfl_module_getelf)            \
-  F(dwfl_module_getsrc)            \
   F(dwfl_module_info)              \
+  F(dwfl_module_nextcu)            \
   F(dwfl_report_elf)               \
   F(dwfl_report_end)
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -101,20 +102,19 @@ FunctionRange range_around(Dwarf_Die& function, Dwarf_Addr address) {
 
 /// gcc moves what is rarely executed, throws above all, into a second range, and writes no line for its beginning if it
 /// is the one that the first range ended with. The line table then gives a line of some other function.
-Dwfl_Line* line_of(Dwfl_Module* module, Dwarf_Addr address, Dwarf_Addr bias, Dwarf_Die& function) {
-  Dwfl_Line* line = libdw().dwfl_module_getsrc(module, address);
-  const FunctionRange range = range_around(function, address - bias);
+Dwarf_Line* line_of(Dwarf_Die& unit, Dwarf_Addr address, Dwarf_Die& function) {
+  Dwarf_Line* line = libdw().dwarf_getsrc_die(&unit, address);
+  const FunctionRange range = range_around(function, address);
   Dwarf_Addr line_begin = 0;
-  if (line == nullptr || libdw().dwfl_lineinfo(line, &line_begin, nullptr, nullptr, nullptr, nullptr) == nullptr)
-    return nullptr;
-  if (line_begin - bias >= range.begin) return line;
-  return libdw().dwfl_module_getsrc(module, range.first_end - 1 + bias);
+  if (line == nullptr || libdw().dwarf_lineaddr(line, &line_begin) != 0) return nullptr;
+  if (line_begin >= range.begin) return line;
+  return libdw().dwarf_getsrc_die(&unit, range.first_end - 1);
 }
 
-void set_line(Dwfl_Line* line, SourceFrame& frame) {
+void set_line(Dwarf_Line* line, SourceFrame& frame) {
   if (line == nullptr) return;
-  const char* file = libdw().dwfl_lineinfo(line, nullptr, &frame.line, nullptr, nullptr, nullptr);
-  if (file != nullptr) frame.file = file;
+  const char* file = libdw().dwarf_linesrc(line, nullptr, nullptr);
+  if (file != nullptr && libdw().dwarf_lineno(line, &frame.line) == 0) frame.file = file;
 }
 
 }  // namespace
@@ -129,16 +129,39 @@ Dwfl_Module* ObjectSymbols::module() {
   return module_;
 }
 
+/// libdw before 0.192 finds units by .debug_aranges alone, which clang does not write.
+void ObjectSymbols::look_up_units() {
+  for (Dwarf_Die* unit = nullptr; (unit = libdw().dwfl_module_nextcu(module_, unit, &units_bias_)) != nullptr;) {
+    Dwarf_Addr base = 0, begin = 0, end = 0;
+    for (ptrdiff_t next = 0; (next = libdw().dwarf_ranges(unit, next, &base, &begin, &end)) > 0;)
+      units_.emplace(begin, Unit{end, unit});
+  }
+}
+
+/// nullptr: without debug information. Else `address` becomes the unit's own.
+Dwarf_Die* ObjectSymbols::unit_at(Dwarf_Addr& address) {
+  Dwarf_Addr bias = 0;
+  if (Dwarf_Die* const unit = libdw().dwfl_module_addrdie(module_, address, &bias)) {
+    address -= bias;
+    return unit;
+  }
+  if (!std::exchange(has_units_, true)) look_up_units();
+  address -= units_bias_;
+  const auto next = units_.upper_bound(address);
+  if (next == units_.begin()) return nullptr;
+  const Unit& unit = std::prev(next)->second;
+  return address < unit.end ? unit.die : nullptr;
+}
+
 std::vector<SourceFrame> ObjectSymbols::inlined_frames(std::uint64_t address) {
   std::vector<SourceFrame> frames;
-  Dwarf_Addr bias = 0;
-  Dwarf_Die* unit = libdw().dwfl_module_addrdie(module_, address, &bias);
+  Dwarf_Die* const unit = unit_at(address);
   if (unit == nullptr) return frames;
   int count = 0;
-  const Scopes scopes = physical_scopes(unit, address - bias, count);
+  const Scopes scopes = physical_scopes(unit, address, count);
   SourceFrame next;
   Dwarf_Die* const function = outermost_function(scopes.get(), count);
-  set_line(function ? line_of(module_, address, bias, *function) : libdw().dwfl_module_getsrc(module_, address), next);
+  set_line(function ? line_of(*unit, address, *function) : libdw().dwarf_getsrc_die(unit, address), next);
   for (int i = 0; i < count; ++i) {
     Dwarf_Die& scope = scopes.get()[i];
     const int tag = libdw().dwarf_tag(&scope);

@@ -43,7 +43,14 @@ class ObjectSymbols {
     void operator()(Dwfl* dwfl) const { libdw().dwfl_end(dwfl); }
   };
 
+  struct Unit {
+    std::uint64_t end;
+    Dwarf_Die* die;
+  };
+
   Dwfl_Module* module();
+  void look_up_units();
+  Dwarf_Die* unit_at(Dwarf_Addr& address);
   std::vector<SourceFrame> inlined_frames(std::uint64_t address);
   const char* name_in_libdw(std::uint64_t offset);
 
@@ -54,6 +61,9 @@ class ObjectSymbols {
   std::unique_ptr<Dwfl, EndDwfl> dwfl_;
   Dwfl_Module* module_ = nullptr;
   GElf_Addr bias_ = 0;
+  bool has_units_ = false;
+  Dwarf_Addr units_bias_ = 0;
+  std::map<std::uint64_t, Unit> units_;  ///< By their first addresses.
 };
 
 }  // namespace retinue

@@ -145,9 +145,12 @@ bool is_raising(const StackLine& line) {
   return is_unnamed_runtime(line) || is_among(line, kRaising);
 }
 
-/// Retinue's own; its tests and benchmarks are programs.
-bool is_of_library(std::string_view function) {
-  const std::string_view name = qualified_name(function);
+/// Retinue's own; its tests and benchmarks are programs. What -g1 of clang keeps of an inlined function is its name
+/// alone.
+bool is_of_library(const StackLine& line) {
+  const std::string_view name = qualified_name(line.function);
+  const bool is_qualified = name.substr(0, name.find('<')).find("::") != std::string_view::npos;
+  if (!is_qualified && line.file.find("include/retinue/") != std::string::npos) return true;
   constexpr std::array<std::string_view, 2> kTests = {"retinue::test::", "retinue::bench::"};
   return name.starts_with("retinue::") &&
          std::ranges::none_of(kTests, [&](std::string_view prefix) { return name.starts_with(prefix); });
@@ -174,7 +177,7 @@ Iterator users_call(Iterator first, Iterator last) {
     const Iterator end = std::find_if(line, last, is_elsewhere);
     Iterator own_end = line;
     for (Iterator at = line; at != end; ++at)
-      if (is_of_library(at->function)) own_end = std::next(at);
+      if (is_of_library(*at)) own_end = std::next(at);
     if (own_end != line) call = std::prev(own_end);
     if (own_end != end && !std::all_of(own_end, end, is_bridge)) break;
     line = end;
