@@ -283,7 +283,8 @@ TEST(ShmDataParallelPasses, PutGradientsBackIntoJobMemoryWhenNoneIsKept) {
     for (int step = 0; step < 4; ++step) {
       ddp->zero_grad();
       ddp(torch::ones({2, 6})).sum().backward();
-      const at::Tensor& gradient = ddp->parameters()[0].mutable_grad();
+      const at::Tensor parameter = ddp->parameters()[0];
+      const at::Tensor& gradient = parameter.mutable_grad();
       in_job_memory.push_back(members.memory->contains(gradient.data_ptr()));
       if (step == 1) kept = gradient;
       if (step == 2) kept.reset();

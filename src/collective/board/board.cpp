@@ -80,10 +80,13 @@ std::uint64_t Board::newest_sequence(int rank) const {
   return newest;
 }
 
-void poison(const Board& board, FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
-  Poison& poison = board.header().poison;
+bool begin_poison(const Board& board) {
   std::uint32_t state = Poison::kNone;
-  if (!poison.state.compare_exchange_strong(state, Poison::kWriting, std::memory_order_seq_cst)) return;
+  return board.header().poison.state.compare_exchange_strong(state, Poison::kWriting, std::memory_order_seq_cst);
+}
+
+void write_poison(const Board& board, FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
+  Poison& poison = board.header().poison;
   poison.kind = kind;
   poison.rank_count = static_cast<std::uint32_t>(std::min(ranks.size(), Poison::kMaxRanks));
   std::copy_n(ranks.begin(), poison.rank_count, poison.ranks);
@@ -96,6 +99,10 @@ void poison(const Board& board, FailureKind kind, const std::string& text, const
     bell.fetch_add(1, std::memory_order_seq_cst);
     futex_wake_all(bell);
   }
+}
+
+void poison(const Board& board, FailureKind kind, const std::string& text, const std::vector<int>& ranks) {
+  if (begin_poison(board)) write_poison(board, kind, text, ranks);
 }
 
 void SiteWriter::write_anew(SiteWords& words, const CallSite& site) {

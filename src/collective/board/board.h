@@ -137,5 +137,9 @@ class Board {
 
 /// Makes the group fail for all, unless somebody did before. Any process of the job may do so that holds the board.
 void poison(const Board& board, FailureKind kind, const std::string& text, const std::vector<int>& ranks);
+/// The same in two steps, for several groups: no member throws before the second step. The first returns whether the
+/// caller must make the second at once.
+bool begin_poison(const Board& board);
+void write_poison(const Board& board, FailureKind kind, const std::string& text, const std::vector<int>& ranks);
 
 }  // namespace retinue

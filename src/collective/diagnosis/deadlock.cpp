@@ -269,17 +269,28 @@ void DeadlockWatch::act(const Deadlock& deadlock) {
   }
   std::set<std::size_t> groups;
   for (std::size_t i = 0; i < deadlock.texts.size(); ++i) groups.insert(deadlock.waits[i].group);
+  poison_all(deadlock, groups, text);
+}
+
+/// All at once: a member that threw in one group might else make the call that ends a wait in the next.
+void DeadlockWatch::poison_all(const Deadlock& deadlock, const std::set<std::size_t>& groups, const std::string& text) {
+  std::map<std::size_t, std::string> retained;
   for (const std::size_t index : groups) {
     const SeenGroup& group = deadlock.groups[index];
     try {
+      std::string own_text = fmt::format("group \"{}\": {}", group.name, text);
       group_.memory->retain(group.block);
-    } catch (const Error&) {
-      continue;  // Its members have left it.
+      retained.emplace(index, std::move(own_text));
+    } catch (const Error&) {  // Its members have left it.
     }
-    if (group.is_there())
-      poison(group.board, FailureKind::kMismatch, fmt::format("group \"{}\": {}", group.name, text), {});
-    group_.memory->release(group.block);
   }
+  std::vector<std::size_t> begun;
+  begun.reserve(retained.size());
+  for (const auto& [index, own_text] : retained)
+    if (deadlock.groups[index].is_there() && begin_poison(deadlock.groups[index].board)) begun.push_back(index);
+  for (const std::size_t index : begun)
+    write_poison(deadlock.groups[index].board, FailureKind::kMismatch, retained.at(index), {});
+  for (const auto& [index, own_text] : retained) group_.memory->release(deadlock.groups[index].block);
 }
 
 void DeadlockWatch::forget() {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,7 @@ class DeadlockWatch {
   bool is_unchanged(const Deadlock& now) const;
   bool all_have_looked(const Deadlock& now) const;
   void act(const Deadlock& deadlock);
+  void poison_all(const Deadlock& deadlock, const std::set<std::size_t>& groups, const std::string& text);
 
   const JobGroup& group_;
   Board board_;
