@@ -8,7 +8,8 @@ ifeq ($(filter release ci,$(PRESET)),)
   $(error PRESET is '$(PRESET)'; it must be release or ci)
 endif
 BUILD = cmake --build --preset $(1) --parallel $(JOBS)
-CTEST = ctest --parallel $(JOBS)
+# Tests wait a third of their time.
+CTEST = ctest --parallel $$((($(JOBS) * 3 + 1) / 2))
 # ThreadSanitizer of gcc 12 and 13 can't place its shadow where the kernel randomises addresses by more than 28 bits.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
@@ -41,7 +42,7 @@ test-torch:
 	@test -n '$(VERSION)' || { echo 'name a version of LibTorch, as: make test-torch VERSION=2.15.0' >&2; exit 2; }
 	@scripts/bootstrap build data torch-$(VERSION)
 	@cmake --preset release -B build/torch-$(VERSION) -DRETINUE_TORCH=ON -DRETINUE_CUDA=OFF -DRETINUE_BUILD_BENCH=OFF \
-	  -DRETINUE_BUILD_EXAMPLES=OFF -DTorch_DIR=$$(echo $(CURDIR)/.retinue/venv-torch-$(VERSION)/lib/python3*/site-packages/torch) \
+	  -DRETINUE_BUILD_EXAMPLES=OFF -DTorch_DIR="$$(echo "$(CURDIR)"/.retinue/venv-torch-$(VERSION)/lib/python3*/site-packages/torch)" \
 	  --log-level=STATUS
 	@cmake --build build/torch-$(VERSION) --parallel $(JOBS) --target tests_torch
 	$(CTEST) --test-dir build/torch-$(VERSION) -L '^quick$$' -R '^torch\.' --output-on-failure --no-tests=error

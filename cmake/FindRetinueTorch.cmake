@@ -126,7 +126,7 @@ function(_rt_add_target)
   if(gomp)
     list(GET gomp 0 gomp)
   else()
-    set(gomp -fopenmp)
+    set(gomp "$<$<LINK_LANG_AND_ID:CXX,GNU>:-fopenmp>")
   endif()
   add_library(Retinue::LibTorch INTERFACE IMPORTED)
   set_target_properties(Retinue::LibTorch PROPERTIES

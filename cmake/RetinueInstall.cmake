@@ -39,8 +39,8 @@ if(RETINUE_BUNDLE)
     get_target_property(folders ${package}::${package} INTERFACE_INCLUDE_DIRECTORIES)
     find_path(${package}_headers ${header} PATHS ${folders} NO_DEFAULT_PATH NO_CACHE REQUIRED)
     install(DIRECTORY ${${package}_headers}/${package} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/retinue/bundled COMPONENT core)
-    # Its licence; Debian's place of it.
-    install(FILES /usr/share/doc/lib${package}-dev/copyright
+    # Its licence, where a Debian package of it is installed.
+    install(FILES /usr/share/doc/lib${package}-dev/copyright OPTIONAL
       DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/retinue/bundled/${package} COMPONENT core)
   endforeach()
 endif()

@@ -18,6 +18,7 @@ namespace retinue {
   F(dwarf_getscopes_die)           \
   F(dwarf_getsrc_die)              \
   F(dwarf_getsrcfiles)             \
+  F(dwarf_haspc)                   \
   F(dwarf_lineaddr)                \
   F(dwarf_lineno)                  \
   F(dwarf_linesrc)                 \

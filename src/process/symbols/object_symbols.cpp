@@ -129,7 +129,8 @@ Dwfl_Module* ObjectSymbols::module() {
   return module_;
 }
 
-/// libdw before 0.192 finds units by .debug_aranges alone, which clang does not write.
+/// libdw before 0.192 finds units by .debug_aranges alone, which clang does not write. Where other units have it, it takes
+/// the one before.
 void ObjectSymbols::look_up_units() {
   for (Dwarf_Die* unit = nullptr; (unit = libdw().dwfl_module_nextcu(module_, unit, &units_bias_)) != nullptr;) {
     Dwarf_Addr base = 0, begin = 0, end = 0;
@@ -141,9 +142,10 @@ void ObjectSymbols::look_up_units() {
 /// nullptr: without debug information. Else `address` becomes the unit's own.
 Dwarf_Die* ObjectSymbols::unit_at(Dwarf_Addr& address) {
   Dwarf_Addr bias = 0;
-  if (Dwarf_Die* const unit = libdw().dwfl_module_addrdie(module_, address, &bias)) {
+  Dwarf_Die* const named = libdw().dwfl_module_addrdie(module_, address, &bias);
+  if (named != nullptr && libdw().dwarf_haspc(named, address - bias) > 0) {
     address -= bias;
-    return unit;
+    return named;
   }
   if (!std::exchange(has_units_, true)) look_up_units();
   address -= units_bias_;

@@ -19,6 +19,7 @@ namespace retinue::detail {
 
 extern const char RETINUE_GLIBCXX_DEBUG;
 extern const char RETINUE_CXX11_ABI;
-[[gnu::used]] inline const char* const kLibrarySettings[] = {&RETINUE_GLIBCXX_DEBUG, &RETINUE_CXX11_ABI};
+// Each unit's own: of an inline variable the linker would take one unit's for all.
+[[gnu::used, gnu::retain]] static const char* const kLibrarySettings[] = {&RETINUE_GLIBCXX_DEBUG, &RETINUE_CXX11_ABI};
 
 }  // namespace retinue::detail
