@@ -1,6 +1,6 @@
 // fmt's compiled part, so that the library and the command need no libfmt.so, of which each system has another version.
-// All that a libfmt.a has, so that a program that links one takes nothing from it that is here already. What has to be named
-// depends on fmt's version. CMake tries it; where it does not link, all units compile their own.
+// All that a libfmt.a has, so that a program that links one takes nothing from it that is here already. What has to be
+// named depends on fmt's version. CMake tries it; where it does not link, all units compile their own.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

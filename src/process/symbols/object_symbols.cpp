@@ -129,8 +129,8 @@ Dwfl_Module* ObjectSymbols::module() {
   return module_;
 }
 
-/// libdw before 0.192 finds units by .debug_aranges alone, which clang does not write. Where other units have it, it takes
-/// the one before.
+/// libdw before 0.192 finds units by .debug_aranges alone, which clang does not write. Where other units have it, it
+/// takes the one before.
 void ObjectSymbols::look_up_units() {
   for (Dwarf_Die* unit = nullptr; (unit = libdw().dwfl_module_nextcu(module_, unit, &units_bias_)) != nullptr;) {
     Dwarf_Addr base = 0, begin = 0, end = 0;
