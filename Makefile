@@ -107,4 +107,4 @@ install:
 	@scripts/bootstrap build torch
 	@cmake --preset $(PRESET) -DRETINUE_TORCH=ON --log-level=WARNING
 	@$(call BUILD,release) --target retinue_installed
-	cmake --install build/release --prefix $(PREFIX)
+	cmake --install build/release --prefix "$(PREFIX)"

@@ -33,6 +33,7 @@ list(TRANSFORM _rt_prefixes REPLACE "/share/cmake(/Torch)?/*$" "")
 
 # An answer from an earlier run may lie in a folder that is gone, or that is no longer asked for.
 unset(RetinueTorch_INCLUDE_DIR CACHE)
+set(_rt_asked ${_rt_named})
 if(NOT _rt_named)
   set(_rt_named ${_rt_prefixes} ${RETINUE_TORCH_HINTS})
 endif()
@@ -41,7 +42,12 @@ find_path(RetinueTorch_INCLUDE_DIR torch/csrc/api/include/torch/torch.h
 
 set(RetinueTorch_VERSION "")
 set(RetinueTorch_REASON_FAILURE_MESSAGE "")
-if(NOT RetinueTorch_INCLUDE_DIR)
+if(NOT RetinueTorch_INCLUDE_DIR AND _rt_asked)
+  list(GET _rt_asked 0 _rt_asked)
+  string(CONCAT RetinueTorch_REASON_FAILURE_MESSAGE
+    "no LibTorch in ${_rt_asked}, which RetinueTorch_ROOT or Torch_DIR names: name the full path of a folder with "
+    "include/torch and lib, or of share/cmake/Torch in it")
+elseif(NOT RetinueTorch_INCLUDE_DIR)
   string(CONCAT RetinueTorch_REASON_FAILURE_MESSAGE
     "no LibTorch found: name one by Torch_DIR, or by CMAKE_PREFIX_PATH (torch.utils.cmake_prefix_path in Python), or run "
     "scripts/bootstrap torch in Retinue's sources")

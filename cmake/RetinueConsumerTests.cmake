@@ -11,6 +11,12 @@ add_test(NAME consumer.unknown_component
     -DCMAKE_PREFIX_PATH=${consumer_folder}/prefix)
 set_tests_properties(consumer.unknown_component PROPERTIES LABELS quick TIMEOUT 120 FIXTURES_REQUIRED installed_package
   PASS_REGULAR_EXPRESSION "Retinue has no component troch; it has core, mpi and torch")
+add_test(NAME consumer.other_name
+  COMMAND ${CMAKE_COMMAND} --fresh -G ${CMAKE_GENERATOR} -S ${PROJECT_SOURCE_DIR}/tests/consumer
+    -B ${consumer_folder}/other_name -DCONSUMER_PACKAGE=Retinue -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
+    -DCMAKE_PREFIX_PATH=${consumer_folder}/prefix)
+set_tests_properties(consumer.other_name PROPERTIES LABELS quick TIMEOUT 120 FIXTURES_REQUIRED installed_package
+  PASS_REGULAR_EXPRESSION "the package's name is retinue")
 # Another setting of the C++ library than this build's: its types differ, and programs crashed.
 add_test(NAME consumer.other_types
   COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -D_GLIBCXX_DEBUG -fdata-sections -Wl,--gc-sections -I${PROJECT_SOURCE_DIR}/include

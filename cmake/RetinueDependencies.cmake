@@ -25,7 +25,8 @@ endif()
 
 # Of an option that may be AUTO.
 function(retinue_check_choice name)
-  if(NOT ${name} MATCHES "^(AUTO|ON|OFF|TRUE|FALSE|1|0|YES|NO)$")
+  string(TOUPPER "${${name}}" choice)
+  if(NOT ${name} STREQUAL "AUTO" AND NOT choice MATCHES "^(ON|OFF|TRUE|FALSE|1|0|YES|NO)$")
     message(FATAL_ERROR "${name} is '${${name}}'; it must be AUTO, ON or OFF.")
   endif()
 endfunction()

@@ -6,6 +6,7 @@ function(retinue_compile_rules target)
   target_compile_options(${target} PRIVATE -Wall -Wextra)
   if(NOT PROJECT_IS_TOP_LEVEL)
     set_target_properties(${target} PROPERTIES COMPILE_WARNING_AS_ERROR OFF)
+    target_compile_options(${target} PRIVATE -Wno-error)  # That project's -Werror is for its own sources.
   endif()
 endfunction()
 

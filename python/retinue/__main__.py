@@ -7,10 +7,10 @@ import sys
 
 
 def commands():
+    yield pathlib.Path(__file__).resolve().parent.parent / "bin" / "retinue"  # By pip install --target.
     for file in importlib.metadata.files("retinue") or ():
         if file.parts[-2:] == ("bin", "retinue"):
             yield file.locate().resolve()
-    yield pathlib.Path(__file__).resolve().parent.parent / "bin" / "retinue"  # By pip install --target.
 
 
 def main():
