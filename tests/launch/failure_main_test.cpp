@@ -8,6 +8,8 @@
 #include <map>
 #include <string>
 
+#include "base/char_field.h"
+#include "ipc/memory/job_layout.h"
 #include "launch/main_with_runtime.h"
 #include "retinue/launch/join_world.h"
 #include "retinue/launch/spawn.h"
@@ -185,6 +187,21 @@ TEST(Programs, WithARankOfTheirOwnAreNotWarnedOfIt) {
   EXPECT_NO_THROW(
       retinue::start_processes({}, "sh", {{0, {"-c", script}}, {1, {"-c", script}}}, {{0, place("0")}, {1, place("1")}})
           .join());
+}
+
+TEST(Programs, OfAnotherVersionSayWhichTheyAre) {
+  auto& made_by = retinue::Runtime::current().memory()->header().version;
+  const std::string own = retinue::text_of(made_by);
+  const std::string script = "said=$(" RETINUE_BIN_DIR "/ranked_program die 2>&1); case \"$said\" in " +
+                             fmt::format("*'another version of Retinue (0.0.1, and this is {}'*) exit 3;; esac", own);
+  retinue::fill(made_by, "0.0.1");
+  try {
+    retinue::start_processes({}, "sh", {{0, {"-c", script}}}, {{0, {}}}).join();
+    ADD_FAILURE() << "another version's program ran";
+  } catch (const ProcessExitedException& error) {
+    EXPECT_EQ(error.exit_code(), 3) << error.what();
+  }
+  retinue::fill(made_by, own);
 }
 
 INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start_methods(),

@@ -13,6 +13,7 @@
 #include "base/char_field.h"
 #include "base/version.h"
 #include "ipc/memory/job_layout.h"
+#include "ipc/memory/other_version.h"
 #include "os/machine/memory.h"
 #include "retinue/base/error.h"
 
@@ -118,7 +119,7 @@ std::shared_ptr<JobMemory> JobMemory::attach(int memfd) {
       header.layout_version < kFirstLayoutWithVersion ? "before 0.7.0" : text_of(header.version);
   if (header.layout_version != kJobLayoutVersion || header.header_bytes != sizeof(JobHeader) ||
       minor_version(made_by) != minor_version(version()))
-    throw UsageError(fmt::format(
+    throw OtherVersion(fmt::format(
         "attaching to job memory: it was made by another version of Retinue ({}, and this is {}; layouts {} "
         "and {}): build both programs with the same version",
         made_by, version(), header.layout_version, kJobLayoutVersion));

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "ipc/memory/context_table.h"
+#include "ipc/memory/other_version.h"
 #include "launch/runtime/runtime_impl.h"
 #include "os/process/process_calls.h"
 #include "os/sockets/control_socket.h"
@@ -75,6 +76,8 @@ std::optional<RankDescriptors> inherited_descriptors(const Bootstrap& bootstrap)
     close(bootstrap.memfd);
     close_on_exec(bootstrap.control_fd);
     return RankDescriptors{std::move(memory), FileDescriptor(bootstrap.control_fd)};
+  } catch (const OtherVersion&) {
+    throw;
   } catch (const Error&) {
     if (bootstrap.role != BootstrapRole::kProgramRank) throw;
     return std::nullopt;
@@ -134,6 +137,10 @@ bool Runtime::Impl::join_job() {
       run_function_rank(bootstrap->slot,
                         load_request(*memory, context_record(*memory, process_slot(*memory, bootstrap->slot).context)));
     become_rank(*memory, *bootstrap);
+  } catch (const OtherVersion&) {
+    // Without the job's memory nobody would learn how this rank fails. A program of its own is none of the job.
+    if (bootstrap->role != BootstrapRole::kProgramRank || environment_gives_rank()) throw;
+    return false;
   } catch (const Error& error) {
     if (bootstrap->role != BootstrapRole::kProgramRank) throw;
     why_no_rank = fmt::format("joining job {:016x} failed: {}", bootstrap->job_id, error.what());
