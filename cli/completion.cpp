@@ -58,7 +58,7 @@ std::string bash_values() {
 
 constexpr const char* kBash = R"sh(# retinue's completion for bash: eval "$(retinue completion bash)"
 _retinue() {{
-  local word="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" at
+  local word="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" flag at
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W "{commands}" -- "$word"))
     return
@@ -79,20 +79,26 @@ _retinue() {{
   while [ "$at" -lt "$COMP_CWORD" ]; do
     case "${{COMP_WORDS[at]}}" in
       -*)
-        case " {with_value} " in *" ${{COMP_WORDS[at]}} "*) at=$((at + 1)) ;; esac
-        at=$((at + 1)) ;;
-      *) COMPREPLY=($(compgen -f -- "$word")); return ;;
+        flag="${{COMP_WORDS[at]}}"
+        at=$((at + 1))
+        case " {with_value} " in
+          *" $flag "*)  # Its value is the next word, or the one behind a word of its own, `=`.
+            [ "${{COMP_WORDS[at]}}" != = ] || at=$((at + 1))
+            at=$((at + 1)) ;;
+        esac ;;
+      *) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;;
     esac
   done
   if [ "$at" -gt "$COMP_CWORD" ]; then
-    case "${{COMP_WORDS[COMP_CWORD-1]}}" in
-{values}      --log-dir|--trace-dir) COMPREPLY=($(compgen -d -- "$word")) ;;
+    [ "$word" != = ] || word=
+    case "$flag" in
+{values}      --log-dir|--trace-dir) mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
     esac
     return
   fi
   case "$word" in
     -*) COMPREPLY=($(compgen -W "{flags}" -- "$word")) ;;
-    *) COMPREPLY=($(compgen -c -- "$word") $(compgen -f -- "$word")) ;;
+    *) mapfile -t COMPREPLY < <(compgen -c -- "$word"; compgen -f -- "$word") ;;
   esac
 }}
 complete -o filenames -F _retinue retinue

@@ -187,6 +187,14 @@ TEST_F(RunJob, CompletesFlagsInBash) {
                 .output,
             "its-file\n");
   EXPECT_EQ(completed("retinue run --numa-binding so", 3), "socket\n");
+  // bash makes words of `=` and of what is behind it.
+  EXPECT_EQ(completed("retinue run --numa-binding = so", 4), "socket\n");
+  EXPECT_TRUE(contains(completed("retinue run --numa-binding =", 3), "socket"));
+  EXPECT_EQ(completed("retinue run --nproc-per-node = 4 --te", 5), "--tee\n");
+  EXPECT_EQ(shell_run("cd $FOLDER; touch \"my program\"; bash -c 'eval \"$($RETINUE completion bash)\"; "
+                      "COMP_WORDS=(retinue run ./my); COMP_CWORD=2; _retinue; printf \"%s,\" \"${COMPREPLY[@]}\"'")
+                .output,
+            "./my program,");
   EXPECT_EQ(WEXITSTATUS(shell_run("$RETINUE completion csh").status), 2);
 }
 
