@@ -19,12 +19,12 @@ int* volatile wild_pointer = nullptr;
 void (*volatile null_function)() = nullptr;
 volatile int deepest = -1;
 
-[[gnu::noinline, gnu::no_sanitize("undefined")]] void write_wildly() {
+__attribute__((noinline, no_sanitize("undefined"))) void write_wildly() {
   *wild_pointer = 1;
   asm volatile("");
 }
 
-[[gnu::noinline, gnu::no_sanitize("undefined")]] void call_null() {
+__attribute__((noinline, no_sanitize("undefined"))) void call_null() {
   null_function();
   asm volatile("");
 }
