@@ -8,7 +8,7 @@ ifeq ($(filter release ci,$(PRESET)),)
   $(error PRESET is '$(PRESET)'; it must be release or ci)
 endif
 BUILD = cmake --build --preset $(1) --parallel $(JOBS)
-# Tests wait a third of their time.
+# Tests wait for almost half of their time.
 CTEST = ctest --parallel $$((($(JOBS) * 3 + 1) / 2))
 # ThreadSanitizer of gcc 12 and 13 can't place its shadow where the kernel randomises addresses by more than 28 bits.
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)

@@ -46,6 +46,12 @@ function(retinue_test)
     PROPERTIES LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT} ENVIRONMENT RETINUE_PATH_TABLE=default)
 endfunction()
 
+# A quick test that this machine can't run, and that says what is missing here.
+function(retinue_skipped_test name missing)
+  add_test(NAME ${name} COMMAND sh -c "echo 'skipped: ${missing} is missing'; exit 77")
+  set_tests_properties(${name} PROPERTIES LABELS quick TIMEOUT 60 SKIP_RETURN_CODE 77)
+endfunction()
+
 # What all that belongs to tests sees: private headers, tests/, and support/paths.h, which no command line repeats: a
 # compiler cache then serves any clone.
 function(retinue_test_rules target)
