@@ -4,4 +4,5 @@ import importlib.metadata as _metadata
 import pathlib as _pathlib
 
 __version__ = _metadata.version("retinue")
-cmake_prefix_path = str(_pathlib.Path(__file__).parent)
+# An editable installation has two folders: this one, and where the C++ package is.
+cmake_prefix_path = next(folder for folder in __path__ if _pathlib.Path(folder, "lib/cmake/retinue").is_dir())

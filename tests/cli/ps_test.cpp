@@ -10,11 +10,14 @@
 #include <csignal>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "base/version.h"
 #include "cli/watched_job.h"
 #include "ipc/memory/job_layout.h"
 #include "os/sockets/control_socket.h"
 #include "os/sockets/local_socket.h"
+#include "process/observe/found_job.h"
 #include "process/observe/job_socket_protocol.h"
 #include "retinue/ipc/job_memory.h"
 #include "support/paths.h"
@@ -112,7 +115,7 @@ TEST(Ps, CommitsNoMemoryOfTheJob) {
   command.wait_for_all();
 }
 
-/// A guardian that hands out `memory` at its socket until it is destroyed.
+/// A guardian that hands out `memory` at its socket until it is destroyed, and knows no other request.
 class FakeGuardian {
  public:
   FakeGuardian(const retinue::JobMemory& memory, const std::string& name)
@@ -134,8 +137,10 @@ class FakeGuardian {
       poll(&entry, 1, -1);
       retinue::JobSocketRequest request;
       recv(visitor->get(), &request, sizeof request, 0);
-      const retinue::JobSocketReply answer;
-      retinue::send_message(visitor->get(), &answer, sizeof answer, {memory.memfd()});
+      retinue::JobSocketReply answer{.refused = request.kind == retinue::JobSocketRequest::kLook ? 0U : 1U};
+      std::vector<int> descriptors;
+      if (answer.refused == 0) descriptors.push_back(memory.memfd());
+      retinue::send_message(visitor->get(), &answer, sizeof answer, descriptors);
     }
   }
 
@@ -159,6 +164,24 @@ TEST(Ps, RefusesAnotherVersionsJobAndGoesOn) {
   EXPECT_TRUE(contains(stopped.output, "another version of Retinue (before 0.7.0")) << stopped.output;
   kill(command.pid(), SIGTERM);
   command.wait_for_all();
+}
+
+TEST(Ps, ARefusedRequestNamesTheVersionThatRefuses) {
+  constexpr std::uint64_t kId = 0;
+  const auto memory = retinue::JobMemory::create(std::size_t{128} << 20);
+  retinue::process_slot(*memory, retinue::kGuardianSlot).pid = getpid();
+  const auto says = [&](const std::string& text) {
+    const FakeGuardian guardian(*memory, retinue::job_socket_name(geteuid(), kId));
+    try {
+      retinue::ask_for_rank_descriptors(kId);
+    } catch (const retinue::UsageError& error) {
+      return contains(error.what(), text);
+    }
+    return false;
+  };
+  EXPECT_TRUE(says("another version of Retinue than " + retinue::version()));
+  memory->header().layout_version = 1;
+  EXPECT_TRUE(says("another version of Retinue (before 0.7.0, and this is " + retinue::version()));
 }
 
 constexpr uid_t kNobody = 65534;

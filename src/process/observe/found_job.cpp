@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/version.h"
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/job_name.h"
 #include "os/files/descriptor_calls.h"
@@ -83,8 +84,11 @@ std::vector<FileDescriptor> descriptors_of(FoundJob& job, std::uint32_t kind, st
   std::vector<FileDescriptor> descriptors;
   const auto answer = answer_to(job, kind, {}, descriptors);
   if (!answer) return {};
-  if (answer->version != kJobSocketVersion || answer->refused != 0 || descriptors.size() != count)
-    throw UsageError("it was made by another version of Retinue: use the `retinue` of that version");
+  if (answer->version != kJobSocketVersion || answer->refused != 0 || descriptors.size() != count) {
+    if (kind != JobSocketRequest::kLook) descriptors_of(job, JobSocketRequest::kLook, 1);  // The memory says which.
+    throw UsageError(fmt::format(
+        "it was made by another version of Retinue than {}: use the `retinue` of that version", version()));
+  }
   check_seals(descriptors.front().get());
   job.memory = JobMemory::attach(descriptors.front().get());
   check_namespace(job);
