@@ -24,7 +24,7 @@ constexpr Variant kVariants[] = {
     {"apply", 2'000, 2'000},      // One after the other, each waited for.
 };
 
-void do_nothing(int) {}
+void do_nothing_with(int) {}
 int same(int number) {
   return number;
 }
@@ -33,9 +33,9 @@ double run_us(Pool& pool, const Variant& variant, const std::vector<int>& items)
   const std::string_view name = variant.name;
   const std::int64_t start = now_ns();
   if (name == "apply") {
-    for (const int item : items) pool.apply<do_nothing>(item);
+    for (const int item : items) pool.apply<do_nothing_with>(item);
   } else {
-    pool.map<do_nothing>(items, {.chunk_size = name == "single" ? std::size_t{1} : 0});
+    pool.map<do_nothing_with>(items, {.chunk_size = name == "single" ? std::size_t{1} : 0});
   }
   return static_cast<double>(now_ns() - start) / 1000;
 }

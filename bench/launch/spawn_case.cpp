@@ -10,7 +10,7 @@
 namespace retinue::bench {
 namespace {
 
-constexpr int kStartsPerRound = 5;
+constexpr int kSpawnsPerRound = 5;
 
 struct Method {
   const char* name;
@@ -25,7 +25,7 @@ constexpr Method kMethods[] = {
 Contender own_starts(int ranks, const Method& method) {
   return {method.name, [ranks, start = method.method] {
             std::vector<double> times;
-            for (int i = 0; i < kStartsPerRound; ++i) times.push_back(torch_spawn_us(ranks, start));
+            for (int i = 0; i < kSpawnsPerRound; ++i) times.push_back(torch_spawn_us(ranks, start));
             return times;
           }};
 }
@@ -42,7 +42,7 @@ void do_nothing(RankContext&) {}
 Contender empty_starts(int ranks) {
   return {"empty", [ranks] {
             std::vector<double> times;
-            for (int i = 0; i < kStartsPerRound; ++i) {
+            for (int i = 0; i < kSpawnsPerRound; ++i) {
               const std::int64_t start = now_ns();
               spawn<do_nothing>({.nprocs = ranks});
               times.push_back(static_cast<double>(now_ns() - start) / 1000);
@@ -55,7 +55,7 @@ Contender empty_starts(int ranks) {
 Contender bare_forks(int ranks) {
   return {"fork, exit, wait", [ranks] {
             std::vector<double> times;
-            for (int i = 0; i < kStartsPerRound; ++i) {
+            for (int i = 0; i < kSpawnsPerRound; ++i) {
               const std::int64_t start = now_ns();
               std::vector<pid_t> pids;
               for (int rank = 0; rank < ranks; ++rank) {

@@ -19,6 +19,7 @@
 #include "os/sockets/local_socket.h"
 #include "process/observe/found_job.h"
 #include "process/observe/job_socket_protocol.h"
+#include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
 #include "support/paths.h"
 #include "support/started_program.h"
@@ -179,9 +180,9 @@ TEST(Ps, ARefusedRequestNamesTheVersionThatRefuses) {
     }
     return false;
   };
-  EXPECT_TRUE(says("another version of Retinue than " + retinue::version()));
+  EXPECT_TRUE(says(std::string("another version of Retinue than ") + retinue::version()));
   memory->header().layout_version = 1;
-  EXPECT_TRUE(says("another version of Retinue (before 0.7.0, and this is " + retinue::version()));
+  EXPECT_TRUE(says(std::string("another version of Retinue (before 0.7.0, and this is ") + retinue::version()));
 }
 
 constexpr uid_t kNobody = 65534;
