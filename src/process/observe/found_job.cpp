@@ -86,8 +86,8 @@ std::vector<FileDescriptor> descriptors_of(FoundJob& job, std::uint32_t kind, st
   if (!answer) return {};
   if (answer->version != kJobSocketVersion || answer->refused != 0 || descriptors.size() != count) {
     if (kind != JobSocketRequest::kLook) descriptors_of(job, JobSocketRequest::kLook, 1);  // The memory says which.
-    throw UsageError(fmt::format(
-        "it was made by another version of Retinue than {}: use the `retinue` of that version", version()));
+    throw UsageError(
+        fmt::format("it was made by another version of Retinue than {}: use the `retinue` of that version", version()));
   }
   check_seals(descriptors.front().get());
   job.memory = JobMemory::attach(descriptors.front().get());
