@@ -22,6 +22,41 @@ void delete_block(void* context) {
   delete static_cast<SharedBlock*>(context);
 }
 
+/// The blocks of this process that are known by their memory alone.
+class RawBlocks {
+ public:
+  /// Never destroyed: static tensors may outlive everything.
+  static RawBlocks& get() {
+    static auto* const blocks = new RawBlocks;
+    return *blocks;
+  }
+
+  void add(SharedBlock block) {
+    const std::lock_guard lock(mutex_);
+    const void* const data = block.data();
+    blocks_.insert_or_assign(data, std::move(block));
+  }
+  /// For as long as the block isn't taken.
+  const SharedBlock& at(const void* data) {
+    const std::lock_guard lock(mutex_);
+    return blocks_.at(data);
+  }
+  /// Empty: there is none.
+  SharedBlock take(const void* data) {
+    const std::lock_guard lock(mutex_);
+    auto node = blocks_.extract(data);
+    return node ? std::move(node.mapped()) : SharedBlock();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const void*, SharedBlock> blocks_;
+};
+
+void delete_raw_block(void* data) {
+  free_shared_raw(data);
+}
+
 c10::DataPtr data_of(const SharedBlock& block) {
   return {block.data(), new SharedBlock(block), &delete_block, c10::Device(c10::kCPU)};
 }
@@ -100,8 +135,20 @@ c10::DataPtr allocate_shared(const std::shared_ptr<JobMemory>& memory, std::size
   return data_of(SharedBlock::allocate(memory, bytes));
 }
 
+c10::DataPtr allocate_shared_raw(const std::shared_ptr<JobMemory>& memory, std::size_t bytes) {
+  if (bytes == 0) return allocate_shared(memory, 0);
+  SharedBlock block = SharedBlock::allocate(memory, bytes);
+  std::byte* const data = block.data();
+  RawBlocks::get().add(std::move(block));
+  return {data, data, &delete_raw_block, c10::Device(c10::kCPU)};
+}
+
+bool free_shared_raw(const void* data) {
+  return static_cast<bool>(RawBlocks::get().take(data));
+}
+
 bool is_shared(const c10::DataPtr& data) {
-  return data.get_context() && data.get_deleter() == &delete_block;
+  return data.get_context() && (data.get_deleter() == &delete_block || data.get_deleter() == &delete_raw_block);
 }
 
 c10::DataPtr share_storage(const c10::Storage& storage, const std::shared_ptr<JobMemory>& memory,
@@ -139,7 +186,10 @@ void unshare_storage(const c10::Storage& storage, bool is_resizable) noexcept {
 }
 
 const SharedBlock& sent_block(const c10::Storage& storage) {
-  const auto& block = *static_cast<const SharedBlock*>(storage.data_ptr().get_context());
+  const c10::DataPtr& data = storage.data_ptr();
+  const SharedBlock& block = data.get_deleter() == &delete_raw_block
+                                 ? RawBlocks::get().at(data.get_context())
+                                 : *static_cast<const SharedBlock*>(data.get_context());
   remember_storage(block, storage);
   return block;
 }

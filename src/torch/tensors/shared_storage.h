@@ -15,7 +15,12 @@ namespace retinue {
 /// A block of job memory as a storage's data pointer; its deleter lets the block go. 0 bytes give a null pointer.
 c10::DataPtr allocate_shared(const std::shared_ptr<JobMemory>& memory, std::size_t bytes);
 
-/// Whether `data` came from allocate_shared().
+/// The same with the memory itself as the data pointer's context, as LibTorch's raw_allocate() needs it.
+c10::DataPtr allocate_shared_raw(const std::shared_ptr<JobMemory>& memory, std::size_t bytes);
+/// Lets a block of allocate_shared_raw() go. False: `data` is other memory.
+bool free_shared_raw(const void* data);
+
+/// Whether `data` came from one of these.
 bool is_shared(const c10::DataPtr& data);
 
 /// Moves the storage into job memory where it is not there yet; all tensors on it follow and do not notice. Returns the
