@@ -145,6 +145,127 @@ TEST(DistributedSampler, GoesOnWhereASavedOneStopped) {
   EXPECT_THROW(smaller.load(again), UsageError);
 }
 
+using Values = torch::data::datasets::TensorDataset;
+
+/// A loader of the values 0, 1, ... with workers, which take batches before they are asked for.
+auto loader_of(std::int64_t size, const DistributedSampler& sampler) {
+  auto dataset =
+      Values(torch::arange(size, torch::kInt64)).map(torch::data::transforms::Stack<torch::data::TensorExample>());
+  return torch::data::make_data_loader(dataset, sampler, torch::data::DataLoaderOptions().batch_size(4).workers(2));
+}
+
+/// What a loop gets that ends after `most` values.
+template <typename Loader>
+std::vector<std::size_t> loop(Loader& loader, std::size_t most = SIZE_MAX) {
+  std::vector<std::size_t> got;
+  for (const auto& batch : loader) {
+    for (std::int64_t i = 0; i < batch.data.numel(); ++i)
+      got.push_back(static_cast<std::size_t>(batch.data[i].template item<std::int64_t>()));
+    if (got.size() >= most) break;
+  }
+  return got;
+}
+
+std::vector<std::size_t> behind(const std::vector<std::size_t>& all, std::size_t count) {
+  return {all.begin() + static_cast<std::ptrdiff_t>(count), all.end()};
+}
+
+TEST(DistributedSampler, ResumesInTheMidstOfALoadersPass) {
+  const DistributedSamplerOptions options{.num_replicas = 2, .rank = 1, .seed = 9};
+  DistributedSampler whole(50, options);
+  whole.set_epoch(3);
+  const auto all = drain(whole, 50);
+
+  DistributedSampler sampler(50, options);
+  sampler.set_epoch(3);
+  auto loader = loader_of(50, sampler);
+  const auto before = loop(*loader, 8);
+  EXPECT_EQ(before.size(), 8u);
+  const DistributedSamplerState state = sampler.state(before.size());
+  EXPECT_EQ(state.epoch, 3);
+  EXPECT_EQ(state.consumed, 16u);
+
+  DistributedSampler resumed(50, options);
+  auto resumed_loader = loader_of(50, resumed);
+  resumed.resume_at(state);
+  EXPECT_EQ(resumed.epoch(), 3);
+  resumed.set_epoch(3);  // As a loop does that begins with the saved epoch.
+  const auto after = loop(*resumed_loader, 4);
+  EXPECT_EQ(after, std::vector<std::size_t>(all.begin() + 8, all.begin() + 12));
+  EXPECT_EQ(resumed.state(after.size()).consumed, 24u) << "of the epoch, not of the pass";
+  auto next_loader = loader_of(50, resumed);
+  EXPECT_EQ(loop(*next_loader), all) << "the next pass is whole";
+  resumed.resume_at(12);
+  EXPECT_EQ(loop(*next_loader), behind(all, 12));
+  resumed.resume_at(12);
+  resumed.set_epoch(4);
+  EXPECT_EQ(loop(*next_loader).size(), 25u) << "the next epoch is whole";
+}
+
+TEST(DistributedSampler, LoadsForALoaderThatHasACopy) {
+  const DistributedSamplerOptions options{.num_replicas = 2, .rank = 0, .seed = 9};
+  DistributedSampler saved(50, options);
+  saved.set_epoch(2);
+  saved.next(8);
+  torch::serialize::OutputArchive out;
+  saved.save(out);
+  std::stringstream file;
+  out.save_to(file);
+  DistributedSampler sampler(50, options);
+  auto loader = loader_of(50, sampler);
+  torch::serialize::InputArchive in;
+  in.load_from(file);
+  sampler.load(in);
+  EXPECT_EQ(loop(*loader), drain(saved, 50));
+}
+
+TEST(DistributedSampler, ResumesWithAnotherNumberOfRanks) {
+  for (const bool drop_last : {false, true})
+    for (const std::size_t size : {1, 2, 7, 24, 50})
+      for (const int before : {1, 2, 3, 4})
+        for (const int after : {1, 2, 3, 5})
+          for (std::size_t consumed = 0;; ++consumed) {
+            std::vector<int> seen(size, 0);
+            DistributedSamplerState state;
+            bool is_over = false;
+            for (int rank = 0; rank < before; ++rank) {
+              DistributedSampler sampler(size,
+                                         {.num_replicas = before, .rank = rank, .seed = 5, .drop_last = drop_last});
+              sampler.set_epoch(6);
+              is_over = consumed > sampler.size();
+              const auto part = sampler.next(consumed);
+              for (const std::size_t index : part.value_or(std::vector<std::size_t>())) ++seen[index];
+              state = sampler.state(consumed);
+            }
+            if (is_over) break;
+            std::size_t rest = 0;
+            for (int rank = 0; rank < after; ++rank) {
+              DistributedSampler sampler(size,
+                                         {.num_replicas = after, .rank = rank, .seed = 5, .drop_last = drop_last});
+              sampler.resume_at(state);
+              const auto part = drain(sampler, 3);
+              if (rank == 0) rest = part.size();
+              EXPECT_EQ(part.size(), rest) << "ranks have equally many";
+              for (const std::size_t index : part) ++seen[index];
+            }
+            SCOPED_TRACE(testing::Message() << size << " items, " << before << " ranks, then " << after << " after "
+                                            << consumed << ", drop_last " << drop_last);
+            const auto never = std::ranges::count(seen, 0);
+            EXPECT_LT(never, drop_last ? before + after : 1);
+            EXPECT_LT(std::accumulate(seen.begin(), seen.end(), 0) + never - static_cast<std::int64_t>(size),
+                      drop_last ? 1 : before + after);
+          }
+}
+
+TEST(DistributedSampler, RefusesToResumeBehindTheEnd) {
+  DistributedSampler sampler(50, {.num_replicas = 2, .rank = 0});
+  EXPECT_NO_THROW(sampler.resume_at(25));
+  EXPECT_TRUE(says(usage_error_of([&] { sampler.resume_at(26); }), "an epoch has 25 indices for each rank"));
+  EXPECT_TRUE(says(usage_error_of([&] { sampler.resume_at({.epoch = 1, .consumed = 51}); }),
+                   "51 indices were consumed, but the data set has 50"));
+  EXPECT_EQ(sampler.epoch(), 0);
+}
+
 TEST(DistributedSampler, RefusesARankOutsideOfTheWorld) {
   EXPECT_THROW(DistributedSampler(10, {.num_replicas = 2, .rank = 2}), UsageError);
   EXPECT_THROW(DistributedSampler(10, {.num_replicas = 2, .rank = -1}), UsageError);

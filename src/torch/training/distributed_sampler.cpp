@@ -6,14 +6,18 @@
 #include <torch/types.h>
 
 #include <algorithm>
-#include <atomic>
+#include <mutex>
+#include <utility>
 
 #include "retinue/base/error.h"
 
 namespace retinue {
 
-struct DistributedSampler::SharedEpoch {
-  std::atomic<std::int64_t> value{0};
+struct DistributedSampler::SharedPass {
+  std::mutex mutex;
+  std::int64_t epoch = 0;
+  std::size_t start = 0;                    ///< Of the pass that began last, in the order of its epoch.
+  std::optional<std::size_t> resume_start;  ///< Of the next one.
 };
 
 namespace {
@@ -28,9 +32,9 @@ DistributedSamplerOptions options_of(const ProcessGroup& group, const GroupSampl
 }
 
 /// Python's formulas: drop_last rounds down only where there is something to drop.
-std::size_t indices_per_rank(std::size_t dataset_size, const DistributedSamplerOptions& options) {
+std::size_t indices_per_rank(std::size_t count, const DistributedSamplerOptions& options) {
   const auto ranks = static_cast<std::size_t>(options.num_replicas);
-  return options.drop_last ? dataset_size / ranks : (dataset_size + ranks - 1) / ranks;
+  return options.drop_last ? count / ranks : (count + ranks - 1) / ranks;
 }
 
 torch::Tensor order_of_epoch(std::size_t dataset_size, const DistributedSamplerOptions& options, std::int64_t epoch) {
@@ -43,7 +47,7 @@ torch::Tensor order_of_epoch(std::size_t dataset_size, const DistributedSamplerO
 }  // namespace
 
 DistributedSampler::DistributedSampler(std::size_t dataset_size, DistributedSamplerOptions options)
-    : dataset_size_(dataset_size), options_(options), epoch_(std::make_shared<SharedEpoch>()) {
+    : dataset_size_(dataset_size), options_(options), shared_(std::make_shared<SharedPass>()) {
   if (options_.num_replicas < 1)
     throw UsageError(c10::str("DistributedSampler: num_replicas is ", options_.num_replicas,
                               "; it must be the number of ranks, at least 1"));
@@ -56,11 +60,42 @@ DistributedSampler::DistributedSampler(std::size_t dataset_size, const ProcessGr
     : DistributedSampler(dataset_size, options_of(group, options)) {}
 
 void DistributedSampler::set_epoch(std::int64_t epoch) {
-  epoch_->value.store(epoch, std::memory_order_relaxed);
+  const std::lock_guard lock(shared_->mutex);
+  if (epoch != shared_->epoch) shared_->resume_start.reset();
+  shared_->epoch = epoch;
 }
 
 std::int64_t DistributedSampler::epoch() const {
-  return epoch_->value.load(std::memory_order_relaxed);
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->epoch;
+}
+
+DistributedSamplerState DistributedSampler::state_at(std::int64_t epoch, std::size_t start,
+                                                     std::size_t consumed) const {
+  // Where the last indices are repeated ones, the ranks have consumed more than there are.
+  const std::size_t all = start + consumed * static_cast<std::size_t>(options_.num_replicas);
+  return {.epoch = epoch, .consumed = std::min(all, dataset_size_)};
+}
+
+DistributedSamplerState DistributedSampler::state(std::size_t consumed) const {
+  const std::lock_guard lock(shared_->mutex);
+  return state_at(shared_->epoch, shared_->start, consumed);
+}
+
+void DistributedSampler::resume_at(const DistributedSamplerState& state) {
+  if (state.consumed > dataset_size_)
+    throw UsageError(c10::str("DistributedSampler: ", state.consumed, " indices were consumed, but the data set has ",
+                              dataset_size_, "; was the state saved with another data set?"));
+  const std::lock_guard lock(shared_->mutex);
+  shared_->epoch = state.epoch;
+  shared_->resume_start = state.consumed;
+}
+
+void DistributedSampler::resume_at(std::size_t consumed) {
+  if (consumed > size())
+    throw UsageError(
+        c10::str("DistributedSampler: resume_at(", consumed, "), but an epoch has ", size(), " indices for each rank"));
+  resume_at(state_at(epoch(), 0, consumed));
 }
 
 std::size_t DistributedSampler::size() const {
@@ -68,16 +103,26 @@ std::size_t DistributedSampler::size() const {
 }
 
 void DistributedSampler::fill_indices() {
-  const std::int64_t now = epoch();
-  const torch::Tensor order = order_of_epoch(dataset_size_, options_, now);
+  const torch::Tensor order = order_of_epoch(dataset_size_, options_, *filled_epoch_);
   const auto* data = order.const_data_ptr<std::int64_t>();
   const auto ranks = static_cast<std::size_t>(options_.num_replicas);
-  indices_.resize(size());
+  indices_.resize(indices_per_rank(dataset_size_ - filled_start_, options_));
   for (std::size_t i = 0; i < indices_.size(); ++i) {
-    const std::size_t place = static_cast<std::size_t>(options_.rank) + i * ranks;
+    const std::size_t place = filled_start_ + static_cast<std::size_t>(options_.rank) + i * ranks;
     indices_[i] = static_cast<std::size_t>(data[place % dataset_size_]);  // past the end: the head again
   }
-  filled_epoch_ = now;
+}
+
+void DistributedSampler::begin_pass() {
+  position_ = 0;
+  const auto before = std::pair(filled_epoch_, filled_start_);
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->start = std::min(std::exchange(shared_->resume_start, std::nullopt).value_or(0), dataset_size_);
+    filled_epoch_ = shared_->epoch;
+    filled_start_ = shared_->start;
+  }
+  if (before != std::pair(filled_epoch_, filled_start_)) fill_indices();
 }
 
 void DistributedSampler::reset(std::optional<std::size_t> new_size) {
@@ -85,12 +130,11 @@ void DistributedSampler::reset(std::optional<std::size_t> new_size) {
     dataset_size_ = *new_size;
     filled_epoch_.reset();
   }
-  position_ = 0;
-  if (filled_epoch_ != epoch()) fill_indices();
+  begin_pass();
 }
 
 std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t batch_size) {
-  if (!filled_epoch_) fill_indices();
+  if (!filled_epoch_) begin_pass();
   if (position_ == indices_.size()) return std::nullopt;
   const std::size_t count = std::min(batch_size, indices_.size() - position_);
   const auto begin = indices_.begin() + static_cast<std::ptrdiff_t>(position_);
@@ -99,22 +143,36 @@ std::optional<std::vector<std::size_t>> DistributedSampler::next(std::size_t bat
 }
 
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
-  archive.write("epoch", torch::tensor(filled_epoch_.value_or(epoch()), torch::kInt64), /*is_buffer=*/true);
-  archive.write("position", torch::tensor(static_cast<std::int64_t>(position_), torch::kInt64), /*is_buffer=*/true);
+  DistributedSamplerState now;
+  if (filled_epoch_) {
+    now = state_at(*filled_epoch_, filled_start_, position_);
+  } else {
+    const std::lock_guard lock(shared_->mutex);
+    now = state_at(shared_->epoch, shared_->resume_start.value_or(0), 0);
+  }
+  archive.write("epoch", torch::tensor(now.epoch, torch::kInt64), /*is_buffer=*/true);
+  archive.write("consumed", torch::tensor(static_cast<std::int64_t>(now.consumed), torch::kInt64), /*is_buffer=*/true);
 }
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {
   torch::Tensor epoch = torch::empty({}, torch::kInt64);
-  torch::Tensor position = torch::empty({}, torch::kInt64);
+  torch::Tensor consumed = torch::empty({}, torch::kInt64);
   archive.read("epoch", epoch, /*is_buffer=*/true);
-  archive.read("position", position, /*is_buffer=*/true);
-  const auto place = position.item<std::int64_t>();
-  if (place < 0 || static_cast<std::size_t>(place) > size())
-    throw UsageError(c10::str("DistributedSampler: the archive's position ", place, " is outside of this rank's ",
-                              size(), " indices; was it saved with another data set or number of ranks?"));
-  set_epoch(epoch.item<std::int64_t>());
-  fill_indices();
-  position_ = static_cast<std::size_t>(place);
+  std::int64_t ranks = 1;
+  if (!archive.try_read("consumed", consumed, /*is_buffer=*/true)) {  // Written by Retinue before 0.7.0.
+    archive.read("position", consumed, /*is_buffer=*/true);
+    ranks = options_.num_replicas;
+  }
+  const auto all = consumed.item<std::int64_t>() * ranks;
+  // The last indices may be repeated ones.
+  const std::size_t end = size() * static_cast<std::size_t>(options_.num_replicas);
+  if (all < 0 || static_cast<std::size_t>(all) > std::max(end, dataset_size_))
+    throw UsageError(c10::str("DistributedSampler: by the archive ", all,
+                              " indices were consumed, but the data set has ", dataset_size_,
+                              "; was it saved with another data set?"));
+  resume_at(DistributedSamplerState{.epoch = epoch.item<std::int64_t>(),
+                                    .consumed = std::min(static_cast<std::size_t>(all), dataset_size_)});
+  filled_epoch_.reset();
 }
 
 }  // namespace retinue
