@@ -16,7 +16,7 @@ void train(retinue::RankContext& context) {
 
   torch::nn::Linear net(1, 1);
   retinue::DistributedDataParallel model(net, group);  // All ranks get rank 0's parameters.
-  torch::optim::SGD optimizer(model->parameters(), /*lr=*/0.2);
+  torch::optim::SGD optimizer(model.parameters(), /*lr=*/0.2);
 
   auto points = torch::data::datasets::TensorDataset(torch::linspace(-1, 1, 1000).unsqueeze(1))
                     .map(torch::data::transforms::Stack<torch::data::TensorExample>());

@@ -92,7 +92,7 @@ double train_epochs(retinue::DistributedDataParallel<Net>& model, const RankCont
   auto loader = torch::data::make_data_loader(std::move(images), sampler,
                                               torch::data::DataLoaderOptions().batch_size(flags.batch_size));
   // [/loader]
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(flags.lr).momentum(0.9));
+  torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(flags.lr).momentum(0.9));
   const std::size_t batches = (sampler.size() + flags.batch_size - 1) / flags.batch_size;
   const double steps = static_cast<double>(batches) * flags.epochs;
   Progress progress(flags.epochs, batches);

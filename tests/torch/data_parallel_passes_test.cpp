@@ -123,11 +123,50 @@ TEST_P(DataParallelPasses, ThatRanksMakeInAnotherOrderWithForwardsAreRefused) {
     const auto loss_of = [&](int step) { return ddp(part_of(step, group, group->getRank())).sum(); };
     at::Tensor first = loss_of(0);
     at::Tensor second = group->getRank() == 0 ? loss_of(1) : at::Tensor();
-    first.backward();
+    const std::string text = usage_error_of([&] { first.backward(); });
+    EXPECT_TRUE(says(text, "on rank 0: this rank made 2 forwards of DistributedDataParallel")) << text;
+    EXPECT_TRUE(says(text, "but another rank made 1;")) << text;
     if (group->getRank() == 1) second = loss_of(1);
-    const std::string text = usage_error_of([&] { second.backward(); });
-    EXPECT_TRUE(says(text, "on rank 0: this rank made no forward of DistributedDataParallel since its last")) << text;
-    EXPECT_TRUE(says(text, "all with model(x) or all with model->forward(x)")) << text;
+    const std::string other = usage_error_of([&] { second.backward(); });
+    EXPECT_TRUE(says(other, "on rank 0: this rank made no forward of DistributedDataParallel since its last")) << other;
+    EXPECT_TRUE(says(other, "all with model(x) or all with model->forward(x)")) << other;
+    EXPECT_NO_THROW(loss_of(2).backward());
+  });
+}
+
+TEST_P(DataParallelPasses, ThatARankSkippedAreNamed) {
+  run_training(3, GetParam(), [](const ProcessGroup& group) {
+    DistributedDataParallel ddp(make_mlp(), group);
+    const auto loss_of = [&](int step) { return ddp(part_of(step, group, group->getRank())).sum(); };
+    loss_of(0).backward();
+    at::Tensor loss = loss_of(1);
+    if (group->getRank() == 1) loss = loss_of(2);  // It never uses the first.
+    const std::string text = usage_error_of([&] { loss.backward(); });
+    EXPECT_TRUE(says(text, "on rank 1: this rank made 2 forwards of DistributedDataParallel")) << text;
+    EXPECT_TRUE(says(text, "if this rank skipped a backward, make it on all ranks")) << text;
+  });
+}
+
+TEST_P(DataParallelPasses, DoNotMissForwardsThatNeedNone) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    nn::Sequential net(nn::Linear(6, 4), nn::Dropout(), nn::Linear(4, 3));
+    DistributedDataParallel ddp(net, group);
+    const at::Tensor input = part_of(0, group, group->getRank());
+    if (group->getRank() == 1) {
+      EXPECT_THROW(ddp(torch::zeros({2, 5})), c10::Error) << "and it tries again";
+      {
+        const torch::NoGradGuard no_grad;
+        ddp(input);
+      }
+      {
+        const auto alone = ddp.no_sync();
+        ddp(input);
+      }
+      ddp->eval();
+      ddp(input);
+      ddp->train();
+    }
+    EXPECT_NO_THROW(ddp(input).sum().backward());
   });
 }
 

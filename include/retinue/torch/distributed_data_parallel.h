@@ -2,13 +2,16 @@
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
+#include <torch/ordered_dict.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <source_location>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "retinue/torch/process_group.h"
 
@@ -35,6 +38,8 @@ struct DistributedDataParallelOptions {
 /// The part of DistributedDataParallel that is independent of the module's type.
 class DataParallelCore {
  public:
+  using NamedParameters = torch::OrderedDict<std::string, at::Tensor>;
+
   /// Makes the core; `where` is the call site of its collectives.
   DataParallelCore(torch::nn::Module& module, ProcessGroup group, DistributedDataParallelOptions options,
                    std::source_location where);
@@ -43,7 +48,9 @@ class DataParallelCore {
   DataParallelCore& operator=(DataParallelCore&&) noexcept;
 
   void before_forward();
+  void forward_failed();
   const ProcessGroup& group() const;
+  NamedParameters named_parameters() const;
   bool set_gradient_sync(bool enabled);
 
  private:
@@ -55,7 +62,7 @@ class DataParallelCore {
 /// the gradients.
 ///
 /// `Net` is a module, a module holder (TORCH_MODULE, torch::nn::Sequential) or a shared pointer to a module. The
-/// constructor gives all ranks the parameters and buffers of rank 0. Make the optimizer from `ddp->parameters()`. Each
+/// constructor gives all ranks the parameters and buffers of rank 0. Make the optimizer from `ddp.parameters()`. Each
 /// backward that reaches a parameter is averaged, whether its graph is from `model(x)`, `model->forward(x)` or another
 /// function of the module, also the second backward of a retained graph. A backward of one rank alone must be in
 /// no_sync(). All ranks therefore make the same forwards and backwards in the same order outside of no_sync(). A saved
@@ -63,13 +70,14 @@ class DataParallelCore {
 ///
 /// Blocking: the constructor and backward() wait for the other ranks, at most the group's timeout. Threads: as the
 /// module allows; one backward at a time. Errors: the constructor throws UsageError for modules without trainable
-/// parameters, with sparse gradients, or on another device than the group's; c10::Error if the ranks' modules differ.
-/// backward() throws UsageError on all ranks, also in a world of one, if on one rank a parameter got no gradient (see
-/// find_unused_parameters), was converted, made to require gradients, added to the module or removed from it after the
-/// constructor, or got a sparse gradient, or if only some ranks called forward() since the last backward; PeerLost and
-/// other errors of the collectives. torch::autograd::grad() of parameters throws UsageError outside of no_sync(). After
-/// an error: gradients are unspecified; after UsageError the group is usable. Cost: memory for each gradient, in job
-/// memory if ranks share it; a copy of each gradient, and one small collective.
+/// parameters, with sparse gradients, or on another device than the group's; also, on all ranks, if their modules
+/// differ: it names the first parameter or buffer whose name, type, shape, strides or requires_grad differ, and the
+/// ranks. backward() throws UsageError on all ranks, also in a world of one, if on one rank a parameter got no gradient
+/// (see find_unused_parameters), was converted, made to require gradients, added to the module or removed from it after
+/// the constructor, or got a sparse gradient, or if only some ranks called forward() since the last backward; PeerLost
+/// and other errors of the collectives. torch::autograd::grad() of parameters throws UsageError outside of no_sync().
+/// After an error: gradients are unspecified; after UsageError the group is usable. Cost: memory for each gradient, in
+/// job memory if ranks share it; a copy of each gradient, and one small collective.
 template <typename Net>
 class DistributedDataParallel {
   template <typename T>
@@ -99,7 +107,12 @@ class DistributedDataParallel {
   template <typename... Inputs>
   auto forward(Inputs&&... inputs) {
     core_.before_forward();
-    return module_->forward(std::forward<Inputs>(inputs)...);
+    try {
+      return module_->forward(std::forward<Inputs>(inputs)...);
+    } catch (...) {
+      core_.forward_failed();
+      throw;
+    }
   }
   template <typename... Inputs>
   auto operator()(Inputs&&... inputs) {
@@ -110,6 +123,11 @@ class DistributedDataParallel {
   Module& module() const { return *module_; }
   const std::shared_ptr<Module>& ptr() const { return module_; }
   Module* operator->() const { return module_.get(); }
+
+  /// Returns the module's parameters, each once, for optimizers and clipping. Module::parameters() lists one that
+  /// several modules share several times, and an optimizer would step it as often.
+  std::vector<at::Tensor> parameters() const { return core_.named_parameters().values(); }
+  torch::OrderedDict<std::string, at::Tensor> named_parameters() const { return core_.named_parameters(); }
 
   const ProcessGroup& group() const { return core_.group(); }
 

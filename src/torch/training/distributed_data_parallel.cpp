@@ -4,10 +4,10 @@
 #include <c10/util/StringUtil.h>
 #include <torch/nn/modules/embedding.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/comm.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_set>
 
 #include "retinue/base/error.h"
@@ -15,6 +15,7 @@
 #include "retinue/torch/divergence.h"
 #include "torch/backend/tensor_backend.h"
 #include "torch/training/gradient_reducer.h"
+#include "torch/training/module_comparison.h"
 
 namespace retinue {
 namespace {
@@ -31,7 +32,7 @@ void refuse_sparse_gradients(torch::nn::Module& module) {
   }
 }
 
-/// Parameters, each once however many modules share it.
+/// Parameters, each once, however many modules share it.
 std::vector<GradientReducerOptions::Parameter> collect_parameters(const torch::nn::Module& module) {
   std::vector<GradientReducerOptions::Parameter> found;
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -71,12 +72,9 @@ void refuse_other_devices(const std::vector<GradientReducerOptions::Parameter>& 
                                 "supports CUDA tensors"));
 }
 
-std::vector<at::Tensor> trainable(const std::vector<GradientReducerOptions::Parameter>& parameters) {
-  std::vector<at::Tensor> found;
-  for (const auto& parameter : parameters)
-    if (parameter.tensor.requires_grad()) found.push_back(parameter.tensor);
-  if (found.empty()) throw UsageError("DistributedDataParallel: the module has no parameter that requires a gradient");
-  return found;
+void require_trainable(const std::vector<GradientReducerOptions::Parameter>& parameters) {
+  if (std::ranges::none_of(parameters, [](const auto& parameter) { return parameter.tensor.requires_grad(); }))
+    throw UsageError("DistributedDataParallel: the module has no parameter that requires a gradient");
 }
 
 }  // namespace
@@ -88,6 +86,8 @@ class DataParallelCore::Impl {
       : module_(module), group_(std::move(group)), options_(options), where_(where), hooked_(identities_of(module)) {
     if (!group_) throw UsageError("DistributedDataParallel: the process group is null");
     if (options_.bucket_cap_mb == 0) throw UsageError("DistributedDataParallel: bucket_cap_mb must be at least 1");
+    // First: what is refused below is then refused on all ranks.
+    if (group_->getSize() > 1) check_same_structure(module, group_, where);
     GradientReducerOptions reducing{.parameters = collect_parameters(module),
                                     .changed_parameters = [this] { return changed_parameters(); },
                                     .bucket_cap_mb = options_.bucket_cap_mb,
@@ -96,22 +96,26 @@ class DataParallelCore::Impl {
                                     .after = [this] { copy_buffers_of_rank_0(); },
                                     .where = where};
     refuse_other_devices(reducing.parameters, *group_);
-    const std::vector<at::Tensor> trained = trainable(reducing.parameters);
+    require_trainable(reducing.parameters);
     refuse_sparse_gradients(module);
     if (options_.check_divergence_every_n_steps != 0) {
       divergence_check_.emplace(group_, DivergenceOptions{.every_n_steps = options_.check_divergence_every_n_steps});
       for (const auto& item : module.named_parameters()) compared_.insert(item.key(), item.value());
     }
     buffers_ = module.buffers();
-    if (group_->getSize() > 1) {
-      c10d::verify_params_across_processes(group_, trained, std::nullopt);
-      copy_state_of_rank_0(module);
-    }
+    if (group_->getSize() > 1) copy_state_of_rank_0(module);
     reducer_ = std::make_unique<GradientReducer>(group_, std::move(reducing));
   }
 
   const ProcessGroup& group() const { return group_; }
   GradientReducer& reducer() { return *reducer_; }
+  bool is_training() const { return module_.is_training(); }
+
+  NamedParameters named_parameters() const {
+    NamedParameters named;
+    for (auto& [name, tensor] : collect_parameters(module_)) named.insert(std::move(name), std::move(tensor));
+    return named;
+  }
 
  private:
   std::optional<std::vector<GradientReducerOptions::Parameter>> changed_parameters() const {
@@ -158,10 +162,16 @@ DataParallelCore::DataParallelCore(DataParallelCore&&) noexcept = default;
 DataParallelCore& DataParallelCore::operator=(DataParallelCore&&) noexcept = default;
 
 void DataParallelCore::before_forward() {
-  if (c10::GradMode::is_enabled()) impl_->reducer().note_forward();
+  if (c10::GradMode::is_enabled()) impl_->reducer().note_forward(impl_->is_training());
+}
+void DataParallelCore::forward_failed() {
+  if (c10::GradMode::is_enabled()) impl_->reducer().forget_forward(impl_->is_training());
 }
 const ProcessGroup& DataParallelCore::group() const {
   return impl_->group();
+}
+DataParallelCore::NamedParameters DataParallelCore::named_parameters() const {
+  return impl_->named_parameters();
 }
 bool DataParallelCore::set_gradient_sync(bool enabled) {
   return impl_->reducer().set_sync(enabled);

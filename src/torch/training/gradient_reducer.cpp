@@ -21,7 +21,8 @@ using torch::autograd::variable_list;
 constexpr std::int64_t kTextBytes = 1024;  ///< Of what a rank tells the others of its problem.
 
 /// What ranks tell each other before each averaging, as bytes of which each is the greatest of all ranks'.
-enum Told : std::int64_t { kProblem, kFollowsForward, kFollowsNone, kFirstChanged };
+enum Told : std::int64_t { kProblem, kFollowsForward, kFollowsNone, kMostForwards, kFewestForwards, kFirstChanged };
+constexpr int kManyForwards = UINT8_MAX;  ///< More are told as so many.
 
 [[noreturn]] void refuse_captured(const std::string& name) {
   throw UsageError(
@@ -124,9 +125,16 @@ bool GradientReducer::set_sync(bool enabled) {
   return std::exchange(syncs_, enabled);
 }
 
-void GradientReducer::note_forward() {
-  if (syncs_) follows_forward_ = true;
+void GradientReducer::note_forward(bool is_training) {
+  if (syncs_) {
+    follows_forward_ = true;
+    forwards_ += is_training;
+  }
   change_of_module();
+}
+
+void GradientReducer::forget_forward(bool is_training) {
+  if (syncs_) forwards_ -= is_training;
 }
 
 /// What became of the module's parameters since they were hooked, if gradients are lost by it. Parameters that were
@@ -244,6 +252,9 @@ std::vector<char> GradientReducer::agree(const Pass& pass) {
   auto* const bytes = told.data_ptr<std::uint8_t>();
   bytes[kProblem] = !problem.empty();
   bytes[pass.follows_forward ? kFollowsForward : kFollowsNone] = 1;
+  const int forwards = std::min(pass.forwards, kManyForwards);
+  bytes[kMostForwards] = static_cast<std::uint8_t>(forwards);
+  bytes[kFewestForwards] = static_cast<std::uint8_t>(kManyForwards - forwards);
   std::copy_n(changed_.begin(), changed, bytes + kFirstChanged);
   if (group_->getSize() > 1) reduce_in_backward(group_, {told}, c10d::ReduceOp::MAX, /*async_op=*/false);
   const bool is_of_some = bytes[kFollowsForward] && bytes[kFollowsNone];
@@ -253,7 +264,16 @@ std::vector<char> GradientReducer::agree(const Pass& pass) {
         "this rank calls backward(), do so while a no_sync() exists, and if only one rank calls forward(), use "
         "NoGradGuard; if all ranks make this backward, make the same forwards on all of them before, all with model(x) "
         "or all with model->forward(x)";
-  if (bytes[kProblem] || is_of_some) throw_on_all(problem);
+  const int fewest = kManyForwards - bytes[kFewestForwards];
+  const bool are_as_many = bytes[kMostForwards] == fewest;
+  if (!is_of_some && !are_as_many && forwards == bytes[kMostForwards] && problem.empty())
+    problem = c10::str("this rank made ", forwards,
+                       " forwards of DistributedDataParallel since its last averaged "
+                       "backward, but another rank made ",
+                       fewest,
+                       "; if this rank skipped a backward, make it on all "
+                       "ranks, or none; if it made a forward that no backward follows, use NoGradGuard");
+  if (bytes[kProblem] || is_of_some || !are_as_many) throw_on_all(problem);
   if (changed == 0) return std::vector<char>(changed_.size(), 1);
   return {bytes + kFirstChanged, bytes + kFirstChanged + changed};
 }
@@ -279,6 +299,7 @@ void GradientReducer::finish(Pass& pass) {
     pass_.reset();  // A thread of a device may hold autograd's task a little longer.
   }
   pass.follows_forward = std::exchange(follows_forward_, false);
+  pass.forwards = std::exchange(forwards_, 0);
   if (buckets_->overlaps()) buckets_->start_rest();
   options_.before();
   const std::vector<char> takes_part = agree(pass);

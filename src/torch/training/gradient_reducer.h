@@ -47,8 +47,10 @@ class GradientReducer {
 
   /// Whether gradients are averaged; returns what was so before.
   bool set_sync(bool enabled);
-  /// A backward is going to follow.
-  void note_forward();
+  /// A backward is going to follow; in training mode one on all ranks.
+  void note_forward(bool is_training);
+  /// The forward that was noted last ended with an exception.
+  void forget_forward(bool is_training);
 
  private:
   class AfterGradient;
@@ -68,6 +70,7 @@ class GradientReducer {
     std::set<std::size_t> lost = {};  ///< Members whose gradients are added where no hook is.
     std::string problem = {};
     bool follows_forward = false;
+    int forwards = 0;
   };
 
   void add_hooks(std::size_t index);
@@ -91,6 +94,7 @@ class GradientReducer {
   std::unique_ptr<GradientBuckets> buckets_;
   bool syncs_ = true;
   bool follows_forward_ = false;
+  int forwards_ = 0;  ///< In training mode, since the last averaging.
 
   std::mutex mutex_;  ///< Guards what hooks change: those of several devices run on several threads.
   std::weak_ptr<Pass> pass_;
