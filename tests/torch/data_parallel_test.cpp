@@ -265,7 +265,6 @@ TEST(ShmDataParallel, RefusesModulesThatItCannotTrain) {
   EXPECT_THROW(DistributedDataParallel(nn::Sequential(nn::Tanh()), alone), UsageError);
   EXPECT_THROW(DistributedDataParallel(nn::Linear(2, 2), ProcessGroup()), UsageError);
   EXPECT_THROW(DistributedDataParallel(nn::Linear(2, 2), alone, {.bucket_cap_mb = 0}), UsageError);
-  EXPECT_THROW(DistributedDataParallel(nn::Embedding(nn::EmbeddingOptions(4, 2).sparse(true)), alone), UsageError);
 }
 
 TEST_P(DataParallel, NamesTheFirstDifferenceOfTheRanksModules) {

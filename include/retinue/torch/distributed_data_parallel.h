@@ -66,18 +66,21 @@ class DataParallelCore {
 /// backward that reaches a parameter is averaged, whether its graph is from `model(x)`, `model->forward(x)` or another
 /// function of the module, also the second backward of a retained graph. A backward of one rank alone must be in
 /// no_sync(). All ranks therefore make the same forwards and backwards in the same order outside of no_sync(). A saved
-/// gradient keeps its value when the parameter gets a new one, as without DistributedDataParallel.
+/// gradient keeps its value when the parameter gets a new one, as without DistributedDataParallel. Sparse gradients, of
+/// embeddings, stay sparse. A part of the module may be wrapped too, with the same group: each gradient is averaged
+/// once.
 ///
 /// Blocking: the constructor and backward() wait for the other ranks, at most the group's timeout. Threads: as the
-/// module allows; one backward at a time. Errors: the constructor throws UsageError for modules without trainable
-/// parameters, with sparse gradients, or on another device than the group's; also, on all ranks, if their modules
-/// differ: it names the first parameter or buffer whose name, type, shape, strides or requires_grad differ, and the
-/// ranks. backward() throws UsageError on all ranks, also in a world of one, if on one rank a parameter got no gradient
-/// (see find_unused_parameters), was converted, made to require gradients, added to the module or removed from it after
-/// the constructor, or got a sparse gradient, or if only some ranks called forward() since the last backward; PeerLost
-/// and other errors of the collectives. torch::autograd::grad() of parameters throws UsageError outside of no_sync().
-/// After an error: gradients are unspecified; after UsageError the group is usable. Cost: memory for each gradient, in
-/// job memory if ranks share it; a copy of each gradient, and one small collective.
+/// module allows; one backward at a time. Errors of the constructor: UsageError for modules without trainable
+/// parameters, or on another device than the group's; also, on all ranks, if their modules differ: it names the first
+/// parameter or buffer whose name, type, shape, strides or requires_grad differ, and the ranks. Errors of backward():
+/// UsageError on all ranks, also in a world of one, if on one rank a parameter got no gradient (see
+/// find_unused_parameters), was converted, made to require gradients, added to the module or removed from it after the
+/// constructor, or has a sparse gradient on some ranks and a dense one on others; or if the ranks called forward() in
+/// training mode unequally often since the last backward, as where one of them skipped a backward; PeerLost and other
+/// errors of the collectives. torch::autograd::grad() of parameters throws UsageError outside of no_sync(). After an
+/// error: gradients are unspecified; after UsageError the group is usable. Cost: memory for each gradient, in job
+/// memory if ranks share it; a copy of each gradient, and one small collective.
 template <typename Net>
 class DistributedDataParallel {
   template <typename T>

@@ -2,7 +2,6 @@
 
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
-#include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
 #include <optional>
@@ -21,16 +20,6 @@ namespace retinue {
 namespace {
 
 constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // PyTorch's unit for parameters and buffers
-
-void refuse_sparse_gradients(torch::nn::Module& module) {
-  for (const auto& item : module.named_modules("", /*include_self=*/true)) {
-    const auto* embedding = dynamic_cast<const torch::nn::EmbeddingImpl*>(item.value().get());
-    const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(item.value().get());
-    if ((embedding && embedding->options.sparse()) || (bag && bag->options.sparse()))
-      throw UsageError(c10::str("DistributedDataParallel: the gradients of module \"", item.key(),
-                                "\" are sparse, which is not supported; make it with sparse(false)"));
-  }
-}
 
 /// Parameters, each once, however many modules share it.
 std::vector<GradientReducerOptions::Parameter> collect_parameters(const torch::nn::Module& module) {
@@ -97,7 +86,6 @@ class DataParallelCore::Impl {
                                     .where = where};
     refuse_other_devices(reducing.parameters, *group_);
     require_trainable(reducing.parameters);
-    refuse_sparse_gradients(module);
     if (options_.check_divergence_every_n_steps != 0) {
       divergence_check_.emplace(group_, DivergenceOptions{.every_n_steps = options_.check_divergence_every_n_steps});
       for (const auto& item : module.named_parameters()) compared_.insert(item.key(), item.value());

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kNoBucket = SIZE_MAX;
 
 const CallSite kInBackward{"DistributedDataParallel's backward", 0};
 
@@ -142,7 +143,15 @@ void GradientBuckets::place(std::size_t parameter) {
   gradient = home.gradient;
 }
 
+void GradientBuckets::exclude(std::size_t parameter) {
+  if (!overlaps_ || bucket_of_[parameter] == kNoBucket) return;
+  std::erase(buckets_[bucket_of_[parameter]].parameters, parameter);
+  bucket_of_[parameter] = kNoBucket;
+  excluded_.push_back(parameter);
+}
+
 void GradientBuckets::ready(std::size_t parameter) {
+  if (bucket_of_[parameter] == kNoBucket) return;
   is_ready_[parameter] = 1;
   --buckets_[bucket_of_[parameter]].missing;
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0) start_next();
@@ -160,16 +169,23 @@ void GradientBuckets::start_next() {
   ++next_bucket_;
 }
 
-void GradientBuckets::start(std::span<const char> takes_part) {
-  for (const Bucket& bucket : buckets_) {
-    std::vector<at::Tensor> gradients;
-    for (const std::size_t member : bucket.parameters)
-      if (takes_part[member]) gradients.push_back(homes_[member].gradient);
-    if (!gradients.empty()) start(std::move(gradients));
+void GradientBuckets::start_agreed(std::span<const char> takes_part) {
+  if (overlaps_) return start_placed(excluded_, takes_part);
+  for (const Bucket& bucket : buckets_) start_placed(bucket.parameters, takes_part);
+}
+
+void GradientBuckets::start_placed(const std::vector<std::size_t>& parameters, std::span<const char> takes_part) {
+  std::vector<at::Tensor> gradients;
+  for (const std::size_t parameter : parameters) {
+    if (!takes_part[parameter]) continue;
+    place(parameter);
+    gradients.push_back(homes_[parameter].gradient);
   }
+  start(std::move(gradients));
 }
 
 void GradientBuckets::start(std::vector<at::Tensor> gradients) {
+  if (gradients.empty()) return;
   const at::NoGradGuard no_grad;
   for (at::Tensor& gradient : gradients) gradient = flat(gradient);
   if (auto work = reduce_in_backward(group_, std::move(gradients), c10d::ReduceOp::AVG, /*async_op=*/!shared_))

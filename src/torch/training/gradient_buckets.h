@@ -40,10 +40,12 @@ class GradientBuckets {
   void place(std::size_t parameter);
   /// Its gradient is in place, and all of this backward. Called once for each, where buckets overlap.
   void ready(std::size_t parameter);
+  /// From now on it is not expected before all others are there: it mostly has no dense gradient.
+  void exclude(std::size_t parameter);
   /// Starts what waits for gradients that don't come, where buckets overlap, so that the ranks stay in step.
   void start_rest();
-  /// Averages those gradients that `takes_part` says, in place, where buckets don't overlap.
-  void start(std::span<const char> takes_part);
+  /// Places and averages those gradients that `takes_part` says and that aren't in a bucket which began already.
+  void start_agreed(std::span<const char> takes_part);
   /// Blocking: until all that was started is done. Errors: those of collectives.
   void wait();
 
@@ -63,6 +65,7 @@ class GradientBuckets {
   Home make_home(std::size_t parameter) const;
   bool is_free(const Home& home) const;
   void start_next();
+  void start_placed(const std::vector<std::size_t>& parameters, std::span<const char> takes_part);
   void start(std::vector<at::Tensor> gradients);
 
   ProcessGroup group_;
@@ -73,6 +76,7 @@ class GradientBuckets {
   std::vector<Home> homes_;
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> bucket_of_;  ///< By parameter.
+  std::vector<std::size_t> excluded_;
 
   // Of one backward.
   std::size_t next_bucket_ = 0;

@@ -1,7 +1,9 @@
 #include "torch/training/gradient_reducer.h"
 
+#include <ATen/ops/_sparse_coo_tensor_with_dims.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
@@ -21,7 +23,15 @@ using torch::autograd::variable_list;
 constexpr std::int64_t kTextBytes = 1024;  ///< Of what a rank tells the others of its problem.
 
 /// What ranks tell each other before each averaging, as bytes of which each is the greatest of all ranks'.
-enum Told : std::int64_t { kProblem, kFollowsForward, kFollowsNone, kMostForwards, kFewestForwards, kFirstChanged };
+enum Told : std::int64_t {
+  kProblem,
+  kFollowsForward,
+  kFollowsNone,
+  kMostForwards,
+  kFewestForwards,
+  kHasSparse,
+  kFirstChanged
+};
 constexpr int kManyForwards = UINT8_MAX;  ///< More are told as so many.
 
 [[noreturn]] void refuse_captured(const std::string& name) {
@@ -58,7 +68,7 @@ class GradientReducer::AfterGradient final : public torch::autograd::FunctionPos
     reducer_.after_gradient(reducer_.members_[member_], gradients.front().defined());
     return outputs;
   }
-  bool averages_beside(const GradientReducer& other) const { return &reducer_ != &other && reducer_.syncs_; }
+  const GradientReducer& reducer() const { return reducer_; }
 
  private:
   GradientReducer& reducer_;
@@ -174,24 +184,33 @@ GradientReducer::Pass& GradientReducer::current_pass() {
     return *pass;
   }
   const auto pass = std::make_shared<Pass>(Pass{.task = task, .arrived = std::vector<char>(averaged_.size())});
-  pass->problem = rivalry();
+  pass->left = left_to_others(pass->problem);
   pass_ = pass;
   buckets_->begin();
   torch::autograd::Engine::get_default_engine().queue_callback([this, pass] { finish(*pass); });
   return *pass;
 }
 
-/// Two that average the same gradients at the same time take them out of each other's buckets.
-std::string GradientReducer::rivalry() const {
-  for (const std::size_t index : averaged_)
-    for (const auto& hook : members_[index].accumulator->post_hooks()) {
+/// Those of the same group that were made first have first hooks.
+std::vector<char> GradientReducer::left_to_others(std::string& problem) const {
+  std::vector<char> left(averaged_.size());
+  for (std::size_t place = 0; place < averaged_.size(); ++place) {
+    const Member& member = members_[averaged_[place]];
+    bool is_behind = false;
+    for (const auto& hook : member.accumulator->post_hooks()) {
       const auto* const after = dynamic_cast<const AfterGradient*>(hook.get());
-      if (after == nullptr || !after->averages_beside(*this)) continue;
-      return c10::str("parameter \"", members_[index].name,
-                      "\" belongs to two DistributedDataParallel modules that average its gradient at the same time; "
-                      "destroy the one that is no longer used, or use no_sync() on it");
+      if (after == nullptr) continue;
+      const GradientReducer& other = after->reducer();
+      if (&other == this) is_behind = true;
+      if (&other == this || !other.syncs_) continue;
+      if (!is_behind) left[place] = 1;
+      if (other.group_ != group_ && problem.empty())
+        problem = c10::str("parameter \"", member.name,
+                           "\" belongs to two DistributedDataParallel modules of different groups; wrap both with the "
+                           "same group, or use no_sync() on one of them");
     }
-  return "";
+  }
+  return left;
 }
 
 void GradientReducer::before_gradient(const Member& member) {
@@ -208,8 +227,9 @@ void GradientReducer::after_gradient(const Member& member, bool is_defined) {
   if (is_defined) changed_[member.place] = 1;
   if (!syncs_) return;
   Pass& pass = current_pass();
-  if (is_defined && member.parameter.grad().layout() != at::kStrided) {
-    pass.problem = c10::str("the gradient of parameter \"", member.name, "\" is sparse, which is not supported");
+  if (is_defined && member.parameter.grad().layout() != at::kStrided && !is_sparse(member.place)) {
+    pass.problem = c10::str("the gradient of parameter \"", member.name, "\" has the layout ",
+                            member.parameter.grad().layout(), ", which is not supported");
     return;
   }
   if (is_defined && member.parameter.grad().requires_grad()) {
@@ -219,6 +239,7 @@ void GradientReducer::after_gradient(const Member& member, bool is_defined) {
     return;
   }
   if (std::exchange(pass.arrived[member.place], 1) || !pass.problem.empty()) return;
+  if (pass.left[member.place] || is_sparse(member.place)) return;
   // Where buckets don't overlap, finish() places what takes part: one that no rank got stays as it is.
   if (is_defined || buckets_->overlaps()) buckets_->place(member.place);
   if (buckets_->overlaps()) buckets_->ready(member.place);
@@ -244,8 +265,8 @@ std::string GradientReducer::problem_of(const Pass& pass) {
                   "the loss depend on all outputs of the module");
 }
 
-/// Ends on all ranks with the first one's problem, if one has any. Returns which gradients the ranks average.
-std::vector<char> GradientReducer::agree(const Pass& pass) {
+/// Ends on all ranks with the first one's problem, if one has any. Returns what the ranks average.
+GradientReducer::Agreed GradientReducer::agree(const Pass& pass) {
   std::string problem = problem_of(pass);
   const std::size_t changed = options_.find_unused_parameters ? changed_.size() : 0;
   at::Tensor told = at::zeros({kFirstChanged + static_cast<std::int64_t>(changed)}, at::kByte);
@@ -255,6 +276,8 @@ std::vector<char> GradientReducer::agree(const Pass& pass) {
   const int forwards = std::min(pass.forwards, kManyForwards);
   bytes[kMostForwards] = static_cast<std::uint8_t>(forwards);
   bytes[kFewestForwards] = static_cast<std::uint8_t>(kManyForwards - forwards);
+  for (std::size_t place = 0; place < averaged_.size(); ++place)
+    if (!pass.left[place] && is_sparse(place)) bytes[kHasSparse] = 1;
   std::copy_n(changed_.begin(), changed, bytes + kFirstChanged);
   if (group_->getSize() > 1) reduce_in_backward(group_, {told}, c10d::ReduceOp::MAX, /*async_op=*/false);
   const bool is_of_some = bytes[kFollowsForward] && bytes[kFollowsNone];
@@ -274,8 +297,57 @@ std::vector<char> GradientReducer::agree(const Pass& pass) {
                        "; if this rank skipped a backward, make it on all "
                        "ranks, or none; if it made a forward that no backward follows, use NoGradGuard");
   if (bytes[kProblem] || is_of_some || !are_as_many) throw_on_all(problem);
-  if (changed == 0) return std::vector<char>(changed_.size(), 1);
-  return {bytes + kFirstChanged, bytes + kFirstChanged + changed};
+  Agreed agreed{.dense = std::vector<char>(changed_.size(), 1)};
+  std::copy_n(bytes + kFirstChanged, changed, agreed.dense.begin());
+  for (std::size_t place = 0; place < agreed.dense.size(); ++place)
+    if (pass.left[place]) agreed.dense[place] = 0;
+  if (bytes[kHasSparse]) agree_on_sparse(agreed);
+  return agreed;
+}
+
+bool GradientReducer::is_sparse(std::size_t place) const {
+  const at::Tensor& gradient = members_[averaged_[place]].parameter.grad();
+  return gradient.defined() && gradient.layout() == at::kSparse;
+}
+
+/// A rank without a gradient adds nothing to those of others, whether they are sparse or dense.
+void GradientReducer::agree_on_sparse(Agreed& agreed) const {
+  const std::size_t places = agreed.dense.size();
+  at::Tensor told = at::zeros({2, static_cast<std::int64_t>(places)}, at::kByte);
+  auto* const sparse_dimensions = told.data_ptr<std::uint8_t>();
+  auto* const has_dense = sparse_dimensions + places;
+  for (std::size_t place = 0; place < places; ++place) {
+    const at::Tensor& gradient = members_[averaged_[place]].parameter.grad();
+    if (!agreed.dense[place] || !gradient.defined()) continue;
+    if (is_sparse(place))
+      sparse_dimensions[place] = static_cast<std::uint8_t>(gradient.sparse_dim());
+    else
+      has_dense[place] = 1;
+  }
+  if (group_->getSize() > 1) reduce_in_backward(group_, {told}, c10d::ReduceOp::MAX, /*async_op=*/false);
+  for (std::size_t place = 0; place < places; ++place) {
+    if (sparse_dimensions[place] == 0) continue;
+    if (has_dense[place])
+      throw UsageError(c10::str("DistributedDataParallel: the gradient of parameter \"",
+                                members_[averaged_[place]].name,
+                                "\" is sparse on some ranks and dense on others; use it in the same way on all ranks"));
+    agreed.dense[place] = 0;
+    agreed.sparse.emplace_back(place, sparse_dimensions[place]);
+  }
+}
+
+/// Makes a new gradient: one that the program keeps must not change.
+void GradientReducer::average_sparse(std::size_t place, std::int64_t sparse_dimensions) {
+  if (group_->getSize() == 1) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor& parameter = members_[averaged_[place]].parameter;
+  at::Tensor& gradient = parameter.mutable_grad();
+  at::Tensor sum = gradient.defined() ? gradient.clone()
+                                      : at::_sparse_coo_tensor_with_dims(
+                                            sparse_dimensions, parameter.dim() - sparse_dimensions, parameter.sizes(),
+                                            parameter.options().layout(at::kSparse).requires_grad(false));
+  all_reduce(sum, group_, {}, options_.where);
+  gradient = sum.div_(group_->getSize());
 }
 
 void GradientReducer::throw_on_all(const std::string& problem) const {
@@ -302,13 +374,13 @@ void GradientReducer::finish(Pass& pass) {
   pass.forwards = std::exchange(forwards_, 0);
   if (buckets_->overlaps()) buckets_->start_rest();
   options_.before();
-  const std::vector<char> takes_part = agree(pass);
-  if (!buckets_->overlaps()) {
-    for (std::size_t place = 0; place < takes_part.size(); ++place)
-      if (takes_part[place]) buckets_->place(place);
-    buckets_->start(takes_part);
-  }
+  const Agreed agreed = agree(pass);
+  buckets_->start_agreed(agreed.dense);
   buckets_->wait();
+  for (const auto& [place, sparse_dimensions] : agreed.sparse) {
+    average_sparse(place, sparse_dimensions);
+    buckets_->exclude(place);
+  }
   std::fill(changed_.begin(), changed_.end(), 0);
   options_.after();
 }

@@ -39,6 +39,8 @@ struct GradientReducerOptions {
 /// Averages gradients over the ranks of a group at the end of each backward that reaches the parameters, however the
 /// forward before it was called: averaging a sum of which parts are averages already is right, too.
 ///
+/// A parameter that several reducers have is averaged by the one that was made first. Sparse gradients stay sparse.
+///
 /// Errors come out of backward: UsageError, on all ranks, where gradients would be lost.
 class GradientReducer {
  public:
@@ -67,10 +69,17 @@ class GradientReducer {
   struct Pass {
     int task = -1;
     std::vector<char> arrived = {};   ///< By place.
+    std::vector<char> left = {};      ///< By place: whether another reducer, of a part of the module, averages it.
     std::set<std::size_t> lost = {};  ///< Members whose gradients are added where no hook is.
     std::string problem = {};
     bool follows_forward = false;
     int forwards = 0;
+  };
+
+  /// What the ranks average.
+  struct Agreed {
+    std::vector<char> dense;                                        ///< By place.
+    std::vector<std::pair<std::size_t, std::int64_t>> sparse = {};  ///< Places, and their sparse dimensions.
   };
 
   void add_hooks(std::size_t index);
@@ -78,12 +87,15 @@ class GradientReducer {
   void before_gradient(const Member& member);
   void after_gradient(const Member& member, bool is_defined);
   Pass& current_pass();
-  std::string rivalry() const;
+  std::vector<char> left_to_others(std::string& problem) const;
   void finish(Pass& pass);
   std::string change_of_module();
   void remove_hooks_of_added();
   std::string problem_of(const Pass& pass);
-  std::vector<char> agree(const Pass& pass);
+  Agreed agree(const Pass& pass);
+  bool is_sparse(std::size_t place) const;
+  void agree_on_sparse(Agreed& agreed) const;
+  void average_sparse(std::size_t place, std::int64_t sparse_dimensions);
   [[noreturn]] void throw_on_all(const std::string& problem) const;
 
   const ProcessGroup group_;

@@ -8,8 +8,8 @@
 
 namespace retinue {
 
-/// Compares what the ranks' modules are made of: names, types, shapes, strides, device types, order and requires_grad of
-/// parameters and buffers, each tensor once. Values may differ.
+/// Compares what the ranks' modules are made of: names, types, shapes, strides, device types, order and requires_grad
+/// of parameters and buffers, each tensor once. Values may differ.
 ///
 /// Blocking: all ranks of the group call it. Errors: UsageError, on all ranks, which names the first difference, and
 /// the ranks that differ from rank 0.
