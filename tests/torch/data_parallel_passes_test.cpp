@@ -91,7 +91,8 @@ TEST_P(DataParallelPasses, MayGoThroughARetainedGraphAgain) {
 
 TEST_P(DataParallelPasses, OfBatchNormMayGoThroughARetainedGraphAgain) {
   run_training(2, GetParam(), [](const ProcessGroup& group) {
-    nn::Sequential net(nn::Linear(6, 4), nn::BatchNorm1d(4), nn::Linear(4, 1));
+    nn::Sequential net =
+        seeded(1, [] { return nn::Sequential(nn::Linear(6, 4), nn::BatchNorm1d(4), nn::Linear(4, 1)); });
     DistributedDataParallel ddp(net, group);
     const at::Tensor output = ddp(part_of(0, group, group->getRank())).square().sum();  // A sum's gradients are zeros.
     output.backward({}, /*retain_graph=*/true);
@@ -221,144 +222,6 @@ TEST_P(DataParallelPasses, ThatReturnGradientsOfParametersAreRefused) {
     });
 }
 
-/// Rows of a table by their indices, and then a layer.
-struct LookupImpl : nn::Module {
-  explicit LookupImpl(bool sparse)
-      : table(register_module("table", nn::Embedding(nn::EmbeddingOptions(5, 4).sparse(sparse)))),
-        layer(register_module("layer", nn::Linear(4, 3))) {}
-  at::Tensor forward(const at::Tensor& indices) { return layer(torch::tanh(table(indices))); }
-  nn::Embedding table;
-  nn::Linear layer;
-};
-TORCH_MODULE(Lookup);
-
-TEST_P(DataParallelPasses, WithSparseGradientsAreAveraged) {
-  for (const int ranks : {1, 2, 3})
-    run_training(ranks, GetParam(), [](const ProcessGroup& group) {
-      Lookup alone = seeded(6, [] { return Lookup(/*sparse=*/false); });
-      DistributedDataParallel ddp(seeded(6, [] { return Lookup(/*sparse=*/true); }), group);
-      torch::optim::SGD optimizer(ddp.parameters(), 0.5);
-      torch::optim::SGD optimizer_alone(alone->parameters(), 0.5);
-      const auto indices = [&](int step, int rank) { return torch::tensor({step % 5, (step + rank) % 5, rank}); };
-      for (int step = 0; step < 4; ++step) {
-        optimizer.zero_grad();
-        optimizer_alone.zero_grad();
-        for (int part = 0; part < 2; ++part) {  // Two backwards in one step.
-          ddp(indices(step + part, group->getRank())).square().sum().backward();
-          for (int rank = 0; rank < group->getSize(); ++rank)
-            (alone(indices(step + part, rank)).square().sum() / group->getSize()).backward();
-        }
-        EXPECT_EQ(ddp->table->weight.grad().layout(), at::kSparse);
-        optimizer.step();
-        optimizer_alone.step();
-        EXPECT_TRUE(torch::allclose(ddp->table->weight, alone->table->weight, 1e-4, 1e-5)) << "step " << step;
-        EXPECT_TRUE(torch::allclose(ddp->layer->weight, alone->layer->weight, 1e-4, 1e-5)) << "step " << step;
-      }
-    });
-}
-
-TEST_P(DataParallelPasses, WithSparseGradientsOfSomeRanksAreAveragedWhereTheyMayBeUnused) {
-  run_training(3, GetParam(), [](const ProcessGroup& group) {
-    DistributedDataParallel ddp(Lookup(/*sparse=*/true), group, {.find_unused_parameters = true});
-    ddp->table->weight.set_data(torch::ones({5, 4}));
-    const auto loss = [&] {
-      return group->getRank() == 1 ? ddp(torch::tensor({2})).sum() : ddp->layer(torch::ones({2, 4})).sum();
-    };
-    at::Tensor first = loss();
-    if (group->getRank() != 1) ddp(torch::tensor({0}));  // As many forwards.
-    first.backward();
-    const at::Tensor& gradient = ddp->table->weight.grad();
-    ASSERT_EQ(gradient.layout(), at::kSparse);
-    EXPECT_EQ(gradient._indices().item<std::int64_t>(), 2);
-    const at::Tensor kept = gradient;
-    const at::Tensor copy = gradient.clone();
-    ddp->zero_grad();
-    ddp(torch::tensor({4})).sum().backward();
-    EXPECT_TRUE(torch::equal(kept.to_dense(), copy.to_dense())) << "a kept gradient";
-    EXPECT_EQ(ddp->table->weight.grad()._indices().item<std::int64_t>(), 4);
-  });
-}
-
-struct TableImpl : nn::Module {
-  TableImpl() : rows(register_parameter("rows", torch::ones({4, 2}))) {}
-  at::Tensor forward(const at::Tensor& indices, bool sparse) {
-    return torch::embedding(rows, indices, -1, /*scale_grad_by_freq=*/false, sparse);
-  }
-  at::Tensor rows;
-};
-TORCH_MODULE(Table);
-
-TEST_P(DataParallelPasses, MayHaveSparseGradientsAtTimes) {
-  run_training(2, GetParam(), [](const ProcessGroup& group) {
-    DistributedDataParallel ddp(Table(), group);
-    const at::Tensor indices = torch::tensor({1, 1 + group->getRank()});
-    for (const bool sparse : {false, true, false, true}) {
-      ddp->zero_grad();
-      ddp(indices, sparse).sum().backward();
-      EXPECT_EQ(ddp->rows.grad().layout(), sparse ? at::kSparse : at::kStrided);
-      EXPECT_TRUE(torch::equal(ddp->rows.grad().to_dense().select(1, 0), torch::tensor({0.0f, 1.5f, 0.5f, 0.0f})));
-    }
-    ddp->zero_grad();
-    const std::string text = usage_error_of([&] { ddp(indices, group->getRank() == 0).sum().backward(); });
-    EXPECT_TRUE(says(text, "the gradient of parameter \"rows\" is sparse on some ranks and dense on others")) << text;
-    ddp->zero_grad();
-    EXPECT_NO_THROW(ddp(indices, false).sum().backward());
-  });
-}
-
-/// A part of it is wrapped itself.
-struct NestedImpl : nn::Module {
-  NestedImpl()
-      : first(register_module("first", nn::Linear(6, 8))),
-        second(register_module("second", nn::Linear(8, 8))),
-        third(register_module("third", nn::Linear(8, 3))) {}
-  at::Tensor forward(const at::Tensor& input) {
-    const at::Tensor hidden = torch::tanh(first(input));
-    return third(torch::tanh(inner ? (*inner)(hidden) : second(hidden)));
-  }
-  nn::Linear first, second, third;
-  std::unique_ptr<DistributedDataParallel<nn::Linear>> inner;
-};
-TORCH_MODULE(Nested);
-
-TEST_P(DataParallelPasses, OfNestedWrappersAreAveragedOnce) {
-  for (const int ranks : {1, 2, 3})
-    for (const bool find_unused_parameters : {false, true})
-      run_training(ranks, GetParam(), [&](const ProcessGroup& group) {
-        Nested alone = seeded(8, [] { return Nested(); });
-        Nested net = seeded(8, [] { return Nested(); });
-        const DistributedDataParallelOptions options{.find_unused_parameters = find_unused_parameters};
-        net->inner = std::make_unique<DistributedDataParallel<nn::Linear>>(net->second, group, options);
-        DistributedDataParallel ddp(net, group, options);
-        for (int step = 0; step < 3; ++step) {
-          ddp->zero_grad();
-          alone->zero_grad();
-          ddp(part_of(step, group, group->getRank())).square().sum().backward();
-          for (int rank = 0; rank < group->getSize(); ++rank)
-            (alone(part_of(step, group, rank)).square().sum() / group->getSize()).backward();
-          if (step == 1) {  // The outer one alone.
-            const auto without = net->inner->no_sync();
-            ddp->zero_grad();
-            ddp(part_of(step, group, group->getRank())).square().sum().backward();
-          }
-          for (std::size_t i = 0; i < 6; ++i)
-            EXPECT_TRUE(torch::allclose(net->parameters()[i].grad(), alone->parameters()[i].grad(), 1e-4, 1e-5))
-                << "step " << step << " parameter " << i;
-        }
-      });
-}
-
-TEST_P(DataParallelPasses, OfNestedWrappersOfTwoGroupsAreRefused) {
-  run_training(2, GetParam(), [](const ProcessGroup& group) {
-    Nested net;
-    net->inner = std::make_unique<DistributedDataParallel<nn::Linear>>(net->second, new_group({0, 1}, group));
-    DistributedDataParallel ddp(net, group);
-    const std::string text =
-        usage_error_of([&] { ddp(part_of(0, group, group->getRank())).square().sum().backward(); });
-    EXPECT_TRUE(says(text, "belongs to two DistributedDataParallel modules of different groups")) << text;
-  });
-}
-
 TEST_P(DataParallelPasses, WithGradientsThatHaveAGraphAreRefusedOnAllRanks) {
   for (const int ranks : {1, 2})
     run_training(ranks, GetParam(), [](const ProcessGroup& group) {
@@ -434,25 +297,6 @@ TEST_P(DataParallelPasses, LeaveKeptGradientsAsTheyWere) {
         for (std::size_t i = 0; i < kept.size(); ++i)
           EXPECT_TRUE(torch::allclose(kept[i], expected[i], 1e-4, 1e-6)) << "tensor " << i;
       });
-}
-
-TEST(ShmDataParallelPasses, PutGradientsBackIntoJobMemoryWhenNoneIsKept) {
-  run_ranks(2, [](const JobGroup& members) {
-    at::set_num_threads(1);
-    DistributedDataParallel ddp(make_mlp(), init_process_group(members));
-    at::Tensor kept;
-    std::vector<bool> in_job_memory;
-    for (int step = 0; step < 4; ++step) {
-      ddp->zero_grad();
-      ddp(torch::ones({2, 6})).sum().backward();
-      const at::Tensor parameter = ddp->parameters()[0];
-      const at::Tensor& gradient = parameter.mutable_grad();
-      in_job_memory.push_back(members.memory->contains(gradient.data_ptr()));
-      if (step == 1) kept = gradient;
-      if (step == 2) kept.reset();
-    }
-    EXPECT_EQ(in_job_memory, (std::vector<bool>{true, true, false, true}));
-  });
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include "retinue/base/error.h"
 #include "retinue/torch/distributed_data_parallel.h"
 #include "support/ranks.h"
-#include "support/says.h"
 #include "support/usage_error.h"
 #include "torch/trained_net.h"
 
@@ -265,79 +264,6 @@ TEST(ShmDataParallel, RefusesModulesThatItCannotTrain) {
   EXPECT_THROW(DistributedDataParallel(nn::Sequential(nn::Tanh()), alone), UsageError);
   EXPECT_THROW(DistributedDataParallel(nn::Linear(2, 2), ProcessGroup()), UsageError);
   EXPECT_THROW(DistributedDataParallel(nn::Linear(2, 2), alone, {.bucket_cap_mb = 0}), UsageError);
-}
-
-TEST_P(DataParallel, NamesTheFirstDifferenceOfTheRanksModules) {
-  using Make = std::function<nn::Sequential()>;
-  const Make two = [] { return nn::Sequential(nn::Linear(2, 2), nn::Linear(2, 2)); };
-  const Make frozen = [&] {
-    nn::Sequential net = two();
-    net->parameters()[2].requires_grad_(false);
-    return net;
-  };
-  const Make strided = [&] {
-    nn::Sequential net = two();
-    net->parameters()[2].set_data(torch::zeros({2, 2}).t());
-    return net;
-  };
-  const Make mixed = [&] {
-    nn::Sequential net = two();
-    net->at<nn::LinearImpl>(1).to(torch::kDouble);
-    return net;
-  };
-  const std::string first =
-      "rank 0 has parameter \"1.weight\" of type Float and shape [2, 2], which requires a gradient";
-  const std::pair<Make, std::string> cases[] = {
-      {[] { return nn::Sequential(nn::Linear(2, 2), nn::Linear(2, 5)); },
-       first + ", but rank 1 has parameter \"1.weight\" of type Float and shape [5, 2], which requires a gradient"},
-      {mixed, first + ", but rank 1 has parameter \"1.weight\" of type Double and shape [2, 2]"},
-      {frozen, first + ", but rank 1 has parameter \"1.weight\" of type Float and shape [2, 2] (ranks 1 and 2"},
-      {strided, first + ", but rank 1 has parameter \"1.weight\" of type Float and shape [2, 2] with strides [1, 2]"},
-      // Equal shapes in another order.
-      {[] { return nn::Sequential(nn::Linear(2, 2), nn::Tanh(), nn::Linear(2, 2)); },
-       first + ", but rank 1 has parameter \"2.weight\""},
-      {[] { return nn::Sequential(nn::Linear(2, 2)); },
-       first + ", but rank 1 has nothing after 2 parameters and buffers"},
-      {[] { return nn::Sequential(nn::Linear(2, 2), nn::Linear(2, 2), nn::BatchNorm1d(2)); },
-       "rank 0 has nothing after 4 parameters and buffers, but rank 1 has parameter \"2.weight\""},
-      {[] { return nn::Sequential(nn::Tanh()); }, "but rank 1 has nothing after 0 parameters and buffers"},
-  };
-  run_ranks(3, [&](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
-    for (const auto& [make, expected] : cases) {
-      const std::string text =
-          test::usage_error_of([&] { DistributedDataParallel((members.rank == 0 ? two : make)(), group); });
-      EXPECT_TRUE(test::says(text, expected)) << text;
-    }
-    const std::string text =
-        test::usage_error_of([&] { DistributedDataParallel((members.rank == 2 ? mixed : two)(), group); });
-    EXPECT_TRUE(test::says(text, ", but rank 2 has parameter \"1.weight\" of type Double")) << text;
-    EXPECT_NO_THROW(DistributedDataParallel(two(), group)) << "the group is usable";
-  });
-}
-
-struct TwiceImpl : nn::Module {
-  TwiceImpl() : layer(register_module("layer", nn::Linear(6, 6))) { register_module("again", layer); }
-  at::Tensor forward(const at::Tensor& input) { return layer(torch::tanh(layer(input))); }
-  nn::Linear layer;
-};
-TORCH_MODULE(Twice);
-
-TEST_P(DataParallel, ParametersListsEachOnce) {
-  run_ranks(2, [](const JobGroup& members) {
-    at::set_num_threads(1);
-    const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
-    DistributedDataParallel ddp(seeded(2, [] { return Twice(); }), group);
-    EXPECT_EQ(ddp->parameters().size(), 4u);
-    ASSERT_EQ(ddp.parameters().size(), 2u);
-    EXPECT_EQ(ddp.named_parameters().keys(), (std::vector<std::string>{"layer.weight", "layer.bias"}));
-    EXPECT_TRUE(ddp.named_parameters()["layer.bias"].is_same(ddp->layer->bias));
-    const at::Tensor before = ddp->layer->weight.detach().clone();
-    torch::optim::SGD optimizer(ddp.parameters(), 0.5);
-    ddp(joined_batch(0, 2, {6}).first.narrow(0, kBatch * members.rank, kBatch)).sum().backward();
-    optimizer.step();
-    EXPECT_TRUE(torch::allclose(ddp->layer->weight, before - 0.5 * ddp->layer->weight.grad()));
-  });
 }
 
 TEST_P(DataParallel, BatchNormTakesTwoForwardsBeforeOneBackward) {

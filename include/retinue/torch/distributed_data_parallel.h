@@ -79,8 +79,9 @@ class DataParallelCore {
 /// constructor, or has a sparse gradient on some ranks and a dense one on others; or if the ranks called forward() in
 /// training mode unequally often since the last backward, as where one of them skipped a backward; PeerLost and other
 /// errors of the collectives. torch::autograd::grad() of parameters throws UsageError outside of no_sync(). After an
-/// error: gradients are unspecified; after UsageError the group is usable. Cost: memory for each gradient, in job
-/// memory if ranks share it; a copy of each gradient, and one small collective.
+/// error: gradients are unspecified; after UsageError the group is usable. Cost: one small collective and the
+/// averaging; memory for each gradient, in job memory if ranks share it. Backward makes the larger gradients there, so
+/// that only small ones are copied.
 template <typename Net>
 class DistributedDataParallel {
   template <typename T>

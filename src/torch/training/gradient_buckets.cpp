@@ -1,9 +1,7 @@
 #include "torch/training/gradient_buckets.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -12,7 +10,6 @@
 #include <utility>
 
 #include "torch/backend/shm_backend.h"
-#include "torch/tensors/shared_storage.h"
 
 namespace retinue {
 namespace {
@@ -30,16 +27,9 @@ ShmBackend* shm_backend_of(const ProcessGroup& group, const std::vector<at::Tens
   return all_on_cpu ? ShmBackend::of(*group) : nullptr;
 }
 
-/// A part of a larger piece of memory, which it holds.
-c10::DataPtr part_of(const std::shared_ptr<const c10::DataPtr>& whole, std::size_t offset) {
-  using Held = std::shared_ptr<const c10::DataPtr>;
-  const auto deleter = [](void* context) { delete static_cast<Held*>(context); };
-  return {static_cast<std::byte*>(whole->get()) + offset, new Held(whole), deleter, whole->device()};
-}
-
-/// The layout in which autograd makes gradients.
-at::Tensor empty_gradient(const at::Tensor& parameter) {
-  const at::TensorOptions options = parameter.options().requires_grad(false);
+/// A tensor without memory, of the type and layout that autograd gives to the parameter's gradients.
+at::Tensor layout_of_gradient(const at::Tensor& parameter) {
+  const at::TensorOptions options = parameter.options().device(at::kMeta).requires_grad(false);
   return parameter.is_non_overlapping_and_dense() ? at::empty_strided(parameter.sizes(), parameter.strides(), options)
                                                   : at::empty(parameter.sizes(), options);
 }
@@ -70,7 +60,7 @@ c10::intrusive_ptr<c10d::Work> reduce_in_backward(const ProcessGroup& group, std
 GradientBuckets::GradientBuckets(ProcessGroup group, std::vector<at::Tensor> parameters, const Options& options)
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
-      homes_(parameters_.size()),
+      placed_(parameters_.size()),
       bucket_of_(parameters_.size()),
       is_ready_(parameters_.size()) {
   if (group_->getSize() == 1) return;
@@ -78,9 +68,9 @@ GradientBuckets::GradientBuckets(ProcessGroup group, std::vector<at::Tensor> par
   // Ranks that share memory meet once in a backward, not once in each bucket, where now the one is late and now the
   // other. Nothing is lost by it: the ranks' own threads do the averaging, and have gradients to compute until then.
   overlaps_ = options.overlaps && backend == nullptr;
+  for (const at::Tensor& parameter : parameters_) layouts_.push_back(layout_of_gradient(parameter));
   assign_buckets(options.cap_mb);
-  if (backend != nullptr) make_shared_memory(backend->memory());
-  for (std::size_t i = 0; i < parameters_.size(); ++i) homes_[i] = make_home(i);
+  if (backend != nullptr) make_slots(backend->memory());
 }
 
 /// Buckets in the order in which backward probably fills them.
@@ -97,28 +87,35 @@ void GradientBuckets::assign_buckets(std::size_t cap_mb) {
     for (const std::size_t parameter : buckets_[i].parameters) bucket_of_[parameter] = i;
 }
 
-void GradientBuckets::make_shared_memory(const std::shared_ptr<JobMemory>& memory) {
-  std::size_t bytes = 0;
-  offsets_.resize(parameters_.size());
+void GradientBuckets::make_slots(const std::shared_ptr<JobMemory>& memory) {
+  std::vector<std::size_t> bytes;
   for (const Bucket& bucket : buckets_)
-    for (const std::size_t parameter : bucket.parameters) {
-      offsets_[parameter] = bytes;
-      bytes += (parameters_[parameter].nbytes() + kAlignment - 1) / kAlignment * kAlignment;
+    for (const std::size_t parameter : bucket.parameters) bytes.push_back(layouts_[parameter].nbytes());
+  slots_ = std::make_unique<TensorSlots>(memory, bytes);
+}
+
+/// Whether the gradient can be averaged where it is. Somebody else's keeps its value, unless it had that of an
+/// averaging already, as in a loop that sets gradients to zero.
+bool GradientBuckets::is_placed(std::size_t parameter, const at::Tensor& gradient, bool in_hook) const {
+  const at::Tensor& layout = layouts_[parameter];
+  if (gradient.scalar_type() != layout.scalar_type() || gradient.sizes() != layout.sizes()) return false;
+  if (gradient.strides() != layout.strides() || gradient.storage_offset() != 0) return false;
+  const c10::Storage& storage = gradient.storage();
+  if (slots_ && gradient.numel() > 0 && !TensorSlots::contains(storage.data())) return false;
+  const std::size_t own = in_hook ? 2 : 1;  // While hooks run, autograd has what it made the gradient of.
+  return storage.data() == placed_[parameter] || (gradient.use_count() == 1 && storage.use_count() <= own);
+}
+
+at::Tensor GradientBuckets::make_gradient(std::size_t parameter) {
+  const at::Tensor& layout = layouts_[parameter];
+  const at::TensorOptions options = layout.options().device(parameters_[parameter].device());
+  if (slots_ && layout.numel() > 0)
+    if (c10::DataPtr slot = slots_->take(layout.nbytes())) {
+      c10::Storage storage(c10::Storage::use_byte_size_t(), layout.nbytes(), std::move(slot), /*allocator=*/nullptr,
+                           /*resizable=*/false);
+      return at::empty({0}, options).set_(std::move(storage), 0, layout.sizes(), layout.strides());
     }
-  shared_ = std::make_shared<const c10::DataPtr>(allocate_shared(memory, bytes));
-}
-
-GradientBuckets::Home GradientBuckets::make_home(std::size_t parameter) const {
-  at::Tensor tensor = empty_gradient(parameters_[parameter].detach());
-  if (shared_ && tensor.numel() > 0) tensor.storage().set_data_ptr_noswap(part_of(shared_, offsets_[parameter]));
-  const void* const memory = tensor.storage().data();
-  return {.tensor = std::move(tensor), .memory = memory};
-}
-
-/// Whether nobody has a tensor of that memory.
-bool GradientBuckets::is_free(const Home& home) const {
-  const std::size_t own = home.gradient.is_same(home.tensor) ? 2 : 1;
-  return home.tensor.use_count() == own && home.tensor.storage().use_count() == 1;
+  return at::empty_strided(layout.sizes(), layout.strides(), options);
 }
 
 void GradientBuckets::begin() {
@@ -128,19 +125,18 @@ void GradientBuckets::begin() {
   works_.clear();
 }
 
-void GradientBuckets::place(std::size_t parameter) {
-  if (buckets_.empty()) return;  // A world of one.
-  Home& home = homes_[parameter];
-  at::Tensor& gradient = parameters_[parameter].mutable_grad();
-  if (gradient.defined() && gradient.is_same(home.gradient)) return;
-  if (home.tensor.storage().data() != home.memory) home = make_home(parameter);
+/// Moves a parameter's gradient, zeros where it has none, to where it can be averaged.
+void GradientBuckets::place(std::size_t parameter, bool in_hook) {
   const at::NoGradGuard no_grad;
-  home.gradient = is_free(home) ? home.tensor : at::empty_like(home.tensor);
-  if (gradient.defined())
-    home.gradient.copy_(gradient);
-  else
-    home.gradient.zero_();
-  gradient = home.gradient;
+  at::Tensor& gradient = parameters_[parameter].mutable_grad();
+  if (!gradient.defined()) {
+    gradient = make_gradient(parameter).zero_();
+  } else if (!is_placed(parameter, gradient, in_hook)) {
+    const at::Tensor placed = make_gradient(parameter);
+    placed.copy_(gradient);
+    gradient = placed;
+  }
+  placed_[parameter] = gradient.storage().data();
 }
 
 void GradientBuckets::exclude(std::size_t parameter) {
@@ -152,6 +148,7 @@ void GradientBuckets::exclude(std::size_t parameter) {
 
 void GradientBuckets::ready(std::size_t parameter) {
   if (bucket_of_[parameter] == kNoBucket) return;
+  place(parameter, /*in_hook=*/true);
   is_ready_[parameter] = 1;
   --buckets_[bucket_of_[parameter]].missing;
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0) start_next();
@@ -164,7 +161,7 @@ void GradientBuckets::start_rest() {
 void GradientBuckets::start_next() {
   std::vector<at::Tensor> gradients;
   for (const std::size_t member : buckets_[next_bucket_].parameters)
-    gradients.push_back(is_ready_[member] ? homes_[member].gradient : at::zeros_like(homes_[member].tensor));
+    gradients.push_back(is_ready_[member] ? parameters_[member].grad() : make_gradient(member).zero_());
   start(std::move(gradients));
   ++next_bucket_;
 }
@@ -178,8 +175,8 @@ void GradientBuckets::start_placed(const std::vector<std::size_t>& parameters, s
   std::vector<at::Tensor> gradients;
   for (const std::size_t parameter : parameters) {
     if (!takes_part[parameter]) continue;
-    place(parameter);
-    gradients.push_back(homes_[parameter].gradient);
+    place(parameter, /*in_hook=*/false);
+    gradients.push_back(parameters_[parameter].grad());
   }
   start(std::move(gradients));
 }
@@ -188,7 +185,7 @@ void GradientBuckets::start(std::vector<at::Tensor> gradients) {
   if (gradients.empty()) return;
   const at::NoGradGuard no_grad;
   for (at::Tensor& gradient : gradients) gradient = flat(gradient);
-  if (auto work = reduce_in_backward(group_, std::move(gradients), c10d::ReduceOp::AVG, /*async_op=*/!shared_))
+  if (auto work = reduce_in_backward(group_, std::move(gradients), c10d::ReduceOp::AVG, /*async_op=*/!slots_))
     works_.push_back(std::move(work));
 }
 

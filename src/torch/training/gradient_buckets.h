@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "retinue/torch/process_group.h"
+#include "torch/tensors/tensor_slots.h"
 
 namespace retinue {
 
@@ -19,8 +20,8 @@ c10::intrusive_ptr<c10d::Work> reduce_in_backward(const ProcessGroup& group, std
 
 /// The memory in which gradients lie while they become averages over the ranks of a group, and stay afterwards.
 ///
-/// A parameter's gradient has a home, in job memory where ranks share that. Where somebody still has the gradient that
-/// lies there, the parameter's next one gets other memory.
+/// Where ranks share memory, that is job memory: backward makes gradients in slots of it, and what it made elsewhere is
+/// copied once. While somebody has the gradient that lies in a slot, the parameter's next one gets other memory.
 class GradientBuckets {
  public:
   struct Options {
@@ -36,9 +37,8 @@ class GradientBuckets {
 
   /// Before the first gradient of a backward.
   void begin();
-  /// Moves a parameter's gradient, zeros where it has none, to where it can be averaged.
-  void place(std::size_t parameter);
-  /// Its gradient is in place, and all of this backward. Called once for each, where buckets overlap.
+  /// A parameter has its gradient of this backward, or none. Called once for each by hooks of its accumulator, where
+  /// buckets overlap.
   void ready(std::size_t parameter);
   /// From now on it is not expected before all others are there: it mostly has no dense gradient.
   void exclude(std::size_t parameter);
@@ -50,20 +50,16 @@ class GradientBuckets {
   void wait();
 
  private:
-  struct Home {
-    at::Tensor tensor;
-    const void* memory = nullptr;  ///< It is elsewhere once the tensor was sent to other processes.
-    at::Tensor gradient = {};      ///< What place() made the parameter's gradient last.
-  };
   struct Bucket {
     std::vector<std::size_t> parameters;
     std::size_t missing = 0;
   };
 
   void assign_buckets(std::size_t cap_mb);
-  void make_shared_memory(const std::shared_ptr<JobMemory>& memory);
-  Home make_home(std::size_t parameter) const;
-  bool is_free(const Home& home) const;
+  void make_slots(const std::shared_ptr<JobMemory>& memory);
+  void place(std::size_t parameter, bool in_hook);
+  bool is_placed(std::size_t parameter, const at::Tensor& gradient, bool in_hook) const;
+  at::Tensor make_gradient(std::size_t parameter);
   void start_next();
   void start_placed(const std::vector<std::size_t>& parameters, std::span<const char> takes_part);
   void start(std::vector<at::Tensor> gradients);
@@ -71,9 +67,9 @@ class GradientBuckets {
   ProcessGroup group_;
   std::vector<at::Tensor> parameters_;
   bool overlaps_ = false;
-  std::shared_ptr<const c10::DataPtr> shared_;  ///< Of all homes, one behind the other; null: each has its own.
-  std::vector<std::size_t> offsets_;            ///< There, of each.
-  std::vector<Home> homes_;
+  std::unique_ptr<TensorSlots> slots_;  ///< Null: gradients may lie anywhere.
+  std::vector<at::Tensor> layouts_;     ///< By parameter, of its gradients; on the meta device.
+  std::vector<const void*> placed_;     ///< By parameter: where its gradient was averaged last.
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> bucket_of_;  ///< By parameter.
   std::vector<std::size_t> excluded_;

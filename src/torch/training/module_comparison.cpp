@@ -11,7 +11,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "base/ranks_text.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -91,7 +90,7 @@ void check_same_structure(const torch::nn::Module& module, const ProcessGroup& g
   const std::string other = broadcast_text(mine.line(earliest), differing.front(), group, where);
   throw UsageError(c10::str("DistributedDataParallel: the ranks' modules differ: rank 0 has ", first.line(earliest),
                             ", but rank ", differing.front(), " has ", other,
-                            differing.size() == 1 ? "" : c10::str(" (", ranks_text(differing), " differ there)"),
+                            differing.size() == 1 ? "" : c10::str(" (", differing.size(), " ranks differ there)"),
                             "; make the same module on all ranks"));
 }
 
