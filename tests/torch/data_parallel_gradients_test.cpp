@@ -139,6 +139,29 @@ TEST(ShmDataParallelGradients, AreMadeInJobMemoryWhereTheyStay) {
   });
 }
 
+/// By a module with two such gradients at a time, and one slot: the other one is made elsewhere, and stays there.
+TEST(ShmDataParallelGradients, StayTheSameTensorWhileTheyAreSetToZero) {
+  run_ranks(2, [](const JobGroup& members) {
+    at::set_num_threads(1);
+    nn::Linear net(1500, 4);
+    DistributedDataParallel ddp(net, init_process_group(members));
+    const auto backward = [&](float factor) { ddp(torch::full({2, 1500}, factor)).sum().backward(); };
+    backward(1);
+    const at::Tensor first = net->weight.grad();  // Has the slot.
+    ddp->zero_grad();
+    backward(2);
+    const at::Tensor second = net->weight.grad();
+    EXPECT_FALSE(members.memory->contains(second.const_data_ptr()));
+    for (const float factor : {3.0f, 4.0f}) {
+      second.zero_();
+      backward(factor);
+      EXPECT_TRUE(net->weight.grad().is_same(second));
+      EXPECT_TRUE(torch::equal(second, torch::full({4, 1500}, 2 * factor)));
+    }
+    EXPECT_TRUE(torch::equal(first, torch::full({4, 1500}, 2.0f)));
+  });
+}
+
 TEST(ShmDataParallelGradients, AreInJobMemoryAgainWhenNoneIsKept) {
   run_ranks(2, [](const JobGroup& members) {
     at::set_num_threads(1);

@@ -58,11 +58,8 @@ GradientReducer::Agreed GradientReducer::agree(const Pass& pass) {
   const int fewest = kManyForwards - bytes[kFewestForwards];
   const bool are_as_many = bytes[kMostForwards] == fewest;
   if (!is_of_some && !are_as_many && forwards == bytes[kMostForwards] && problem.empty())
-    problem = c10::str("this rank made ", forwards,
-                       " forwards of DistributedDataParallel since its last averaged "
-                       "backward, but another rank made ",
-                       fewest,
-                       "; if this rank skipped a backward, make it on all "
+    problem = c10::str("this rank made ", forwards, " forwards of DistributedDataParallel since its last averaged ",
+                       "backward, but another rank made ", fewest, "; if this rank skipped a backward, make it on all ",
                        "ranks, or none; if it made a forward that no backward follows, use NoGradGuard");
   if (bytes[kProblem] || is_of_some || !are_as_many) throw_on_all(problem);
   Agreed agreed{.dense = std::vector<char>(changed_.size(), 1)};

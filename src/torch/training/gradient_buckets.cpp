@@ -34,6 +34,14 @@ at::Tensor layout_of_gradient(const at::Tensor& parameter) {
                                                   : at::empty(parameter.sizes(), options);
 }
 
+/// Strides of dimensions with one element mean nothing.
+bool has_layout(const at::Tensor& gradient, const at::Tensor& layout) {
+  if (gradient.scalar_type() != layout.scalar_type() || gradient.sizes() != layout.sizes()) return false;
+  for (std::int64_t i = 0; i < layout.dim(); ++i)
+    if (layout.size(i) > 1 && gradient.stride(i) != layout.stride(i)) return false;
+  return gradient.storage_offset() == 0;
+}
+
 /// Its elements in the order of its memory: a dense tensor that isn't contiguous would be copied by a collective.
 at::Tensor flat(const at::Tensor& gradient) {
   return gradient.is_contiguous() ? gradient : gradient.as_strided({gradient.numel()}, {1}, gradient.storage_offset());
@@ -60,7 +68,6 @@ c10::intrusive_ptr<c10d::Work> reduce_in_backward(const ProcessGroup& group, std
 GradientBuckets::GradientBuckets(ProcessGroup group, std::vector<at::Tensor> parameters, const Options& options)
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
-      placed_(parameters_.size()),
       bucket_of_(parameters_.size()),
       is_ready_(parameters_.size()) {
   if (group_->getSize() == 1) return;
@@ -68,7 +75,10 @@ GradientBuckets::GradientBuckets(ProcessGroup group, std::vector<at::Tensor> par
   // Ranks that share memory meet once in a backward, not once in each bucket, where now the one is late and now the
   // other. Nothing is lost by it: the ranks' own threads do the averaging, and have gradients to compute until then.
   overlaps_ = options.overlaps && backend == nullptr;
-  for (const at::Tensor& parameter : parameters_) layouts_.push_back(layout_of_gradient(parameter));
+  for (const at::Tensor& parameter : parameters_) {
+    layouts_.push_back(layout_of_gradient(parameter));
+    placed_.emplace_back(layouts_.back().getIntrusivePtr());  // No gradient.
+  }
   assign_buckets(options.cap_mb);
   if (backend != nullptr) make_slots(backend->memory());
 }
@@ -94,16 +104,15 @@ void GradientBuckets::make_slots(const std::shared_ptr<JobMemory>& memory) {
   slots_ = std::make_unique<TensorSlots>(memory, bytes);
 }
 
-/// Whether the gradient can be averaged where it is. Somebody else's keeps its value, unless it had that of an
-/// averaging already, as in a loop that sets gradients to zero.
+/// Whether the gradient can be averaged where it is. One that the program has too keeps its value, unless it was
+/// averaged before, as in a loop that sets gradients to zero.
 bool GradientBuckets::is_placed(std::size_t parameter, const at::Tensor& gradient, bool in_hook) const {
-  const at::Tensor& layout = layouts_[parameter];
-  if (gradient.scalar_type() != layout.scalar_type() || gradient.sizes() != layout.sizes()) return false;
-  if (gradient.strides() != layout.strides() || gradient.storage_offset() != 0) return false;
+  if (!has_layout(gradient, layouts_[parameter])) return false;
+  if (placed_[parameter].lock() == gradient.getIntrusivePtr()) return true;
   const c10::Storage& storage = gradient.storage();
   if (slots_ && gradient.numel() > 0 && !TensorSlots::contains(storage.data())) return false;
   const std::size_t own = in_hook ? 2 : 1;  // While hooks run, autograd has what it made the gradient of.
-  return storage.data() == placed_[parameter] || (gradient.use_count() == 1 && storage.use_count() <= own);
+  return gradient.use_count() == 1 && storage.use_count() <= own;
 }
 
 at::Tensor GradientBuckets::make_gradient(std::size_t parameter) {
@@ -136,7 +145,7 @@ void GradientBuckets::place(std::size_t parameter, bool in_hook) {
     placed.copy_(gradient);
     gradient = placed;
   }
-  placed_[parameter] = gradient.storage().data();
+  placed_[parameter] = gradient.getIntrusivePtr();
 }
 
 void GradientBuckets::exclude(std::size_t parameter) {

@@ -69,7 +69,8 @@ class GradientBuckets {
   bool overlaps_ = false;
   std::unique_ptr<TensorSlots> slots_;  ///< Null: gradients may lie anywhere.
   std::vector<at::Tensor> layouts_;     ///< By parameter, of its gradients; on the meta device.
-  std::vector<const void*> placed_;     ///< By parameter: where its gradient was averaged last.
+                                        /// By parameter: its gradient that was averaged last, if that is still there.
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> placed_;
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> bucket_of_;  ///< By parameter.
   std::vector<std::size_t> excluded_;
