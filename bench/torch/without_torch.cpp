@@ -1,7 +1,5 @@
 #include "torch_contenders.h"
 
-#if !RETINUE_BENCH_TORCH
-
 namespace retinue::bench {
 namespace {
 
@@ -31,5 +29,3 @@ Spans tensor_queue_spans(const TensorRound&) {
 }
 
 }  // namespace retinue::bench
-
-#endif

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "retinue/torch/distributed_data_parallel.h"
-#include "retinue/torch/groups.h"
 #include "support/ranks.h"
 #include "support/says.h"
 #include "support/usage_error.h"

@@ -4,14 +4,12 @@
 #include <torch/torch.h>
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "retinue/base/error.h"
 #include "retinue/torch/distributed_data_parallel.h"
-#include "retinue/torch/groups.h"
 #include "support/ranks.h"
 #include "support/says.h"
 #include "support/usage_error.h"
@@ -25,7 +23,6 @@ using test::joined_batch;
 using test::kBatch;
 using test::make_mlp;
 using test::part_of;
-using test::run_ranks;
 using test::run_training;
 using test::says;
 using test::seeded;

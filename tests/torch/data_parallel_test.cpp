@@ -13,12 +13,14 @@
 #include "retinue/torch/distributed_data_parallel.h"
 #include "support/ranks.h"
 #include "support/usage_error.h"
+#include "torch/calls_in_backward.h"
 #include "torch/trained_net.h"
 
 namespace retinue {
 namespace {
 
 namespace nn = torch::nn;
+using test::CallsInBackward;
 using test::joined_batch;
 using test::kBatch;
 using test::make_mlp;
@@ -289,19 +291,6 @@ TEST_P(DataParallel, BatchNormTakesTwoForwardsBeforeOneBackward) {
     }
   });
 }
-
-/// Calls a function in its backward, as a checkpoint does that recomputes a part of the forward.
-struct CallsInBackward : torch::autograd::Function<CallsInBackward> {
-  static inline std::function<void()> call;
-
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& input) { return input.clone(); }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
-                                                 const torch::autograd::variable_list& gradients) {
-    const torch::AutoGradMode enabled(true);
-    call();
-    return gradients;
-  }
-};
 
 TEST(ShmDataParallel, ABackwardInsideOfAnotherOneIsRefusedOnAllRanks) {
   for (const bool find_unused_parameters : {false, true})

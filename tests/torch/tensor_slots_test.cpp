@@ -12,9 +12,12 @@
 
 #include "retinue/ipc/job_memory.h"
 #include "support/ranks.h"
+#include "torch/calls_in_backward.h"
 
 namespace retinue {
 namespace {
+
+using test::CallsInBackward;
 
 constexpr std::int64_t kFloats = 8192;
 constexpr std::size_t kBytes = kFloats * sizeof(float);
@@ -31,16 +34,6 @@ void in_a_rank(const std::function<void(const std::shared_ptr<JobMemory>&)>& bod
     EXPECT_EQ(members.memory->allocated_bytes(), before);
   });
 }
-
-struct CallsInBackward : torch::autograd::Function<CallsInBackward> {
-  static inline std::function<void()> call;
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& input) { return input.clone(); }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
-                                                 const torch::autograd::variable_list& gradients) {
-    call();
-    return gradients;
-  }
-};
 
 void in_backward(const std::function<void()>& call) {
   CallsInBackward::call = call;

@@ -2,6 +2,8 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <utility>
+
 #include "torch/tensors/shared_storage.h"
 #include "torch/tensors/tensor_slots.h"
 

@@ -153,8 +153,8 @@ c10::DataPtr take_slot_in_backward(std::size_t bytes) {
   return data_of(Pools::get().take(bytes));
 }
 
-bool free_slot(const void* data) {
-  return !Pools::get().are_none() && Pools::get().give_back(const_cast<void*>(data));
+bool free_slot(void* data) {
+  return !Pools::get().are_none() && Pools::get().give_back(data);
 }
 
 }  // namespace retinue

@@ -38,6 +38,6 @@ class TensorSlots {
 /// What the allocator asks: a slot for a tensor that a backward makes, null if none fits; and, for memory of any kind,
 /// whether it was a slot that is free now.
 c10::DataPtr take_slot_in_backward(std::size_t bytes);
-bool free_slot(const void* data);
+bool free_slot(void* data);
 
 }  // namespace retinue

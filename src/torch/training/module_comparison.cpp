@@ -63,7 +63,7 @@ class Structure {
   std::unordered_set<const c10::TensorImpl*> seen_;
 };
 
-/// Rank `root`'s text on all ranks.
+/// Rank `root`'s text on all ranks: broadcast_object() serves no groups of LibTorch's own backends, and this does.
 std::string broadcast_text(std::string text, int root, const ProcessGroup& group, const std::source_location& where) {
   const at::Tensor bytes = at::empty({1}, at::kLong).fill_(static_cast<std::int64_t>(text.size()));
   broadcast(bytes, group, {.src = root}, where);
