@@ -98,8 +98,8 @@ TEST_P(DataParallel, FindsUnusedParametersWhereAllAreUsed) {
             [](const JobGroup& members) { train_both(members, {.find_unused_parameters = true}, 16, 5, GetParam()); });
 }
 
-struct TwoHeadsImpl : nn::Module {
-  TwoHeadsImpl()
+struct EitherHeadImpl : nn::Module {
+  EitherHeadImpl()
       : body(register_module("body", nn::Linear(6, 8))),
         first(register_module("first", nn::Linear(8, 3))),
         second(register_module("second", nn::Linear(8, 3))) {}
@@ -111,14 +111,14 @@ struct TwoHeadsImpl : nn::Module {
 
   nn::Linear body, first, second;
 };
-TORCH_MODULE(TwoHeads);
+TORCH_MODULE(EitherHead);
 
 TEST_P(DataParallel, RanksMayUseDifferentParameters) {
   run_ranks(2, [](const JobGroup& members) {
     at::set_num_threads(1);
     const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
-    DistributedDataParallel ddp(seeded(1, [] { return TwoHeads(); }), group, {.find_unused_parameters = true});
-    TwoHeads reference = seeded(1, [] { return TwoHeads(); });
+    DistributedDataParallel ddp(seeded(1, [] { return EitherHead(); }), group, {.find_unused_parameters = true});
+    EitherHead reference = seeded(1, [] { return EitherHead(); });
     auto optimizer = make_optimizer(ddp.module());
     auto reference_optimizer = make_optimizer(*reference);
     for (int step = 0; step < 6; ++step) {
@@ -146,7 +146,7 @@ TEST_P(DataParallel, RanksMayUseDifferentParameters) {
   });
 }
 
-struct BothHeads : TwoHeadsImpl {
+struct BothHeads : EitherHeadImpl {
   std::tuple<at::Tensor, std::vector<at::Tensor>> forward(const at::Tensor& input) {
     const at::Tensor hidden = torch::tanh(body(input));
     return {first(hidden), {second(hidden)}};
@@ -248,13 +248,13 @@ TEST_P(DataParallel, GradientsOutliveEveryWayOfClearingThem) {
 TEST(ShmDataParallel, WrapsEveryKindOfModule) {
   const ProcessGroup alone = init_process_group();
   const at::Tensor input = torch::ones({2, 6});
-  DistributedDataParallel holder(TwoHeads(), alone);
-  static_assert(std::is_same_v<decltype(holder)::Module, TwoHeadsImpl>);
+  DistributedDataParallel holder(EitherHead(), alone);
+  static_assert(std::is_same_v<decltype(holder)::Module, EitherHeadImpl>);
   EXPECT_EQ(holder(input, 0).size(1), 3);
-  DistributedDataParallel pointer(std::make_shared<TwoHeadsImpl>(), alone, {.find_unused_parameters = true});
+  DistributedDataParallel pointer(std::make_shared<EitherHeadImpl>(), alone, {.find_unused_parameters = true});
   pointer(input, 1).sum().backward();
   EXPECT_TRUE(pointer->second->weight.grad().defined());
-  DistributedDataParallel value(TwoHeadsImpl(), alone);
+  DistributedDataParallel value(EitherHeadImpl(), alone);
   EXPECT_EQ(value->parameters().size(), 6u);
   EXPECT_EQ(value.forward(input, 0).size(1), 3);
   EXPECT_EQ(value.ptr().get(), &value.module());

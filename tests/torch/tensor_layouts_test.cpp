@@ -22,7 +22,7 @@ using test::run_ranks;
 using test::says;
 using test::usage_error_of;
 
-constexpr int kRanks = 3;
+constexpr int kLayoutRanks = 3;
 
 at::Tensor filled(int rank, at::IntArrayRef sizes) {
   return contribution(rank, sizes, at::kFloat);
@@ -41,8 +41,8 @@ at::Tensor sparse_copy(const at::Tensor& values) {
   return sparse(values.sizes()).copy_(values);
 }
 
-/// Finishes a call of either way.
-void finish(const Work& work) {
+/// Completes a call of either way.
+void complete(const Work& work) {
   if (work) work->wait();
 }
 
@@ -51,7 +51,7 @@ class Layouts : public testing::TestWithParam<bool> {
   /// Calls body(group, rank) on all ranks.
   template <typename Body>
   static void run(Body body) {
-    run_ranks(kRanks, [&](const JobGroup& members) { body(init_process_group(members), members.rank); });
+    run_ranks(kLayoutRanks, [&](const JobGroup& members) { body(init_process_group(members), members.rank); });
   }
 };
 INSTANTIATE_TEST_SUITE_P(Asynchronous, Layouts, testing::Bool());
@@ -59,15 +59,15 @@ INSTANTIATE_TEST_SUITE_P(Asynchronous, Layouts, testing::Bool());
 TEST_P(Layouts, OfAnyStridesAreReduced) {
   run([](const ProcessGroup& group, int rank) {
     const at::Tensor tensor = sparse_copy(filled(rank, {5, 6}));
-    finish(reduce(tensor, group, {.dst = 1, .async_op = GetParam()}));
+    complete(reduce(tensor, group, {.dst = 1, .async_op = GetParam()}));
     EXPECT_TRUE(torch::equal(tensor, rank == 1 ? sum_of_all({5, 6}) : filled(rank, {5, 6})));
   });
 }
 
 TEST_P(Layouts, OfAnyStridesAreGathered) {
   run([](const ProcessGroup& group, int rank) {
-    const at::Tensor all = sparse({kRanks * 4, 3});
-    finish(all_gather_into_tensor(all, sparse_copy(filled(rank, {4, 3})), group, {.async_op = GetParam()}));
+    const at::Tensor all = sparse({kLayoutRanks * 4, 3});
+    complete(all_gather_into_tensor(all, sparse_copy(filled(rank, {4, 3})), group, {.async_op = GetParam()}));
     EXPECT_TRUE(torch::equal(all, torch::cat({filled(0, {4, 3}), filled(1, {4, 3}), filled(2, {4, 3})})));
   });
 }
@@ -75,18 +75,20 @@ TEST_P(Layouts, OfAnyStridesAreGathered) {
 TEST_P(Layouts, OfAnyStridesAreReducedAndScattered) {
   run([](const ProcessGroup& group, int rank) {
     const at::Tensor own = sparse({4, 3});
-    finish(reduce_scatter_tensor(own, sparse_copy(filled(rank, {kRanks * 4, 3})), group, {.async_op = GetParam()}));
-    EXPECT_TRUE(torch::equal(own, sum_of_all({kRanks * 4, 3}).slice(0, 4 * rank, 4 * rank + 4)));
+    complete(
+        reduce_scatter_tensor(own, sparse_copy(filled(rank, {kLayoutRanks * 4, 3})), group, {.async_op = GetParam()}));
+    EXPECT_TRUE(torch::equal(own, sum_of_all({kLayoutRanks * 4, 3}).slice(0, 4 * rank, 4 * rank + 4)));
   });
 }
 
 TEST_P(Layouts, OfAnyStridesAreExchanged) {
   run([](const ProcessGroup& group, int rank) {
-    const at::Tensor from_all = sparse({kRanks * 2, 5});
-    finish(all_to_all_single(from_all, sparse_copy(filled(rank, {kRanks * 2, 5})), group, {.async_op = GetParam()}));
-    for (int from = 0; from < kRanks; ++from)
+    const at::Tensor from_all = sparse({kLayoutRanks * 2, 5});
+    complete(
+        all_to_all_single(from_all, sparse_copy(filled(rank, {kLayoutRanks * 2, 5})), group, {.async_op = GetParam()}));
+    for (int from = 0; from < kLayoutRanks; ++from)
       EXPECT_TRUE(torch::equal(from_all.slice(0, 2 * from, 2 * from + 2),
-                               filled(from, {kRanks * 2, 5}).slice(0, 2 * rank, 2 * rank + 2)));
+                               filled(from, {kLayoutRanks * 2, 5}).slice(0, 2 * rank, 2 * rank + 2)));
   });
 }
 
@@ -118,7 +120,7 @@ TEST_P(TensorValues, NanComesThroughAsInTorch) {
 
 /// Computed in int64, which holds what torch itself adds of few of these types.
 TEST_P(TensorValues, OfUnsignedTypesAreReduced) {
-  run_ranks(kRanks, [](const JobGroup& members) {
+  run_ranks(kLayoutRanks, [](const JobGroup& members) {
     const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const auto numbers = [](int rank) { return torch::arange(30, 63, torch::kInt64) * (rank + 2); };
     const at::Tensor sum = numbers(0) + numbers(1) + numbers(2);
@@ -131,9 +133,9 @@ TEST_P(TensorValues, OfUnsignedTypesAreReduced) {
       tensor = numbers(members.rank).to(type);
       all_reduce(tensor, group, {.op = ReduceOp::MAX});
       EXPECT_TRUE(torch::equal(tensor.to(at::kLong), numbers(2))) << at::toString(type);
-      const at::Tensor all = torch::empty({kRanks * 33}, torch::dtype(type));
+      const at::Tensor all = torch::empty({kLayoutRanks * 33}, torch::dtype(type));
       all_gather_into_tensor(all, numbers(members.rank).to(type), group);
-      for (int rank = 0; rank < kRanks; ++rank)
+      for (int rank = 0; rank < kLayoutRanks; ++rank)
         EXPECT_TRUE(
             torch::equal(all.slice(0, 33 * rank, 33 * rank + 33).to(at::kLong), numbers(rank).to(type).to(at::kLong)));
     }
