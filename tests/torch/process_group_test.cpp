@@ -20,7 +20,6 @@
 namespace retinue {
 namespace {
 
-using c10d::ReduceOp;
 using test::contribution;
 using test::run_ranks;
 
@@ -233,7 +232,7 @@ TEST(ShmProcessGroup, RefusesWhatItCannotDoRight) {
   EXPECT_THROW(all_reduce(at::Tensor(), alone), UsageError);
   EXPECT_THROW(all_reduce(good, ProcessGroup()), UsageError);
   EXPECT_THROW(broadcast(good.to_sparse(), alone), UsageError);
-  EXPECT_THROW(all_reduce(good, alone, {.op = ReduceOp::BOR}), UsageError);
+  EXPECT_THROW(all_reduce(good, alone, {.op = c10d::ReduceOp::BOR}), UsageError);
   EXPECT_THROW(broadcast(good, alone, {.src = 1}), UsageError);
   EXPECT_THROW(all_gather({torch::ones({3})}, good, alone), UsageError);
   EXPECT_THROW(all_gather({torch::ones({2}, torch::kDouble)}, good, alone), UsageError);
@@ -258,7 +257,7 @@ TEST(ShmProcessGroup, AProcessThatNobodyStartedIsAWorldOfOne) {
   const ProcessGroup alone = init_process_group();
   EXPECT_EQ(alone->getSize(), 1);
   at::Tensor tensor = torch::tensor({1.0f, 2.0f});
-  all_reduce(tensor, alone, {.op = ReduceOp::AVG});
+  all_reduce(tensor, alone, {.op = c10d::ReduceOp::AVG});
   all_reduce(tensor, alone, {.async_op = true})->wait();
   broadcast(tensor, alone);
   at::Tensor copy = torch::zeros({2});

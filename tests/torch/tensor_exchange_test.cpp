@@ -15,7 +15,6 @@
 namespace retinue {
 namespace {
 
-using c10d::ReduceOp;
 using test::run_ranks;
 
 constexpr int kRanks = 3;
@@ -139,7 +138,7 @@ TEST_P(TensorExchange, TakesTensorsOfAllRanksAsOne) {
     for (int from = 0; from < kRanks; ++from)
       EXPECT_TRUE(torch::equal(swapped.narrow(0, from * 4, 4), part(own, own, {4, 2}, at::kLong)));
     const at::Tensor own_sum = torch::zeros({4, 2}, torch::kLong);
-    reduce_scatter_tensor(own_sum, all, group, {.op = ReduceOp::AVG});
+    reduce_scatter_tensor(own_sum, all, group, {.op = c10d::ReduceOp::AVG});
     EXPECT_TRUE(torch::equal(own_sum, mine));
     const at::Tensor reduced = mine.clone();
     reduce(reduced, group, {.dst = 2});
@@ -290,7 +289,7 @@ TEST(TensorExchangeAlone, OfAWorldOfOneCopies) {
        {+[](const at::Tensor&in, const at::Tensor&out, const ProcessGroup&group) { gather({out}, in, group); },
         +[](const at::Tensor&in, const at::Tensor&out, const ProcessGroup&group) { scatter(out, {in}, group); },
         +[](const at::Tensor&in, const at::Tensor&out, const ProcessGroup&group) {
-          reduce_scatter(out, {in}, group, {.op = ReduceOp::AVG});
+          reduce_scatter(out, {in}, group, {.op = c10d::ReduceOp::AVG});
         },
         +[](const at::Tensor&in, const at::Tensor&out, const ProcessGroup&group) {
           all_to_all_single(out, in, group, {.async_op = true})->wait();

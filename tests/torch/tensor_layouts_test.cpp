@@ -16,7 +16,6 @@
 namespace retinue {
 namespace {
 
-using c10d::ReduceOp;
 using test::contribution;
 using test::run_ranks;
 using test::says;
@@ -105,9 +104,10 @@ TEST_P(TensorValues, NanComesThroughAsInTorch) {
     for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
       const at::Tensor first = of[0].to(type);
       const at::Tensor second = of[1].to(type);
-      const std::pair<ReduceOp::RedOpType, at::Tensor> wanted[] = {{ReduceOp::MIN, torch::minimum(first, second)},
-                                                                   {ReduceOp::MAX, torch::maximum(first, second)},
-                                                                   {ReduceOp::SUM, first + second}};
+      const std::pair<c10d::ReduceOp::RedOpType, at::Tensor> wanted[] = {
+          {c10d::ReduceOp::MIN, torch::minimum(first, second)},
+          {c10d::ReduceOp::MAX, torch::maximum(first, second)},
+          {c10d::ReduceOp::SUM, first + second}};
       for (const auto& [op, result] : wanted) {
         at::Tensor own = of[members.rank].to(type).clone();
         all_reduce(own, group, {.op = op});
@@ -131,7 +131,7 @@ TEST_P(TensorValues, OfUnsignedTypesAreReduced) {
       EXPECT_TRUE(torch::equal(tensor.to(at::kLong), type == at::kByte ? sum.remainder(256) : sum))
           << at::toString(type);
       tensor = numbers(members.rank).to(type);
-      all_reduce(tensor, group, {.op = ReduceOp::MAX});
+      all_reduce(tensor, group, {.op = c10d::ReduceOp::MAX});
       EXPECT_TRUE(torch::equal(tensor.to(at::kLong), numbers(2))) << at::toString(type);
       const at::Tensor all = torch::empty({kLayoutRanks * 33}, torch::dtype(type));
       all_gather_into_tensor(all, numbers(members.rank).to(type), group);

@@ -12,23 +12,22 @@
 namespace retinue {
 namespace {
 
-using c10d::ReduceOp;
 using test::contribution;
 using test::run_ranks;
 
 /// The serial loop over ranks, in the precision that the contract names.
-at::Tensor reduced(int ranks, at::IntArrayRef sizes, at::ScalarType type, ReduceOp::RedOpType op) {
+at::Tensor reduced(int ranks, at::IntArrayRef sizes, at::ScalarType type, c10d::ReduceOp::RedOpType op) {
   const bool half = type == at::kBFloat16 || type == at::kHalf;
   const at::ScalarType wide = half ? at::kFloat : type;
   at::Tensor sum = contribution(0, sizes, type).to(wide);
   for (int rank = 1; rank < ranks; ++rank) {
     const at::Tensor next = contribution(rank, sizes, type).to(wide);
-    if (op == ReduceOp::SUM || op == ReduceOp::AVG) sum = sum + next;
-    if (op == ReduceOp::MIN) sum = torch::minimum(sum, next);
-    if (op == ReduceOp::MAX) sum = torch::maximum(sum, next);
-    if (op == ReduceOp::PRODUCT) sum = sum * next;
+    if (op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG) sum = sum + next;
+    if (op == c10d::ReduceOp::MIN) sum = torch::minimum(sum, next);
+    if (op == c10d::ReduceOp::MAX) sum = torch::maximum(sum, next);
+    if (op == c10d::ReduceOp::PRODUCT) sum = sum * next;
   }
-  if (op == ReduceOp::AVG) sum = at::isFloatingType(type) ? sum / ranks : sum.div(ranks, "trunc").to(type);
+  if (op == c10d::ReduceOp::AVG) sum = at::isFloatingType(type) ? sum / ranks : sum.div(ranks, "trunc").to(type);
   return sum.to(type);
 }
 
@@ -41,7 +40,8 @@ TEST_P(TensorReduction, HasTheBitsOfTheSerialLoop) {
     const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     for (const auto type :
          {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kInt, at::kLong, at::kShort, at::kChar}) {
-      for (const auto op : {ReduceOp::SUM, ReduceOp::AVG, ReduceOp::MIN, ReduceOp::MAX, ReduceOp::PRODUCT}) {
+      for (const auto op : {c10d::ReduceOp::SUM, c10d::ReduceOp::AVG, c10d::ReduceOp::MIN, c10d::ReduceOp::MAX,
+                            c10d::ReduceOp::PRODUCT}) {
         for (const std::int64_t size : {0, 1, 17, 5000}) {
           SCOPED_TRACE(testing::Message() << at::toString(type) << " op " << static_cast<int>(op) << " size " << size);
           const at::Tensor expected = reduced(3, {size}, type, op);
@@ -65,9 +65,9 @@ TEST_P(TensorReduction, KeepsTheMeaningOfBoolAndComplex) {
     all_reduce(any, group);
     EXPECT_TRUE(torch::equal(any, torch::tensor({true, true, false})));
     at::Tensor every = torch::tensor({true, members.rank == 0, false});
-    all_reduce(every, group, {.op = ReduceOp::PRODUCT});
+    all_reduce(every, group, {.op = c10d::ReduceOp::PRODUCT});
     EXPECT_TRUE(torch::equal(every, torch::tensor({true, false, false})));
-    EXPECT_THROW(all_reduce(any, group, {.op = ReduceOp::AVG}), UsageError);
+    EXPECT_THROW(all_reduce(any, group, {.op = c10d::ReduceOp::AVG}), UsageError);
     const auto number = [](int rank) {
       return torch::complex(torch::full({3}, 1.0 + rank), torch::full({3}, 2.0 - rank));
     };
@@ -77,9 +77,9 @@ TEST_P(TensorReduction, KeepsTheMeaningOfBoolAndComplex) {
     at::Tensor conjugated = torch::conj(number(members.rank));
     all_reduce(conjugated, group);
     EXPECT_TRUE(torch::equal(conjugated.resolve_conj(), torch::conj(number(0) + number(1)).resolve_conj()));
-    EXPECT_THROW(all_reduce(sum, group, {.op = ReduceOp::MAX}), UsageError);
+    EXPECT_THROW(all_reduce(sum, group, {.op = c10d::ReduceOp::MAX}), UsageError);
     at::Tensor product = number(members.rank);
-    all_reduce(product, group, {.op = ReduceOp::PRODUCT});
+    all_reduce(product, group, {.op = c10d::ReduceOp::PRODUCT});
     EXPECT_TRUE(torch::equal(product, number(0) * number(1)));
   });
 }
@@ -89,15 +89,15 @@ TEST_P(TensorReduction, IsOfBitsAndOfPremultipliedSumsToo) {
     const ProcessGroup group = init_process_group(members, {.backend = GetParam()});
     const auto bits = [](int rank) { return torch::tensor({12 + rank, 10 << rank, 7}); };
     at::Tensor both = bits(members.rank);
-    all_reduce(both, group, {.op = ReduceOp::BAND});
+    all_reduce(both, group, {.op = c10d::ReduceOp::BAND});
     EXPECT_TRUE(torch::equal(both, bits(0).bitwise_and(bits(1)).bitwise_and(bits(2))));
     at::Tensor any = bits(members.rank);
-    all_reduce(any, group, {.op = ReduceOp::BOR});
+    all_reduce(any, group, {.op = c10d::ReduceOp::BOR});
     EXPECT_TRUE(torch::equal(any, bits(0).bitwise_or(bits(1)).bitwise_or(bits(2))));
     at::Tensor odd = bits(members.rank);
-    all_reduce(odd, group, {.op = ReduceOp::BXOR});
+    all_reduce(odd, group, {.op = c10d::ReduceOp::BXOR});
     EXPECT_TRUE(torch::equal(odd, bits(0).bitwise_xor(bits(1)).bitwise_xor(bits(2))));
-    EXPECT_THROW(all_reduce(torch::ones({2}), group, {.op = ReduceOp::BAND}), UsageError);
+    EXPECT_THROW(all_reduce(torch::ones({2}), group, {.op = c10d::ReduceOp::BAND}), UsageError);
     at::Tensor weighted = torch::arange(5, torch::kFloat);
     all_reduce(weighted, group, {.op = libtorch::make_premul_sum(0.5 * (members.rank + 1))});
     EXPECT_TRUE(torch::equal(weighted, torch::arange(5, torch::kFloat) * 3));
