@@ -17,6 +17,7 @@
 #include "retinue/torch/process_group.h"
 #include "torch/backend/shm_backend.h"
 #include "torch/gloo/gloo_backend.h"
+#include "torch/groups/freed_memory.h"
 #include "torch/groups/make_group.h"
 #include "torch/groups/nccl_backend.h"
 
@@ -205,14 +206,17 @@ ProcessGroup init_at(ProcessGroupOptions options, const CallSite& site) {
 }
 
 ProcessGroup init_process_group(ProcessGroupOptions options, std::source_location where) {
+  keep_freed_memory();
   return init_at(std::move(options), where);
 }
 
 ProcessGroup init_process_group(const RankContext& context, ProcessGroupOptions options, std::source_location where) {
+  keep_freed_memory();
   return init_members(context.world(), options, where);
 }
 
 ProcessGroup init_process_group(JobGroup members, ProcessGroupOptions options, std::source_location where) {
+  keep_freed_memory();
   return init_members(std::move(members), options, where);
 }
 
