@@ -20,6 +20,13 @@ struct Settings {
   bool beside_busy = false;  ///< An unrelated program uses a CPU: rounds span many of its turns, see time_of_round().
 };
 
+/// What a process spent on one iteration, besides time.
+struct Costs {
+  double cpu_us = 0;
+  double page_faults = 0;
+  double peak_mb = 0;  ///< The most memory that one of the processes ever had. Units: 10^6 bytes.
+};
+
 /// One line of the result; a figure that is absent was not measured.
 struct Row {
   std::string case_name;
@@ -32,6 +39,8 @@ struct Row {
   std::optional<double> peer_us = std::nullopt;
   std::optional<double> peer_p99_us = std::nullopt;
   std::optional<double> ratio = std::nullopt;
+  std::optional<Costs> costs = std::nullopt;
+  std::optional<Costs> peer_costs = std::nullopt;
   std::optional<double> switches = std::nullopt;  ///< Context switches of ours: of a rank in a call.
   std::string skipped = "";                       ///< Why a figure is absent.
 };
@@ -42,17 +51,26 @@ class Unavailable : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// What one round gave. Units: microseconds.
+struct Samples {
+  Samples(std::vector<double> times) : us(std::move(times)) {}
+
+  std::vector<double> us;
+  std::optional<Costs> costs = std::nullopt;
+};
+
 /// One of those that are measured side by side.
 struct Contender {
   std::string name;
-  /// Runs one round and returns its samples. Units: microseconds. Errors: Unavailable; any other ends the bench.
-  std::function<std::vector<double>()> round;
+  /// Runs one round and returns its samples. Errors: Unavailable; any other ends the bench.
+  std::function<Samples()> round;
 };
 
 struct Figures {
-  double median_us = 0;               ///< Median of the rounds' medians.
-  double p99_us = 0;                  ///< Over the samples of all rounds.
-  std::vector<double> round_medians;  ///< By round, so that contenders can be subtracted round by round.
+  double median_us = 0;                       ///< Median of the rounds' medians.
+  double p99_us = 0;                          ///< Over the samples of all rounds.
+  std::vector<double> round_medians;          ///< By round, so that contenders can be subtracted round by round.
+  std::optional<Costs> costs = std::nullopt;  ///< Medians of the rounds.
   std::string skipped;
 };
 
@@ -77,6 +95,7 @@ std::vector<Row> run_spawn(const Settings& settings);
 std::vector<Row> run_barrier(const Settings& settings);
 std::vector<Row> run_bounds(const Settings& settings);
 std::vector<Row> run_ddp(const Settings& settings);
+std::vector<Row> run_train(const Settings& settings);
 std::vector<Row> run_init(const Settings& settings);
 std::vector<Row> run_launch(const Settings& settings);
 std::vector<Row> run_tee(const Settings& settings);

@@ -175,6 +175,13 @@ std::vector<nlohmann::json> Peer::ask(const std::string& command) {
   return answers;
 }
 
+std::vector<Usage> usage_of(const std::vector<nlohmann::json>& answers) {
+  std::vector<Usage> usage;
+  for (const nlohmann::json& answer : answers)
+    usage.push_back({answer.at("cpu_ns"), answer.at("page_faults"), answer.at("peak_bytes")});
+  return usage;
+}
+
 Spans spans_of(const std::vector<nlohmann::json>& answers) {
   Spans spans;
   for (const nlohmann::json& answer : answers) {

@@ -73,6 +73,8 @@ class Peer {
 
 /// What each rank of a peer measured of a command.
 Spans spans_of(const std::vector<nlohmann::json>& answers);
+/// And what it spent, where it tells: {"cpu_ns", "page_faults", "peak_bytes"}.
+std::vector<Usage> usage_of(const std::vector<nlohmann::json>& answers);
 
 /// A peer as contender: a round is one command, its samples what `times_of` makes of it.
 Contender peer_collective(std::string name, std::shared_ptr<Peer> peer, std::string command, TimesOf times_of);

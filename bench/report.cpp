@@ -40,6 +40,16 @@ std::string cell(const std::optional<double>& value) {
   return fmt::format("{:.{}f}", *value, *value >= 100 ? 1 : *value >= 10 ? 2 : *value >= 0.1 ? 3 : 4);
 }
 
+std::string text_of(const char* whose, const std::optional<Costs>& costs) {
+  if (!costs) return "";
+  return fmt::format("  {}: cpu {} us, {} page faults, peak {} MB", whose, cell(costs->cpu_us),
+                     cell(costs->page_faults), cell(costs->peak_mb));
+}
+
+nlohmann::json to_json(const Costs& costs) {
+  return {{"cpu_us", costs.cpu_us}, {"page_faults", costs.page_faults}, {"peak_mb", costs.peak_mb}};
+}
+
 nlohmann::json to_json(const Row& row) {
   nlohmann::json json = {{"case", row.case_name}, {"variant", row.variant}, {"ranks", row.ranks}, {"bytes", row.bytes}};
   if (row.ours_us) json["ours_us"] = *row.ours_us;
@@ -48,6 +58,8 @@ nlohmann::json to_json(const Row& row) {
   if (row.peer_us) json["peer_us"] = *row.peer_us;
   if (row.peer_p99_us) json["peer_p99_us"] = *row.peer_p99_us;
   if (row.ratio) json["ratio"] = *row.ratio;
+  if (row.costs) json["costs"] = to_json(*row.costs);
+  if (row.peer_costs) json["peer_costs"] = to_json(*row.peer_costs);
   if (row.switches) json["switches"] = *row.switches;
   if (!row.skipped.empty()) json["skipped"] = row.skipped;
   return json;
@@ -78,7 +90,8 @@ std::string table(const std::vector<Row>& rows) {
         row.switches ? fmt::format("  {} switches of a rank in a call", cell(row.switches)) : "";
     text += fmt::format("{:<15}{:<22}{:>6}{:>10}{:>13}{:>13}  {:<30}{:>13}{:>10}{}{}\n", row.case_name, row.variant,
                         row.ranks, row.bytes, cell(row.ours_us), cell(row.p99_us), row.peer, cell(row.peer_us),
-                        cell(row.ratio), switches, row.skipped.empty() ? "" : "  skipped: " + row.skipped);
+                        cell(row.ratio), switches + text_of("ours", row.costs) + text_of("peer", row.peer_costs),
+                        row.skipped.empty() ? "" : "  skipped: " + row.skipped);
   }
   return text;
 }

@@ -34,6 +34,7 @@ std::map<std::string, Case> all_cases() {
       {"pool", retinue::bench::run_pool},         {"queue", retinue::bench::run_queue},
       {"recorder", retinue::bench::run_recorder}, {"scale", retinue::bench::run_scale},
       {"spawn", retinue::bench::run_spawn},       {"tee", retinue::bench::run_tee},
+      {"train", retinue::bench::run_train},
   };
   for (auto& [name, run] : retinue::bench::data_cases()) all.emplace(name, std::move(run));
   return all;

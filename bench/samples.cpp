@@ -1,7 +1,10 @@
 #include "samples.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace retinue::bench {
 namespace {
@@ -69,9 +72,30 @@ std::vector<double> times_of_rank(const Spans& spans, std::size_t rank) {
   return mean_times({spans.at(rank)});
 }
 
+Usage Usage::now() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto ns = [](const timeval& time) { return (time.tv_sec * 1'000'000 + time.tv_usec) * 1000; };
+  return {ns(usage.ru_utime) + ns(usage.ru_stime), usage.ru_minflt + usage.ru_majflt, usage.ru_maxrss * 1024};
+}
+
+Samples with_usage(std::vector<double> us, const std::vector<Usage>& of_ranks, int iterations) {
+  Samples samples(std::move(us));
+  const double calls = static_cast<double>(of_ranks.size()) * iterations;
+  double cpu_us = 0, page_faults = 0, peak_mb = 0;
+  for (const Usage& usage : of_ranks) {
+    cpu_us += static_cast<double>(usage.cpu_ns) / 1000 / calls;
+    page_faults += static_cast<double>(usage.page_faults) / calls;
+    peak_mb = std::max(peak_mb, static_cast<double>(usage.peak_bytes) / 1e6);
+  }
+  samples.costs = {cpu_us, page_faults, peak_mb};
+  return samples;
+}
+
 SpanBlock::SpanBlock(int ranks, int iterations) : ranks_(ranks), iterations_(iterations) {
   JobMemory& memory = *Runtime::current().memory();
-  block_ = memory.allocate(sizeof(Span) * static_cast<std::size_t>(ranks_) * static_cast<std::size_t>(iterations_));
+  const auto ranks_count = static_cast<std::size_t>(ranks_);
+  block_ = memory.allocate(ranks_count * (sizeof(Span) * static_cast<std::size_t>(iterations_) + sizeof(Usage)));
   std::memset(memory.at(block_.offset), 0, block_.bytes);
 }
 
@@ -89,6 +113,12 @@ Spans SpanBlock::spans() const {
     }
   }
   return spans;
+}
+
+std::vector<Usage> SpanBlock::usage() const {
+  const Span* const end = Runtime::current().memory()->at<Span>(block_.offset) + std::int64_t{ranks_} * iterations_;
+  const auto* const first = reinterpret_cast<const Usage*>(end);
+  return {first, first + ranks_};
 }
 
 }  // namespace retinue::bench

@@ -20,6 +20,18 @@ struct Span {
 /// By rank, then by iteration.
 using Spans = std::vector<std::vector<Span>>;
 
+/// What one process spent on the timed iterations of a round, and on what is done between them.
+struct Usage {
+  std::int64_t cpu_ns = 0;
+  std::int64_t page_faults = 0;
+  std::int64_t peak_bytes = 0;  ///< The most memory that it ever had.
+
+  static Usage now();
+};
+
+/// Samples of a round with the usage of its ranks: the mean in an iteration, and the greatest peak.
+Samples with_usage(std::vector<double> us, const std::vector<Usage>& of_ranks, int iterations);
+
 inline std::int64_t now_ns() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -68,6 +80,11 @@ struct Round {
   Span* spans(const RankContext& context) const {
     return context.memory()->at<Span>(spans_offset) + std::int64_t{context.rank()} * iterations;
   }
+  /// After the iterations of all ranks.
+  Usage* usage(const RankContext& context) const {
+    Span* const end = context.memory()->at<Span>(spans_offset) + std::int64_t{context.world_size()} * iterations;
+    return reinterpret_cast<Usage*>(end) + context.rank();
+  }
 };
 
 /// Runs `operation` as often as the round says, with `before` and `after` it in each iteration, untimed.
@@ -75,7 +92,9 @@ template <class Before, class Operation, class After>
 void measure_iterations(const Round& round, const RankContext& context, Before&& before, Operation&& operation,
                         After&& after) {
   Span* spans = round.spans(context);
+  Usage begin;
   for (int i = -round.warmups; i < round.iterations; ++i) {
+    if (i == 0) begin = Usage::now();
     before(i);
     const std::int64_t enter = now_ns();
     operation();
@@ -83,6 +102,8 @@ void measure_iterations(const Round& round, const RankContext& context, Before&&
     after(i);
     if (i >= 0) spans[i] = {enter, exit};
   }
+  const Usage end = Usage::now();
+  *round.usage(context) = {end.cpu_ns - begin.cpu_ns, end.page_faults - begin.page_faults, end.peak_bytes};
 }
 
 /// A block of job memory that the ranks of one round write to.
@@ -96,6 +117,7 @@ class SpanBlock {
   std::uint64_t offset() const { return block_.offset; }
   /// Errors: std::logic_error when a rank left an iteration out.
   Spans spans() const;
+  std::vector<Usage> usage() const;
 
  private:
   int ranks_;
@@ -105,10 +127,11 @@ class SpanBlock {
 
 /// Starts new ranks that run `entry(RankContext&, round)`, and returns what they measured.
 template <auto entry, class AnyRound>
-Spans measure_round(int ranks, AnyRound round) {
+Spans measure_round(int ranks, AnyRound round, std::vector<Usage>* usage = nullptr) {
   const SpanBlock block(ranks, round.iterations);
   round.spans_offset = block.offset();
   spawn<entry>({.nprocs = ranks}, round);
+  if (usage != nullptr) *usage = block.usage();
   return block.spans();
 }
 

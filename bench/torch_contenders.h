@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <string>
 
 #include "collective/data_ops.h"
@@ -23,34 +22,44 @@ Spans c10d_init_spans(int ranks, const Round& round);
 /// Errors: std::logic_error when a rank's result is wrong.
 double torch_spawn_us(int ranks, StartMethod method);
 
-/// Layers of a multi-layer perceptron; the same as in bench/peers/torch_gloo.py.
-struct Mlp {
+/// A network that is trained; the same as in bench/peers/torch_gloo.py.
+struct NetCase {
   const char* name;
-  std::array<int, 5> widths;  ///< The last ones may be 0.
+  std::size_t parameters;
 
-  std::size_t parameter_bytes() const;
+  std::size_t bytes() const { return parameters * sizeof(float); }
 };
-inline constexpr Mlp kMlps[] = {{"small", {784, 1024, 1024, 10, 0}}, {"large", {1024, 4096, 3072, 1024, 10}}};
+inline constexpr NetCase kNets[] = {
+    {"small", 1'863'690}, {"large", 19'941'386}, {"transformer", 8'901'130}, {"resnet", 271'978}};
 
-struct DdpRound : Round {
+/// Training steps of each rank, with one thread.
+struct TrainingRound : Round {
   enum class Mode : std::uint8_t {
-    kLocal,  ///< Unconnected processes, each for itself, at the same time.
+    kLocal,       ///< Unconnected processes, each for itself, at the same time.
+    kLocalFused,  ///< The same with LibTorch's fused kernel as optimizer.
     kDdp,
+    kDdpFused,
+    kSharded,  ///< DDP and ShardedOptimizer,
+    kShared,   ///< with share_parameters.
   };
+  enum class Algorithm : std::uint8_t { kSgd, kAdamW };
 
-  int mlp = 0;  ///< Index of kMlps.
+  int net = 0;  ///< Index of kNets.
   Mode mode = Mode::kLocal;
+  Algorithm algorithm = Algorithm::kSgd;
 
   template <class Archive>
   void serialize(Archive& archive) {
     Round::serialize(archive);
-    archive(mlp, mode);
+    archive(net, mode, algorithm);
   }
 };
 
-/// Training steps of each rank, batch 32, one thread.
 /// Errors: std::runtime_error when the gradients are not the mean over the ranks, or the parameters differ.
-Spans ddp_spans(int ranks, const DdpRound& round);
+Samples training_steps(int ranks, const TrainingRound& round);
+
+/// The time in which ranks average `bytes` bytes of float32 in job memory.
+Contender bare_average(int ranks, std::size_t bytes);
 
 /// Tensors of `bytes` bytes from rank 0 to rank 1.
 struct TensorRound : Round {

@@ -2,14 +2,16 @@
 
 retinue-bench starts one process per rank with RANK, WORLD_SIZE and PEER_STORE, writes lines to its standard input and
 reads one JSON object per line from its standard output: {"enter": [ns...], "exit": [ns...]} on CLOCK_MONOTONIC, one pair
-per timed iteration, or {"error": text}.
+per timed iteration, with what the process spent on all of them: "cpu_ns", "page_faults" and "peak_bytes"; or
+{"error": text}.
 
     barrier 0 WARMUPS ITERATIONS
     OPERATION BYTES WARMUPS ITERATIONS            one of OPERATIONS; BYTES of a block
-    local|ddp small|large WARMUPS ITERATIONS      training steps
+    local:sgd|ddp:sgd|ddp:adamw NET WARMUPS ITERATIONS      training steps; one of NETS
 """
 import json
 import os
+import resource
 import sys
 import time
 
@@ -19,14 +21,16 @@ import torch.nn as nn
 
 RANK = int(os.environ["RANK"])
 WORLD = int(os.environ["WORLD_SIZE"])
-MLPS = {"small": (784, 1024, 1024, 10), "large": (1024, 4096, 3072, 1024, 10)}
 BATCH = 32
 
 
 def measure(warmups, iterations, operation, before=lambda i: None, after=lambda i: None):
     """Times `operation`, and not what is done before and after it in each iteration."""
     enter, leave = [], []
+    begin = None
     for i in range(-warmups, iterations):
+        if i == 0:
+            begin = resource.getrusage(resource.RUSAGE_SELF)
         before(i)
         start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         operation()
@@ -35,7 +39,10 @@ def measure(warmups, iterations, operation, before=lambda i: None, after=lambda 
         if i >= 0:
             enter.append(start)
             leave.append(end)
-    return {"enter": enter, "exit": leave}
+    end = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime
+    return {"enter": enter, "exit": leave, "cpu_ns": int(cpu * 1e9), "page_faults": end.ru_minflt - begin.ru_minflt,
+            "peak_bytes": end.ru_maxrss * 1024}
 
 
 def run_barrier(_, warmups, iterations):
@@ -117,20 +124,78 @@ OPERATIONS = {
 }
 
 
-def make_net(name):
+class Mlp(nn.Module):
+    """The nets are the same as in bench/torch/training_nets.cpp."""
+
+    def __init__(self, *widths):
+        super().__init__()
+        layers = []
+        for width, following in zip(widths, widths[1:]):
+            layers += [nn.Linear(width, following), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
+
+    def forward(self, data):
+        return self.layers(data)
+
+
+class Block(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.first_norm, self.second_norm = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1, stride, bias=False) if inputs != outputs else nn.Identity()
+
+    def forward(self, data):
+        output = self.second_norm(self.second(torch.relu(self.first_norm(self.first(data)))))
+        return torch.relu(output + self.shortcut(data))
+
+
+class ResNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layers, width = [nn.Conv2d(1, 16, 3, padding=1)], 16
+        for outputs in (16, 32, 64):
+            for _ in range(3):
+                layers.append(Block(width, outputs, 1 if width == outputs else 2))
+                width = outputs
+        self.layers, self.last = nn.Sequential(*layers), nn.Linear(64, 10)
+
+    def forward(self, data):
+        return self.last(self.layers(data.view(-1, 1, 28, 28)).mean((2, 3)))
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(384, 6, dim_feedforward=1536, dropout=0.0)
+        self.first, self.last = nn.Linear(64, 384), nn.Linear(384, 10)
+        self.encoder = nn.TransformerEncoder(layer, 5, enable_nested_tensor=False)
+
+    def forward(self, data):
+        return self.last(self.encoder(self.first(data.view(16, -1, 64))).mean(0))
+
+
+NETS = {
+    "small": (lambda: Mlp(784, 1024, 1024, 10), 784),
+    "large": (lambda: Mlp(1024, 4096, 3072, 1024, 10), 1024),
+    "transformer": (Transformer, 1024),
+    "resnet": (ResNet, 784),
+}
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, 1e-3),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, 1e-3),
+}
+
+
+def run_steps(name, warmups, iterations, wrap, optimizer_name):
+    make, features = NETS[name]
     torch.manual_seed(0)
-    layers = []
-    for width, following in zip(MLPS[name], MLPS[name][1:]):
-        layers += [nn.Linear(width, following), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
-
-
-def run_steps(name, warmups, iterations, wrap):
-    net = make_net(name)
+    net = make()
     model = wrap(net)
     torch.manual_seed(1000 + RANK)
-    data, target = torch.randn(BATCH, MLPS[name][0]), torch.randint(0, 10, (BATCH,))
-    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    data, target = torch.randn(BATCH, features), torch.randint(0, 10, (BATCH,))
+    optimizer = OPTIMIZERS[optimizer_name](model.parameters())
     loss_of = nn.CrossEntropyLoss()
     last = {}
 
@@ -165,8 +230,10 @@ def check_equal(net):
 COMMANDS = {
     "barrier": run_barrier,
     **{name: operation.run for name, operation in OPERATIONS.items()},
-    "local": lambda name, warmups, iterations: run_steps(name, warmups, iterations, lambda net: net),
-    "ddp": lambda name, warmups, iterations: run_steps(name, warmups, iterations, nn.parallel.DistributedDataParallel),
+    **{f"{mode}:{optimizer}": lambda name, warmups, iterations, wrap=wrap, optimizer=optimizer: run_steps(
+        name, warmups, iterations, wrap, optimizer)
+       for mode, wrap in (("local", lambda net: net), ("ddp", nn.parallel.DistributedDataParallel))
+       for optimizer in OPTIMIZERS},
 }
 
 

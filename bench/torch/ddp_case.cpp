@@ -11,18 +11,26 @@ namespace {
 constexpr int kWarmups = 5;
 constexpr int kSteps = 20;
 
-Contender own_steps(int ranks, int mlp, DdpRound::Mode mode) {
-  DdpRound round;
+using Mode = TrainingRound::Mode;
+using Algorithm = TrainingRound::Algorithm;
+
+Contender own_steps(int ranks, int net, Mode mode, Algorithm algorithm = Algorithm::kSgd) {
+  TrainingRound round;
   round.warmups = kWarmups;
   round.iterations = kSteps;
-  round.mlp = mlp;
+  round.net = net;
   round.mode = mode;
-  return {"", [=] { return mean_times(ddp_spans(ranks, round)); }};
+  round.algorithm = algorithm;
+  return {"", [=] { return training_steps(ranks, round); }};
 }
 
-Contender peer_steps(const std::shared_ptr<Peer>& peer, const Mlp& mlp, const char* mode) {
-  const std::string command = fmt::format("{} {} {} {}", mode, mlp.name, kWarmups, kSteps);
-  return {"", [=] { return mean_times(spans_of(peer->ask(command))); }};
+/// `mode`: local or ddp, and the optimizer, as in "ddp:adamw".
+Contender peer_steps(const std::shared_ptr<Peer>& peer, const NetCase& net, const std::string& mode) {
+  const std::string command = fmt::format("{} {} {} {}", mode, net.name, kWarmups, kSteps);
+  return {"", [=] {
+            const std::vector<nlohmann::json> answers = peer->ask(command);
+            return with_usage(mean_times(spans_of(answers)), usage_of(answers), kSteps);
+          }};
 }
 
 /// What communication adds: the difference of the medians of each round's two steps.
@@ -37,48 +45,82 @@ Figures overhead_of(const Figures& local, const Figures& ddp) {
   return overhead;
 }
 
-std::vector<Row> run_mlp(const Settings& settings, int index, const std::shared_ptr<Peer>& gloo) {
-  const Mlp& mlp = kMlps[index];
+using Peers = std::vector<std::pair<std::string, Figures>>;
+
+/// What averaging adds to a step, beside an averaging of as many bytes that nothing else surrounds.
+std::vector<Row> run_net(const Settings& settings, int index, const std::shared_ptr<Peer>& gloo) {
+  const NetCase& net = kNets[index];
   std::vector<Contender> contenders = {
-      own_steps(settings.ranks, index, DdpRound::Mode::kLocal),
-      own_steps(settings.ranks, index, DdpRound::Mode::kDdp),
+      own_steps(settings.ranks, index, Mode::kLocal),
+      own_steps(settings.ranks, index, Mode::kDdp),
+      bare_average(settings.ranks, net.bytes()),
   };
   if (settings.peers) {
-    contenders.push_back(peer_steps(gloo, mlp, "local"));
-    contenders.push_back(peer_steps(gloo, mlp, "ddp"));
+    contenders.push_back(peer_steps(gloo, net, "local:sgd"));
+    contenders.push_back(peer_steps(gloo, net, "ddp:sgd"));
   }
-  std::vector<Figures> figures = run_interleaved(contenders, settings.rounds);
-  // Places 0-2 are ours, 3-5 the peer's: local step, DDP step, their difference.
-  figures.insert(figures.begin() + 2, overhead_of(figures[0], figures[1]));
-  if (settings.peers) figures.push_back(overhead_of(figures[3], figures[4]));
-
+  const std::vector<Figures> figures = run_interleaved(contenders, settings.rounds);
+  const Figures &local = figures[0], &ddp = figures[1], &bare = figures[2];
+  Peers local_peers, ddp_peers, overhead_peers{{"bare all_reduce", bare}};
+  if (settings.peers) {
+    local_peers.emplace_back("torch, unconnected", figures[3]);
+    ddp_peers.emplace_back("torch DDP over gloo", figures[4]);
+    overhead_peers.emplace_back("torch DDP over gloo", overhead_of(figures[3], figures[4]));
+  }
   std::vector<Row> rows;
-  const char* const variants[] = {"step-local", "step-ddp", "overhead-reducer"};
-  for (std::size_t i = 0; i < std::size(variants); ++i) {
-    std::vector<std::pair<std::string, Figures>> peers;
-    if (settings.peers) peers.emplace_back("torch DDP over gloo", figures[3 + i]);
-    const Row head = {
-        .case_name = "ddp", .variant = variants[i], .ranks = settings.ranks, .bytes = mlp.parameter_bytes()};
-    for (Row& row : rows_of(head, figures[i], peers)) rows.push_back(std::move(row));
+  const auto add = [&](const char* what, const Figures& ours, const Peers& peers) {
+    const Row head = {.case_name = "ddp",
+                      .variant = fmt::format("{} {}", net.name, what),
+                      .ranks = settings.ranks,
+                      .bytes = net.bytes()};
+    for (Row& row : rows_of(head, ours, peers)) rows.push_back(std::move(row));
+  };
+  add("step-local", local, local_peers);
+  add("step-ddp", ddp, ddp_peers);
+  add("overhead", overhead_of(local, ddp), overhead_peers);
+  return rows;
+}
+
+/// Whole steps: each way of ours beside unconnected training and DDP.
+std::vector<Row> run_training(const Settings& settings, int index, Algorithm algorithm,
+                              const std::shared_ptr<Peer>& gloo) {
+  const NetCase& net = kNets[index];
+  const char* const name = algorithm == Algorithm::kSgd ? "sgd" : "adamw";
+  const Mode modes[] = {Mode::kLocal, Mode::kLocalFused, Mode::kDdp, Mode::kDdpFused, Mode::kSharded, Mode::kShared};
+  std::vector<Contender> contenders;
+  for (const Mode mode : modes) contenders.push_back(own_steps(settings.ranks, index, mode, algorithm));
+  if (settings.peers) contenders.push_back(peer_steps(gloo, net, fmt::format("ddp:{}", name)));
+  const std::vector<Figures> figures = run_interleaved(contenders, settings.rounds);
+  Peers peers = {
+      {"unconnected", figures[0]}, {"unconnected, fused", figures[1]}, {"DDP", figures[2]}, {"DDP, fused", figures[3]}};
+  if (settings.peers) peers.emplace_back("torch DDP over gloo", figures[6]);
+  std::vector<Row> rows;
+  for (const auto& [what, ours] : {std::pair{"sharded", figures[4]}, std::pair{"shared", figures[5]}}) {
+    const Row head = {.case_name = "train",
+                      .variant = fmt::format("{} {} {}", net.name, name, what),
+                      .ranks = settings.ranks,
+                      .bytes = net.bytes()};
+    for (Row& row : rows_of(head, ours, peers)) rows.push_back(std::move(row));
   }
   return rows;
 }
 
 }  // namespace
 
-std::size_t Mlp::parameter_bytes() const {
-  std::size_t parameters = 0;
-  for (std::size_t i = 0; i + 1 < widths.size(); ++i)
-    parameters += (static_cast<std::size_t>(widths[i]) + 1) * static_cast<std::size_t>(widths[i + 1]);
-  return parameters * sizeof(float);
-}
-
 std::vector<Row> run_ddp(const Settings& settings) {
   const auto gloo = std::make_shared<Peer>("torch_gloo.py", settings.ranks);
   std::vector<Row> rows;
-  for (int index = 0; index < static_cast<int>(std::size(kMlps)); ++index) {
-    for (Row& row : run_mlp(settings, index, gloo)) rows.push_back(std::move(row));
-  }
+  for (int index = 0; index < static_cast<int>(std::size(kNets)); ++index)
+    for (Row& row : run_net(settings, index, gloo)) rows.push_back(std::move(row));
+  return rows;
+}
+
+std::vector<Row> run_train(const Settings& settings) {
+  const auto gloo = std::make_shared<Peer>("torch_gloo.py", settings.ranks);
+  std::vector<Row> rows;
+  for (int index = 0; index < static_cast<int>(std::size(kNets)); ++index)
+    for (const Algorithm algorithm : {Algorithm::kSgd, Algorithm::kAdamW})
+      for (Row& row : run_training(settings, index, algorithm, gloo)) rows.push_back(std::move(row));
   return rows;
 }
 

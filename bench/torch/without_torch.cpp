@@ -10,7 +10,7 @@ namespace {
 }  // namespace
 
 Contender c10d_data_op(std::string name, int, const DataRound&, TimesOf) {
-  return {std::move(name), []() -> std::vector<double> { refuse(); }};
+  return {std::move(name), []() -> Samples { refuse(); }};
 }
 Spans c10d_barrier_spans(int, const Round&) {
   refuse();
@@ -21,8 +21,11 @@ Spans c10d_init_spans(int, const Round&) {
 double torch_spawn_us(int, StartMethod) {
   refuse();
 }
-Spans ddp_spans(int, const DdpRound&) {
+Samples training_steps(int, const TrainingRound&) {
   refuse();
+}
+Contender bare_average(int, std::size_t) {
+  return {"", []() -> Samples { refuse(); }};
 }
 Spans tensor_queue_spans(const TensorRound&) {
   refuse();
