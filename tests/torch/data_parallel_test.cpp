@@ -13,14 +13,12 @@
 #include "retinue/torch/distributed_data_parallel.h"
 #include "support/ranks.h"
 #include "support/usage_error.h"
-#include "torch/calls_in_backward.h"
 #include "torch/trained_net.h"
 
 namespace retinue {
 namespace {
 
 namespace nn = torch::nn;
-using test::CallsInBackward;
 using test::joined_batch;
 using test::kBatch;
 using test::make_mlp;
@@ -290,30 +288,6 @@ TEST_P(DataParallel, BatchNormTakesTwoForwardsBeforeOneBackward) {
             << "step " << step << " parameter " << i;
     }
   });
-}
-
-TEST(ShmDataParallel, ABackwardInsideOfAnotherOneIsRefusedOnAllRanks) {
-  for (const bool find_unused_parameters : {false, true})
-    run_ranks(2, [&](const JobGroup& members) {
-      at::set_num_threads(1);
-      const ProcessGroup group = init_process_group(members);
-      DistributedDataParallel ddp(make_mlp(), group, {.find_unused_parameters = find_unused_parameters});
-      const at::Tensor input = torch::ones({2, 6}, torch::requires_grad());
-      // One rank's is enough.
-      CallsInBackward::call = [&] {
-        if (members.rank == 1) ddp->forward(input.detach()).sum().backward();
-      };
-      const auto backward = [&] { ddp(CallsInBackward::apply(input)).sum().backward(); };
-      const std::string error = test::usage_error_of(backward);
-      EXPECT_NE(error.find("on rank 1: a backward of the module ran inside another backward"), std::string::npos)
-          << error;
-      {
-        const auto alone = ddp.no_sync();
-        EXPECT_NO_THROW(backward());
-      }
-      CallsInBackward::call = [] {};
-      EXPECT_NO_THROW(backward());
-    });
 }
 
 TEST(ShmDataParallel, BackwardThrowsWhenARankDies) {

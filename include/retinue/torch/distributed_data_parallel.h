@@ -13,9 +13,19 @@
 #include <utility>
 #include <vector>
 
+#include "retinue/torch/gradient_hooks.h"
 #include "retinue/torch/process_group.h"
 
 namespace retinue {
+
+class SharedGradients;
+
+/// How DistributedDataParallel averages.
+enum class ReducerKind : std::uint8_t {
+  kAuto,       ///< kJobMemory for CPU parameters of ranks that share memory, otherwise kC10d.
+  kJobMemory,  ///< Gradients are made in job memory, and averaged in place. Errors: UsageError where ranks share none.
+  kC10d,       ///< By c10d's collectives, in buckets, each as soon as it is full.
+};
 
 struct DistributedDataParallelOptions {
   /// With gloo and NCCL, gradients are averaged in buckets of this many MiB, each as soon as backward has filled it.
@@ -33,6 +43,28 @@ struct DistributedDataParallelOptions {
   /// Counts each backward that averages as a step of this rank, for `retinue top` (step_count.h). If one loop trains
   /// several models, one should count, or none if the loop calls count_step() itself.
   bool count_steps = true;
+  ReducerKind reducer = ReducerKind::kAuto;
+  /// false: the constructor neither compares the ranks' modules nor copies rank 0's values; they are equal already.
+  bool init_sync = true;
+  /// All backwards reach the same parameters as the first one, which may be fewer than all. Otherwise that is an error.
+  /// Unlike find_unused_parameters it costs nothing from the second backward on.
+  bool static_graph = false;
+  /// A NaN in a gradient is an error, which names the parameter and the rank. Costs a read of all gradients.
+  bool check_gradients = false;
+  /// Parameters and buffers, by name, that are each rank's own: neither compared, copied nor averaged.
+  std::vector<std::string> parameters_to_ignore = {};
+  /// Averages in its own way, for instance Bf16Compress (gradient_hooks.h). Not with share_parameters.
+  std::shared_ptr<GradientHook> hook = nullptr;
+  /// The ranks have one copy of the parameters, in job memory, which a ShardedOptimizer writes, and nothing else: it
+  /// also averages the gradients (sharded_optimizer.h). Until its step(), grad() of a parameter has no values. For CPU
+  /// parameters of ranks that share memory.
+  bool share_parameters = false;
+};
+
+/// JoinOptions for one model (join.h).
+struct JoinMode {
+  bool divides_by_all = true;
+  bool throws = false;
 };
 
 /// The part of DistributedDataParallel that is independent of the module's type.
@@ -52,6 +84,14 @@ class DataParallelCore {
   const ProcessGroup& group() const;
   NamedParameters named_parameters() const;
   bool set_gradient_sync(bool enabled);
+  /// Null without share_parameters.
+  std::shared_ptr<SharedGradients> shared_gradients() const;
+
+  // For join().
+  void begin_join(const JoinMode& mode);
+  void end_join();
+  bool shadow_backward();
+  void copy_state_of_last();
 
  private:
   class Impl;
@@ -134,6 +174,8 @@ class DistributedDataParallel {
   torch::OrderedDict<std::string, at::Tensor> named_parameters() const { return core_.named_parameters(); }
 
   const ProcessGroup& group() const { return core_.group(); }
+  /// Returns what doesn't depend on the module's type, for ShardedOptimizer.
+  DataParallelCore& core() { return core_; }
 
   /// A guard: during its lifetime, backward passes accumulate gradients on this rank only. The first one after it
   /// averages them.

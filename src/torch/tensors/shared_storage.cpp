@@ -194,8 +194,7 @@ const SharedBlock& sent_block(const c10::Storage& storage) {
   return block;
 }
 
-c10::Storage received_storage(const BlockHandle& handle, std::size_t bytes) {
-  const std::shared_ptr<JobMemory> memory = JobMemory::current();
+c10::Storage received_storage(const std::shared_ptr<JobMemory>& memory, const BlockHandle& handle, std::size_t bytes) {
   if (handle.offset >= memory->capacity_bytes())
     throw UsageError("receiving a tensor: its handle is outside of job memory");
   return KnownStorages::get().find_or_make(memory->at(handle.offset), handle, bytes, [&] {

@@ -36,9 +36,9 @@ void unshare_storage(const c10::Storage& storage, bool is_resizable) noexcept;
 /// The block under a shared storage; remembers the storage, so that received_storage() finds it.
 const SharedBlock& sent_block(const c10::Storage& storage);
 
-/// The storage on a block of this job in this process: the one that is there already, or a new one, which holds the
-/// block. Errors: UsageError where there is no such block.
-c10::Storage received_storage(const BlockHandle& handle, std::size_t bytes);
+/// The storage on a block in this process: the one that is there already, or a new one, which holds the block. Errors:
+/// UsageError where there is no such block.
+c10::Storage received_storage(const std::shared_ptr<JobMemory>& memory, const BlockHandle& handle, std::size_t bytes);
 
 /// The same two for any storage that a block stands for. Threads: `make` is called with a lock that no other process
 /// waits for.

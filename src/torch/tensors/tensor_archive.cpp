@@ -126,7 +126,7 @@ c10::Storage read_storage(ValueInput& input, bool is_on_cuda, std::uint64_t byte
   BlockHandle handle;  // Not a SharedBlock: what this process has already is not held once more.
   input.read(&handle, sizeof handle);
   if (bytes > handle.bytes) refuse(kReachesOutside);
-  return received_storage(handle, bytes);
+  return received_storage(JobMemory::current(), handle, bytes);
 }
 
 Place read_place(ValueInput& input, at::ScalarType type) {

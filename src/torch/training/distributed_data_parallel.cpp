@@ -8,6 +8,8 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "retinue/base/error.h"
 #include "retinue/ipc/step_count.h"
@@ -15,20 +17,33 @@
 #include "torch/backend/tensor_backend.h"
 #include "torch/training/gradient_reducer.h"
 #include "torch/training/module_comparison.h"
+#include "torch/training/shared_parameters.h"
 
 namespace retinue {
 namespace {
 
 constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // PyTorch's unit for parameters and buffers
 
+using NameSet = std::unordered_set<std::string>;
+
 /// Parameters, each once, however many modules share it.
-std::vector<GradientReducerOptions::Parameter> collect_parameters(const torch::nn::Module& module) {
+std::vector<GradientReducerOptions::Parameter> collect_parameters(const torch::nn::Module& module,
+                                                                  const NameSet& ignored) {
   std::vector<GradientReducerOptions::Parameter> found;
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& item : module.named_parameters())
-    if (seen.insert(item.value().unsafeGetTensorImpl()).second)
+    if (!ignored.contains(item.key()) && seen.insert(item.value().unsafeGetTensorImpl()).second)
       found.push_back({.name = item.key(), .tensor = item.value()});
   return found;
+}
+
+/// Errors: UsageError for a name that is neither a parameter's nor a buffer's.
+NameSet checked_names(const torch::nn::Module& module, const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (!module.named_parameters().contains(name) && !module.named_buffers().contains(name))
+      throw UsageError(c10::str("DistributedDataParallel: parameters_to_ignore has \"", name,
+                                "\", but the module has no parameter or buffer of that name"));
+  return {names.begin(), names.end()};
 }
 
 /// A module's own parameters as they lie there: LibTorch's functions copy them with their names, which takes ten times
@@ -72,26 +87,28 @@ class DataParallelCore::Impl {
  public:
   Impl(torch::nn::Module& module, ProcessGroup group, DistributedDataParallelOptions options,
        const std::source_location& where)
-      : module_(module), group_(std::move(group)), options_(options), where_(where), hooked_(identities_of(module)) {
+      : module_(module),
+        group_(std::move(group)),
+        options_(std::move(options)),
+        where_(where),
+        hooked_(identities_of(module)) {
     if (!group_) throw UsageError("DistributedDataParallel: the process group is null");
-    if (options_.bucket_cap_mb == 0) throw UsageError("DistributedDataParallel: bucket_cap_mb must be at least 1");
+    refuse_options();
+    ignored_ = checked_names(module, options_.parameters_to_ignore);
+    const bool connects = group_->getSize() > 1 && options_.init_sync;
     // First: what is refused below is then refused on all ranks.
-    if (group_->getSize() > 1) check_same_structure(module, group_, where);
-    GradientReducerOptions reducing{.parameters = collect_parameters(module),
-                                    .changed_parameters = [this] { return changed_parameters(); },
-                                    .bucket_cap_mb = options_.bucket_cap_mb,
-                                    .find_unused_parameters = options_.find_unused_parameters,
-                                    .before = [this] { before_averaging(); },
-                                    .after = [this] { copy_buffers_of_rank_0(); },
-                                    .where = where};
+    if (connects) check_same_structure(module, ignored_, group_, where);
+    GradientReducerOptions reducing = reducing_options();
     refuse_other_devices(reducing.parameters, *group_);
     require_trainable(reducing.parameters);
     if (options_.check_divergence_every_n_steps != 0) {
       divergence_check_.emplace(group_, DivergenceOptions{.every_n_steps = options_.check_divergence_every_n_steps});
-      for (const auto& item : module.named_parameters()) compared_.insert(item.key(), item.value());
+      for (const auto& [name, tensor] : reducing.parameters) compared_.insert(name, tensor);
     }
-    buffers_ = module.buffers();
-    if (group_->getSize() > 1) copy_state_of_rank_0(module);
+    for (const auto& item : module.named_buffers())
+      if (!ignored_.contains(item.key())) buffers_.push_back(item.value());
+    if (connects) copy_state(reducing.parameters, 0);
+    if (options_.share_parameters) share(reducing.parameters);
     reducer_ = std::make_unique<GradientReducer>(group_, std::move(reducing));
   }
 
@@ -99,42 +116,81 @@ class DataParallelCore::Impl {
   GradientReducer& reducer() { return *reducer_; }
   bool is_training() const { return module_.is_training(); }
 
+  void copy_state_of_last() {
+    const int last = reducer_->last_in_join();
+    if (group_->getSize() > 1) copy_state(collect_parameters(module_, ignored_), last);
+  }
+
   NamedParameters named_parameters() const {
     NamedParameters named;
-    for (auto& [name, tensor] : collect_parameters(module_)) named.insert(std::move(name), std::move(tensor));
+    for (auto& [name, tensor] : collect_parameters(module_, {})) named.insert(std::move(name), std::move(tensor));
     return named;
   }
 
  private:
+  void refuse_options() const {
+    if (options_.bucket_cap_mb == 0) throw UsageError("DistributedDataParallel: bucket_cap_mb must be at least 1");
+    if (!options_.share_parameters) return;
+    if (options_.hook)
+      throw UsageError(
+          "DistributedDataParallel: share_parameters and a hook exclude each other: the optimizer averages gradients "
+          "that are shared");
+    if (options_.reducer == ReducerKind::kC10d)
+      throw UsageError("DistributedDataParallel: share_parameters needs the reducer kJobMemory, not kC10d");
+  }
+
+  GradientReducerOptions reducing_options() {
+    return {.parameters = collect_parameters(module_, ignored_),
+            .changed_parameters = [this] { return changed_parameters(); },
+            .bucket_cap_mb = options_.bucket_cap_mb,
+            .find_unused_parameters = options_.find_unused_parameters,
+            .static_graph = options_.static_graph,
+            .check_gradients = options_.check_gradients,
+            .reducer = options_.reducer,
+            .hook = options_.hook,
+            .shares_parameters = options_.share_parameters,
+            .before = [this](bool is_shadow) { before_averaging(is_shadow); },
+            .after = [this] { copy_buffers(); },
+            .where = where_};
+  }
+
   std::optional<std::vector<GradientReducerOptions::Parameter>> changed_parameters() const {
     if (identities_of(module_, hooked_.size()) == hooked_) return std::nullopt;
-    return collect_parameters(module_);
+    return collect_parameters(module_, ignored_);
   }
 
-  void before_averaging() {
-    if (options_.count_steps) count_step();
-    if (divergence_check_ && group_->getSize() > 1) divergence_check_->step(compared_, where_);
+  void share(const std::vector<GradientReducerOptions::Parameter>& parameters) {
+    std::vector<at::Tensor> shared;
+    for (const auto& [name, tensor] : parameters) shared.push_back(tensor);
+    share_parameters(shared, group_);
   }
 
-  void copy_state_of_rank_0(torch::nn::Module& module) {
+  void before_averaging(bool is_shadow) {
+    if (options_.count_steps && !is_shadow) count_step();
+    if (!reducer_->is_in_join() && divergence_check_ && group_->getSize() > 1)
+      divergence_check_->step(compared_, where_);
+  }
+
+  void copy_state(const std::vector<GradientReducerOptions::Parameter>& parameters, int rank) {
     std::vector<at::Tensor> state;
-    for (const at::Tensor& parameter : module.parameters()) state.push_back(parameter.detach());
+    for (const auto& [name, tensor] : parameters) state.push_back(tensor.detach());
     for (const at::Tensor& buffer : buffers_) state.push_back(buffer.detach());
-    c10d::broadcast_coalesced(group_, state, kBroadcastBytes, 0);
+    c10d::broadcast_coalesced(group_, state, kBroadcastBytes, rank);
   }
 
-  void copy_buffers_of_rank_0() {
+  void copy_buffers() {
     if (group_->getSize() == 1 || !options_.broadcast_buffers || buffers_.empty()) return;
     // Another backward through the same graph takes the buffers for unchanged: it needs none of their contents.
     std::vector<at::Tensor> contents;
     for (const at::Tensor& buffer : buffers_) contents.push_back(buffer.variable_data());
-    c10d::broadcast_coalesced(group_, contents, kBroadcastBytes, 0);
+    c10d::broadcast_coalesced(group_, contents, kBroadcastBytes, reducer_->first_that_goes_on());
   }
 
   torch::nn::Module& module_;  ///< DistributedDataParallel holds it.
   ProcessGroup group_;
   DistributedDataParallelOptions options_;
   std::source_location where_;
+  NameSet ignored_;
   Identities hooked_;  ///< Of the parameters that the reducer has.
   std::optional<TensorDivergenceCheck> divergence_check_;
   StateDict compared_;  ///< The module's parameters, where they are compared.
@@ -144,7 +200,7 @@ class DataParallelCore::Impl {
 
 DataParallelCore::DataParallelCore(torch::nn::Module& module, ProcessGroup group,
                                    DistributedDataParallelOptions options, std::source_location where)
-    : impl_(std::make_unique<Impl>(module, std::move(group), options, where)) {}
+    : impl_(std::make_unique<Impl>(module, std::move(group), std::move(options), where)) {}
 DataParallelCore::~DataParallelCore() = default;
 DataParallelCore::DataParallelCore(DataParallelCore&&) noexcept = default;
 DataParallelCore& DataParallelCore::operator=(DataParallelCore&&) noexcept = default;
@@ -163,6 +219,21 @@ DataParallelCore::NamedParameters DataParallelCore::named_parameters() const {
 }
 bool DataParallelCore::set_gradient_sync(bool enabled) {
   return impl_->reducer().set_sync(enabled);
+}
+void DataParallelCore::begin_join(const JoinMode& mode) {
+  impl_->reducer().begin_join(mode);
+}
+void DataParallelCore::end_join() {
+  impl_->reducer().end_join();
+}
+bool DataParallelCore::shadow_backward() {
+  return impl_->reducer().shadow_backward();
+}
+void DataParallelCore::copy_state_of_last() {
+  impl_->copy_state_of_last();
+}
+std::shared_ptr<SharedGradients> DataParallelCore::shared_gradients() const {
+  return impl_->reducer().shared_gradients();
 }
 
 }  // namespace retinue

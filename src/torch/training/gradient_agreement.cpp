@@ -27,7 +27,8 @@ enum Told : std::int64_t {
   kMostForwards,
   kFewestForwards,
   kHasSparse,
-  kFirstChanged
+  kHasMoved,
+  kFirstChanged  ///< By place: has a gradient; then, for a static graph, by place: has none.
 };
 constexpr int kManyForwards = UINT8_MAX;  ///< More are told as so many.
 
@@ -35,21 +36,29 @@ constexpr int kManyForwards = UINT8_MAX;  ///< More are told as so many.
 
 /// Ends on all ranks with the first one's problem, if one has any. Returns what the ranks average.
 GradientReducer::Agreed GradientReducer::agree(const Pass& pass) {
-  std::string problem = problem_of(pass);
-  const std::size_t changed = options_.find_unused_parameters ? changed_.size() : 0;
-  at::Tensor told = at::zeros({kFirstChanged + static_cast<std::int64_t>(changed)}, at::kByte);
+  std::string problem = pass.is_shadow ? "" : problem_of(pass);
+  const bool learns_graph = options_.static_graph && static_dense_.empty();
+  const std::size_t changed = options_.find_unused_parameters || learns_graph ? changed_.size() : 0;
+  const std::size_t lacking = learns_graph ? changed : 0;
+  at::Tensor told = at::zeros({kFirstChanged + static_cast<std::int64_t>(changed + lacking)}, at::kByte);
   auto* const bytes = told.data_ptr<std::uint8_t>();
   bytes[kProblem] = !problem.empty();
-  bytes[pass.follows_forward ? kFollowsForward : kFollowsNone] = 1;
   const int forwards = std::min(pass.forwards, kManyForwards);
-  bytes[kMostForwards] = static_cast<std::uint8_t>(forwards);
-  bytes[kFewestForwards] = static_cast<std::uint8_t>(kManyForwards - forwards);
+  if (!pass.is_shadow) {
+    bytes[pass.follows_forward ? kFollowsForward : kFollowsNone] = 1;
+    bytes[kMostForwards] = static_cast<std::uint8_t>(forwards);
+    bytes[kFewestForwards] = static_cast<std::uint8_t>(kManyForwards - forwards);
+  }
   for (std::size_t place = 0; place < averaged_.size(); ++place)
     if (!pass.left[place] && is_sparse(place)) bytes[kHasSparse] = 1;
+  bytes[kHasMoved] = shared_ && shared_->has_moved();
   std::copy_n(changed_.begin(), changed, bytes + kFirstChanged);
+  std::uint8_t* const lacks = bytes + kFirstChanged + changed;
+  std::transform(changed_.begin(), changed_.begin() + static_cast<std::ptrdiff_t>(lacking), lacks,
+                 [](char has) { return has ? 0 : 1; });
   if (group_->getSize() > 1) reduce_in_backward(group_, {told}, c10d::ReduceOp::MAX, /*async_op=*/false);
   const bool is_of_some = bytes[kFollowsForward] && bytes[kFollowsNone];
-  if (is_of_some && !pass.follows_forward && problem.empty())
+  if (is_of_some && !pass.follows_forward && !pass.is_shadow && problem.empty())
     problem =
         "this rank made no forward of DistributedDataParallel since its last backward, but other ranks did; if only "
         "this rank calls backward(), do so while a no_sync() exists, and if only one rank calls forward(), use "
@@ -57,13 +66,21 @@ GradientReducer::Agreed GradientReducer::agree(const Pass& pass) {
         "or all with model->forward(x)";
   const int fewest = kManyForwards - bytes[kFewestForwards];
   const bool are_as_many = bytes[kMostForwards] == fewest;
-  if (!is_of_some && !are_as_many && forwards == bytes[kMostForwards] && problem.empty())
+  if (!is_of_some && !are_as_many && forwards == bytes[kMostForwards] && !pass.is_shadow && problem.empty())
     problem = c10::str("this rank made ", forwards, " forwards of DistributedDataParallel since its last averaged ",
                        "backward, but another rank made ", fewest, "; if this rank skipped a backward, make it on all ",
                        "ranks, or none; if it made a forward that no backward follows, use NoGradGuard");
   if (bytes[kProblem] || is_of_some || !are_as_many) throw_on_all(problem);
-  Agreed agreed{.dense = std::vector<char>(changed_.size(), 1)};
+  Agreed agreed{.dense = std::vector<char>(changed_.size(), 1), .has_moved = bytes[kHasMoved] != 0};
   std::copy_n(bytes + kFirstChanged, changed, agreed.dense.begin());
+  if (learns_graph) {
+    static_arrived_ = pass.arrived;
+    static_dense_ = agreed.dense;
+    for (std::size_t place = 0; place < lacking; ++place)
+      if (lacks[place]) agreed.partly_lacking.push_back(place);
+    agreed.is_first_of_static = true;
+  }
+  if (!static_dense_.empty()) agreed.dense = static_dense_;
   for (std::size_t place = 0; place < agreed.dense.size(); ++place)
     if (pass.left[place]) agreed.dense[place] = 0;
   if (bytes[kHasSparse]) agree_on_sparse(agreed);

@@ -3,12 +3,14 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <utility>
 
+#include "retinue/base/error.h"
 #include "torch/backend/shm_backend.h"
 
 namespace retinue {
@@ -68,25 +70,27 @@ c10::intrusive_ptr<c10d::Work> reduce_in_backward(const ProcessGroup& group, std
 GradientBuckets::GradientBuckets(ProcessGroup group, std::vector<at::Tensor> parameters, const Options& options)
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
+      hook_(options.hook),
       bucket_of_(parameters_.size()),
       is_ready_(parameters_.size()) {
-  if (group_->getSize() == 1) return;
-  ShmBackend* const backend = shm_backend_of(group_, parameters_);
-  // Ranks that share memory meet once in a backward, not once in each bucket, where now the one is late and now the
-  // other. Nothing is lost by it: the ranks' own threads do the averaging, and have gradients to compute until then.
-  overlaps_ = options.overlaps && backend == nullptr;
   for (const at::Tensor& parameter : parameters_) {
     layouts_.push_back(layout_of_gradient(parameter));
     placed_.emplace_back(layouts_.back().getIntrusivePtr());  // No gradient.
   }
-  assign_buckets(options.cap_mb);
+  if (group_->getSize() == 1) return;
+  ShmBackend* const backend = options.reducer == ReducerKind::kC10d ? nullptr : shm_backend_of(group_, parameters_);
+  if (backend == nullptr && options.reducer == ReducerKind::kJobMemory)
+    throw UsageError(c10::str("DistributedDataParallel: the reducer kJobMemory needs CPU parameters and ranks that ",
+                              "share memory; this group's backend is ", group_->getBackendName()));
+  // In place, one call for all gradients is as good as any; a hook may make copies.
+  assign_buckets(backend == nullptr || hook_ ? options.cap_mb * kMiB : SIZE_MAX);
   if (backend != nullptr) make_slots(backend->memory());
 }
 
 /// Buckets in the order in which backward probably fills them.
-void GradientBuckets::assign_buckets(std::size_t cap_mb) {
+void GradientBuckets::assign_buckets(std::size_t cap_bytes) {
   const std::vector<std::size_t> limits =
-      overlaps_ ? std::vector{std::min(kMiB, cap_mb * kMiB), cap_mb * kMiB} : std::vector{SIZE_MAX};
+      cap_bytes == SIZE_MAX ? std::vector{SIZE_MAX} : std::vector{std::min(kMiB, cap_bytes), cap_bytes};
   std::vector<at::Tensor> backwards(parameters_.rbegin(), parameters_.rend());
   const auto assigned = c10d::compute_bucket_assignment_by_size(backwards, limits);
   for (const std::vector<std::size_t>& indices : std::get<0>(assigned)) {
@@ -131,10 +135,9 @@ void GradientBuckets::begin() {
   next_bucket_ = 0;
   std::fill(is_ready_.begin(), is_ready_.end(), 0);
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters.size();
-  works_.clear();
+  waits_.clear();
 }
 
-/// Moves a parameter's gradient, zeros where it has none, to where it can be averaged.
 void GradientBuckets::place(std::size_t parameter, bool in_hook) {
   const at::NoGradGuard no_grad;
   at::Tensor& gradient = parameters_[parameter].mutable_grad();
@@ -168,38 +171,47 @@ void GradientBuckets::start_rest() {
 }
 
 void GradientBuckets::start_next() {
-  std::vector<at::Tensor> gradients;
-  for (const std::size_t member : buckets_[next_bucket_].parameters)
-    gradients.push_back(is_ready_[member] ? parameters_[member].grad() : make_gradient(member).zero_());
-  start(std::move(gradients));
+  GradBucket bucket{.index = next_bucket_, .is_last = next_bucket_ + 1 == buckets_.size() && excluded_.empty()};
+  for (const std::size_t member : buckets_[next_bucket_].parameters) {
+    bucket.gradients.push_back(is_ready_[member] ? parameters_[member].grad() : make_gradient(member).zero_());
+    bucket.parameters.push_back(parameters_[member]);
+  }
+  start(std::move(bucket));
   ++next_bucket_;
 }
 
 void GradientBuckets::start_agreed(std::span<const char> takes_part) {
-  if (overlaps_) return start_placed(excluded_, takes_part);
-  for (const Bucket& bucket : buckets_) start_placed(bucket.parameters, takes_part);
+  if (overlaps_ && !excluded_.empty()) start_placed({.index = buckets_.size(), .is_last = true}, excluded_, takes_part);
+  if (overlaps_) return;
+  for (std::size_t i = 0; i < buckets_.size(); ++i)
+    start_placed({.index = i, .is_last = i + 1 == buckets_.size()}, buckets_[i].parameters, takes_part);
 }
 
-void GradientBuckets::start_placed(const std::vector<std::size_t>& parameters, std::span<const char> takes_part) {
-  std::vector<at::Tensor> gradients;
+void GradientBuckets::start_placed(GradBucket bucket, const std::vector<std::size_t>& parameters,
+                                   std::span<const char> takes_part) {
   for (const std::size_t parameter : parameters) {
     if (!takes_part[parameter]) continue;
     place(parameter, /*in_hook=*/false);
-    gradients.push_back(parameters_[parameter].grad());
+    bucket.gradients.push_back(parameters_[parameter].grad());
+    bucket.parameters.push_back(parameters_[parameter]);
   }
-  start(std::move(gradients));
+  start(std::move(bucket));
 }
 
-void GradientBuckets::start(std::vector<at::Tensor> gradients) {
-  if (gradients.empty()) return;
+void GradientBuckets::start(GradBucket bucket) {
+  if (bucket.gradients.empty() && !(hook_ && bucket.is_last)) return;
+  if (hook_) {
+    waits_.push_back(hook_->start(bucket, group_));
+    return;
+  }
   const at::NoGradGuard no_grad;
-  for (at::Tensor& gradient : gradients) gradient = flat(gradient);
-  if (auto work = reduce_in_backward(group_, std::move(gradients), c10d::ReduceOp::AVG, /*async_op=*/!slots_))
-    works_.push_back(std::move(work));
+  for (at::Tensor& gradient : bucket.gradients) gradient = flat(gradient);
+  auto work = reduce_in_backward(group_, std::move(bucket.gradients), c10d::ReduceOp::AVG, /*async_op=*/!slots_);
+  if (work) waits_.push_back([work = std::move(work)] { work->wait(); });
 }
 
 void GradientBuckets::wait() {
-  for (const auto& work : std::exchange(works_, {})) work->wait();
+  for (const auto& wait : std::exchange(waits_, {})) wait();
 }
 
 }  // namespace retinue

@@ -4,11 +4,14 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "retinue/torch/distributed_data_parallel.h"
+#include "retinue/torch/gradient_hooks.h"
 #include "retinue/torch/process_group.h"
 #include "torch/tensors/tensor_slots.h"
 
@@ -26,12 +29,17 @@ class GradientBuckets {
  public:
   struct Options {
     std::size_t cap_mb;
-    bool overlaps = true;  ///< Buckets are averaged as soon as they are full, unless ranks share memory.
+    ReducerKind reducer = ReducerKind::kAuto;
+    std::shared_ptr<GradientHook> hook = nullptr;
   };
 
   /// `parameters`: the same on all ranks.
   GradientBuckets(ProcessGroup group, std::vector<at::Tensor> parameters, const Options& options);
 
+  /// From now on buckets are averaged as soon as they are full, unless ranks share memory: those meet once in a
+  /// backward, not once in each bucket, where now the one is late and now the other. Nothing is lost by it: the ranks'
+  /// own threads do the averaging, and have gradients to compute until then.
+  void overlap() { overlaps_ = group_->getSize() > 1 && !slots_; }
   /// Whether averaging begins before all gradients are there.
   bool overlaps() const { return overlaps_; }
 
@@ -48,6 +56,8 @@ class GradientBuckets {
   void start_agreed(std::span<const char> takes_part);
   /// Blocking: until all that was started is done. Errors: those of collectives.
   void wait();
+  /// Moves a parameter's gradient, zeros where it has none, to where it can be averaged.
+  void place(std::size_t parameter, bool in_hook);
 
  private:
   struct Bucket {
@@ -57,15 +67,15 @@ class GradientBuckets {
 
   void assign_buckets(std::size_t cap_mb);
   void make_slots(const std::shared_ptr<JobMemory>& memory);
-  void place(std::size_t parameter, bool in_hook);
   bool is_placed(std::size_t parameter, const at::Tensor& gradient, bool in_hook) const;
   at::Tensor make_gradient(std::size_t parameter);
   void start_next();
-  void start_placed(const std::vector<std::size_t>& parameters, std::span<const char> takes_part);
-  void start(std::vector<at::Tensor> gradients);
+  void start_placed(GradBucket bucket, const std::vector<std::size_t>& parameters, std::span<const char> takes_part);
+  void start(GradBucket bucket);
 
   ProcessGroup group_;
   std::vector<at::Tensor> parameters_;
+  std::shared_ptr<GradientHook> hook_;
   bool overlaps_ = false;
   std::unique_ptr<TensorSlots> slots_;  ///< Null: gradients may lie anywhere.
   std::vector<at::Tensor> layouts_;     ///< By parameter, of its gradients; on the meta device.
@@ -78,7 +88,7 @@ class GradientBuckets {
   // Of one backward.
   std::size_t next_bucket_ = 0;
   std::vector<char> is_ready_;
-  std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+  std::vector<std::function<void()>> waits_;
 };
 
 }  // namespace retinue

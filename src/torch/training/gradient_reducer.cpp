@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "retinue/base/error.h"
@@ -21,23 +20,16 @@ using torch::autograd::variable_list;
                "\" without averaging it; call backward() instead, or call grad() while a no_sync() exists"));
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  return c10::str("parameter \"", names.front(), "\"",
-                  names.size() == 1 ? "" : c10::str(" (and ", names.size() - 1, " more)"));
-}
-
-std::string changed_later(const std::vector<std::string>& names, const char* how) {
-  return c10::str(listed(names), " was ", how,
-                  " after DistributedDataParallel was made, so its gradient is not averaged; do that before, or wrap "
-                  "the module again");
-}
-
 /// Whether the backward that goes on returns the gradient instead of adding it to the parameter's.
 bool is_captured(torch::autograd::Node* accumulator) {
   const auto* const tasks = torch::autograd::get_current_graph_task_exec_info();
   if (tasks == nullptr || tasks->empty()) return false;
   const auto found = tasks->find(accumulator);
   return found != tasks->end() && found->second.captures_ != nullptr;
+}
+
+bool is_in_backward() {
+  return torch::autograd::get_current_graph_task_id() != -1;
 }
 
 }  // namespace
@@ -69,9 +61,11 @@ GradientReducer::GradientReducer(ProcessGroup group, GradientReducerOptions opti
   }
   options_.parameters.clear();
   changed_.resize(averaged.size());
+  if (options_.shares_parameters) shared_ = std::make_shared<SharedGradients>(group_, averaged);
   buckets_ = std::make_unique<GradientBuckets>(
       group_, std::move(averaged),
-      GradientBuckets::Options{.cap_mb = options_.bucket_cap_mb, .overlaps = !options_.find_unused_parameters});
+      GradientBuckets::Options{.cap_mb = options_.bucket_cap_mb, .reducer = options_.reducer, .hook = options_.hook});
+  if (!options_.find_unused_parameters && !options_.static_graph) buckets_->overlap();
   try {
     for (std::size_t i = 0; i < members_.size(); ++i) add_hooks(i);
   } catch (...) {
@@ -117,6 +111,15 @@ bool GradientReducer::set_sync(bool enabled) {
 }
 
 void GradientReducer::note_forward(bool is_training) {
+  if (is_in_backward()) return;  // Its gradients are computed again.
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(suspended_, nullptr))
+      throw UsageError(
+          "DistributedDataParallel: the last backward ended inside of another one, without gradients of all "
+          "parameters, so nothing was averaged; with backwards inside of backwards, as for checkpointed modules, all "
+          "parameters need a gradient");
+  }
   if (syncs_) {
     follows_forward_ = true;
     forwards_ += is_training;
@@ -125,51 +128,52 @@ void GradientReducer::note_forward(bool is_training) {
 }
 
 void GradientReducer::forget_forward(bool is_training) {
-  if (syncs_) forwards_ -= is_training;
-}
-
-/// What became of the module's parameters since they were hooked, if gradients are lost by it. Parameters that were
-/// added get hooks that begin a pass: where the others are frozen, or were all replaced, backward reaches nothing else.
-std::string GradientReducer::change_of_module() {
-  const auto now = options_.changed_parameters();
-  const std::lock_guard lock(mutex_);
-  remove_hooks_of_added();
-  if (!now) return "";
-  std::unordered_set<const c10::TensorImpl*> hooked, present;
-  for (const Member& member : members_) hooked.insert(member.parameter.unsafeGetTensorImpl());
-  std::vector<std::string> added, gone;
-  for (const GradientReducerOptions::Parameter& parameter : *now) {
-    present.insert(parameter.tensor.unsafeGetTensorImpl());
-    if (!parameter.tensor.requires_grad() || hooked.contains(parameter.tensor.unsafeGetTensorImpl())) continue;
-    added.push_back(parameter.name);
-    added_.emplace_back(parameter.tensor, parameter.tensor.register_hook([this](const at::TensorBase&) {
-      const std::lock_guard lock_pass(mutex_);
-      if (syncs_) current_pass();
-    }));
-  }
-  for (const Member& member : members_)
-    if (member.accumulator && member.parameter.requires_grad() &&
-        !present.contains(member.parameter.unsafeGetTensorImpl()))
-      gone.push_back(member.name);
-  if (!gone.empty()) return changed_later(gone, "replaced in the module, or removed from it,");
-  return added.empty() ? "" : changed_later(added, "added to the module");
+  if (syncs_ && !is_in_backward()) forwards_ -= is_training;
 }
 
 GradientReducer::Pass& GradientReducer::current_pass() {
-  const int task = torch::autograd::get_current_graph_task_id();
-  if (const auto pass = pass_.lock()) {
-    if (pass->task != task && pass->problem.empty())
-      pass->problem =
-          "a backward of the module ran inside another backward, or at the same time on another thread, so it is not "
-          "averaged; call such a backward while a no_sync() exists";
-    return *pass;
+  std::shared_ptr<Pass> pass = pass_.lock();
+  if (!pass) {
+    pass = std::make_shared<Pass>(
+        Pass{.thread = std::this_thread::get_id(), .arrived = std::vector<char>(averaged_.size())});
+    pass->left = left_to_others(pass->problem);
+    pass_ = pass;
+    if (join_) tell_who_goes_on(true);
+    buckets_->begin();
   }
-  const auto pass = std::make_shared<Pass>(Pass{.task = task, .arrived = std::vector<char>(averaged_.size())});
-  pass->left = left_to_others(pass->problem);
-  pass_ = pass;
-  buckets_->begin();
-  torch::autograd::Engine::get_default_engine().queue_callback([this, pass] { finish(*pass); });
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (!pass->tasks.contains(task)) begin_task(pass, task);
   return *pass;
+}
+
+void GradientReducer::begin_task(const std::shared_ptr<Pass>& pass, int task) {
+  if (pass->thread != std::this_thread::get_id()) {
+    if (pass->problem.empty())
+      pass->problem =
+          "a backward of the module ran at the same time on another thread, so it is not averaged; call such a "
+          "backward while a no_sync() exists";
+    return;
+  }
+  pass->tasks.insert(task);
+  ++pass->open_tasks;
+  suspended_.reset();
+  torch::autograd::Engine::get_default_engine().queue_callback([this, pass] { end_task(pass); });
+}
+
+/// A backward that runs inside another one may be followed by more gradients of that one.
+void GradientReducer::end_task(const std::shared_ptr<Pass>& pass) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (--pass->open_tasks > 0) return;
+    const bool is_inside = torch::autograd::get_current_node() != nullptr;
+    const bool lacks_some = std::ranges::find(pass->arrived, 0) != pass->arrived.end();
+    if (is_inside && lacks_some) {
+      suspended_ = pass;
+      return;
+    }
+    pass_.reset();  // A thread of a device may hold autograd's task a little longer.
+  }
+  finish(*pass);
 }
 
 /// Those of the same group that were made first have first hooks.
@@ -189,12 +193,17 @@ std::vector<char> GradientReducer::left_to_others(std::string& problem) const {
         problem = c10::str("parameter \"", member.name,
                            "\" belongs to two DistributedDataParallel modules of different groups; wrap both with the "
                            "same group, or use no_sync() on one of them");
+      if ((shared_ || other.shared_) && problem.empty())
+        problem = c10::str("parameter \"", member.name,
+                           "\" belongs to two DistributedDataParallel modules, of which one has share_parameters; wrap "
+                           "the module once");
     }
   }
   return left;
 }
 
 void GradientReducer::before_gradient(const Member& member) {
+  if (shared_) shared_->restore();
   if (!syncs_) return;
   const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(member.parameter);
   if (is_captured(accumulator.get())) refuse_captured(member.name);
@@ -208,60 +217,47 @@ void GradientReducer::after_gradient(const Member& member, bool is_defined) {
   if (is_defined) changed_[member.place] = 1;
   if (!syncs_) return;
   Pass& pass = current_pass();
-  if (is_defined && member.parameter.grad().layout() != at::kStrided && !is_sparse(member.place)) {
-    pass.problem = c10::str("the gradient of parameter \"", member.name, "\" has the layout ",
-                            member.parameter.grad().layout(), ", which is not supported");
-    return;
-  }
-  if (is_defined && member.parameter.grad().requires_grad()) {
+  if (is_defined && pass.problem.empty()) pass.problem = problem_of_gradient(member);
+  const bool arrived_before = std::exchange(pass.arrived[member.place], 1) != 0;
+  if (arrived_before && buckets_->overlaps() && pass.problem.empty())
     pass.problem = c10::str(
-        "the gradient of parameter \"", member.name,
-        "\" has its own graph (create_graph), so it is not averaged; call such a backward while a no_sync() exists");
-    return;
-  }
-  if (std::exchange(pass.arrived[member.place], 1) || !pass.problem.empty()) return;
+        "parameter \"", member.name, "\" got two gradients in a backward inside of another one, but ",
+        "the first is being averaged already; set find_unused_parameters, with which averaging ", "begins later");
+  if (arrived_before || !pass.problem.empty()) return;
   if (pass.left[member.place] || is_sparse(member.place)) return;
   if (buckets_->overlaps()) buckets_->ready(member.place);  // Elsewhere finish() places what takes part.
 }
 
-std::string GradientReducer::problem_of(const Pass& pass) {
-  if (!pass.problem.empty()) return pass.problem;
-  std::vector<std::string> names;
-  if (!pass.lost.empty()) {
-    const bool was_averaged = members_[*pass.lost.begin()].accumulator != nullptr;
-    for (const std::size_t index : pass.lost)
-      if ((members_[index].accumulator != nullptr) == was_averaged) names.push_back(members_[index].name);
-    return changed_later(
-        names, was_averaged ? "converted by to(), or loaded by torch::load()," : "made to require a gradient");
-  }
-  std::string change = change_of_module();
-  if (!change.empty() || options_.find_unused_parameters) return change;
-  for (std::size_t place = 0; place < averaged_.size(); ++place)
-    if (!pass.arrived[place]) names.push_back(members_[averaged_[place]].name);
-  if (names.empty()) return "";
-  return c10::str(listed(names),
-                  " got no gradient in this backward; if this is intended, set find_unused_parameters, otherwise let "
-                  "the loss depend on all outputs of the module");
-}
-
 void GradientReducer::finish(Pass& pass) {
-  {
-    const std::lock_guard lock(mutex_);
-    pass_.reset();  // A thread of a device may hold autograd's task a little longer.
-  }
   pass.follows_forward = std::exchange(follows_forward_, false);
   pass.forwards = std::exchange(forwards_, 0);
   if (buckets_->overlaps()) buckets_->start_rest();
-  options_.before();
-  const Agreed agreed = agree(pass);
+  options_.before(pass.is_shadow);
+  if (shared_)
+    for (std::size_t place = 0; place < averaged_.size(); ++place)
+      if (members_[averaged_[place]].parameter.grad().defined() && !is_sparse(place))
+        buckets_->place(place, /*in_hook=*/false);
+  average(agree(pass));
+  std::fill(changed_.begin(), changed_.end(), 0);
+  options_.after();
+}
+
+void GradientReducer::average(const Agreed& agreed) {
+  if (shared_) {  // The optimizer averages them.
+    if (agreed.has_moved) shared_->exchange();
+    shared_->hide();
+    return;
+  }
   buckets_->start_agreed(agreed.dense);
   buckets_->wait();
   for (const auto& [place, sparse_dimensions] : agreed.sparse) {
     average_sparse(place, sparse_dimensions);
     buckets_->exclude(place);
   }
-  std::fill(changed_.begin(), changed_.end(), 0);
-  options_.after();
+  scale_for_join(agreed);
+  if (!agreed.is_first_of_static) return;
+  buckets_->overlap();
+  for (const std::size_t place : agreed.partly_lacking) buckets_->exclude(place);
 }
 
 }  // namespace retinue

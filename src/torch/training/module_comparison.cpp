@@ -20,9 +20,11 @@ constexpr std::int64_t kSame = INT64_MAX;
 
 class Structure {
  public:
-  explicit Structure(const torch::nn::Module& module) {
-    for (const auto& item : module.named_parameters()) add("parameter", item.key(), item.value());
-    for (const auto& item : module.named_buffers()) add("buffer", item.key(), item.value());
+  Structure(const torch::nn::Module& module, const std::unordered_set<std::string>& ignored) {
+    for (const auto& item : module.named_parameters())
+      if (!ignored.contains(item.key())) add("parameter", item.key(), item.value());
+    for (const auto& item : module.named_buffers())
+      if (!ignored.contains(item.key())) add("buffer", item.key(), item.value());
   }
   explicit Structure(const std::string& text) {
     for (std::size_t begin = 0; begin < text.size();) {
@@ -75,8 +77,9 @@ std::string broadcast_text(std::string text, int root, const ProcessGroup& group
 
 }  // namespace
 
-void check_same_structure(const torch::nn::Module& module, const ProcessGroup& group, std::source_location where) {
-  const Structure mine(module);
+void check_same_structure(const torch::nn::Module& module, const std::unordered_set<std::string>& ignored,
+                          const ProcessGroup& group, std::source_location where) {
+  const Structure mine(module, ignored);
   const Structure first(broadcast_text(mine.text(), 0, group, where));
   const at::Tensor place = at::empty({1}, at::kLong).fill_(first.difference(mine));
   const at::Tensor places = at::empty({group->getSize()}, at::kLong);
