@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "retinue/base/error.h"
+#include "torch/checkpoint/failure.h"
 #include "torch/checkpoint/optimizer_kind.h"
 
 namespace retinue {
@@ -174,9 +175,12 @@ void collect_slices(Collection& all, torch::optim::Optimizer& whole, ShardedStat
 
 void collect_archive(Collection& all, const torch::optim::Optimizer& optimizer) {
   torch::serialize::OutputArchive archive;
-  optimizer.save(archive);
   std::ostringstream stream;
-  archive.save_to(stream);
+  if (const Failure failure = failure_of([&] {
+        optimizer.save(archive);
+        archive.save_to(stream);
+      }))
+    throw UsageError(c10::str(class_name_of(optimizer), "'s save() failed: ", failure.text));
   SavedOptimizer& saved = all.state.manifest.optimizer.emplace();
   saved.type = class_name_of(optimizer);
   saved.archive = std::move(stream).str();
