@@ -60,8 +60,7 @@ MakeOptimizer make_default(const std::string& name) {
 }
 
 class CheckpointOfOptimizer : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Classes, CheckpointOfOptimizer, testing::Values("SGD", "Adam", "AdamW", "RMSprop", "Adagrad"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Classes, CheckpointOfOptimizer, testing::Values("SGD", "Adam", "AdamW", "RMSprop", "Adagrad"));
 
 TEST_P(CheckpointOfOptimizer, ContinuesWithItsOptionsAndState) {
   const Folder folder;

@@ -30,21 +30,17 @@ using test::run_ranks;
 using test::says;
 using test::Trained;
 
-struct CheckpointCase {
-  const char* backend;
-  bool async;
-};
-
-class CheckpointOfBackend : public testing::TestWithParam<CheckpointCase> {
+/// A backend, or one with "_async".
+class CheckpointOfBackend : public testing::TestWithParam<const char*> {
  protected:
-  ProcessGroup group(const JobGroup& members) const { return group_of(members, GetParam().backend); }
-  CheckpointOptions options() const { return {.async = GetParam().async}; }
+  static ProcessGroup group(const JobGroup& members) {
+    return group_of(members, says(GetParam(), "gloo") ? "gloo" : "shm");
+  }
+  static CheckpointOptions options() { return {.async = says(GetParam(), "async")}; }
 
   Folder folder_;
 };
-INSTANTIATE_TEST_SUITE_P(Checkpoint, CheckpointOfBackend,
-                         testing::Values(CheckpointCase{"shm", false}, CheckpointCase{"shm", true},
-                                         CheckpointCase{"gloo", true}));
+INSTANTIATE_TEST_SUITE_P(Ways, CheckpointOfBackend, testing::Values("shm", "shm_async", "gloo_async"));
 
 TEST_P(CheckpointOfBackend, OtherNumbersOfRanksLoadWhatTwoSaved) {
   run_ranks(2, [&](const JobGroup& members) {

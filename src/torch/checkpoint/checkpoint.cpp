@@ -1,7 +1,8 @@
 #include "retinue/torch/checkpoint.h"
 
 #include <c10/util/StringUtil.h>
-#include <sys/resource.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include <cereal/types/string.hpp>
 #include <cereal/types/utility.hpp>
@@ -70,7 +71,7 @@ class Checkpoint::Impl {
                         failure_of([&] { folder_.create(); }), group_, where);
   }
   ~Impl() {
-    if (thread_.joinable()) thread_.join();
+    join_thread();
     if (!error_) return;
     try {
       std::rethrow_exception(std::exchange(error_, nullptr));
@@ -84,7 +85,7 @@ class Checkpoint::Impl {
   const CheckpointFolder& folder() const { return folder_; }
 
   void wait() {
-    if (thread_.joinable()) thread_.join();
+    join_thread();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
@@ -188,14 +189,26 @@ class Checkpoint::Impl {
   void write_in_background(CheckpointJob job) {
     job.bytes = std::move(snapshot_.bytes());
     thread_ = std::thread([this, job = std::move(job)]() mutable {
-      // The program's own threads go first on their CPUs: in Linux a nice value is a thread's.
-      setpriority(PRIO_PROCESS, 0, 19);
       try {
         write_checkpoint(job, writers_);
       } catch (...) {
         error_ = std::current_exception();
       }
     });
+    // With a CPU for each rank the thread has none of its own. Its nice value wouldn't help: a thread that has just
+    // begun keeps its CPU for milliseconds, while ranks wait for each other. An idle one gives way at once.
+    set_policy(SCHED_IDLE);
+  }
+
+  void join_thread() {
+    if (!thread_.joinable()) return;
+    set_policy(SCHED_OTHER);  // The program waits for it. Only root may do that; without it takes longer.
+    thread_.join();
+  }
+
+  void set_policy(int policy) {
+    const sched_param priority{};
+    pthread_setschedparam(thread_.native_handle(), policy, &priority);
   }
 
   CheckpointFolder folder_;

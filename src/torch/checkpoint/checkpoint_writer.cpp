@@ -6,9 +6,10 @@
 #include <cereal/types/vector.hpp>
 #include <filesystem>
 #include <memory>
-#include <optional>
+#include <system_error>
 #include <utility>
 
+#include "retinue/base/error.h"
 #include "retinue/torch/objects.h"
 #include "torch/checkpoint/checkpoint_file.h"
 #include "torch/checkpoint/crc32.h"
@@ -104,35 +105,30 @@ class Writer {
 
   void write() {
     // Others can open the file when rank 0 has made it.
-    check(failure_of([&] {
-      if (!is_root_) return;
-      job_.folder.remove_unfinished();
-      file_ = std::make_unique<CheckpointFile>(unfinished_, CheckpointFile::Access::kCreate);
-      file_->reserve(job_.layout.end());
-    }));
+    share({failure_of([&] {
+             if (!is_root_) return;
+             job_.folder.remove_unfinished();
+             file_ = std::make_unique<CheckpointFile>(unfinished_, CheckpointFile::Access::kCreate);
+             file_->reserve(job_.layout.end());
+           }),
+           0});
     WriteReport mine{.failure = failure_of([&] { write_parts(); }), .parts = {}, .generators = {}};
     for (const BytesToWrite& bytes : job_.bytes) mine.parts.push_back(bytes.part);
     if (!job_.manifest.generators.empty()) mine.generators = job_.manifest.generators.front();
     const std::vector<WriteReport> reports = gather_object(mine, group_, 0, job_.where);
     std::pair<Failure, int> outcome = first_failure(reports);
     if (is_root_ && !outcome.first) outcome = {failure_of([&] { finish(reports); }), 0};
-    broadcast_object(outcome, group_, 0, job_.where);
-    throw_if_failed(outcome);
+    share(std::move(outcome));
   }
 
  private:
-  /// A failure of rank 0 becomes one of all ranks.
-  void check(Failure failure) {
-    std::pair<Failure, int> outcome{std::move(failure), 0};
-    broadcast_object(outcome, group_, 0, job_.where);
-    throw_if_failed(outcome);
-  }
-
-  void throw_if_failed(const std::pair<Failure, int>& outcome) {
-    if (!outcome.first) return;
+  /// Throws rank 0's outcome on all ranks: a failure and whose it is.
+  void share(std::pair<Failure, int> outcome) {
     std::error_code ignored;
-    if (is_root_ && file_) std::filesystem::remove(unfinished_, ignored);
-    throw_failure(doing_, outcome.first, outcome.second, group_->getSize());
+    // Before any rank has the error.
+    if (is_root_ && outcome.first && file_) std::filesystem::remove(unfinished_, ignored);
+    broadcast_object(outcome, group_, 0, job_.where);
+    if (outcome.first) throw_failure(doing_, outcome.first, outcome.second, group_->getSize());
   }
 
   void write_parts() {
