@@ -132,6 +132,34 @@ TEST(CheckpointFaults, AFolderThatIsNoneIsAnErrorOfAllRanks) {
   });
 }
 
+std::size_t mapped_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t pages = 0;
+  file >> pages;
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+TEST(CheckpointFaults, ARankWithoutMemoryForTheCopyIsAnErrorOfAllRanks) {
+  const Folder folder;
+  run_ranks(2, [&](const JobGroup& members) {
+    Checkpoint checkpoint(folder.path(), group_of(members), {.async = true});
+    const torch::nn::Linear net(torch::nn::LinearOptions(4096, 4096).bias(false));  // Of 64 MB.
+    if (members.rank == 1) {
+      const rlimit limit{mapped_bytes() + (std::size_t{16} << 20), RLIM_INFINITY};
+      ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+    }
+    checkpoint.save(1, {.model = net});
+    const std::string text = error_of([&] { checkpoint.wait(); });
+    EXPECT_TRUE(says(text, "Checkpoint: cannot save step 1: rank 1: ")) << text;
+    EXPECT_TRUE(says(text, "can't allocate memory")) << text;
+    const rlimit none{RLIM_INFINITY, RLIM_INFINITY};
+    ASSERT_EQ(setrlimit(RLIMIT_AS, &none), 0);
+    checkpoint.save(2, {.model = net});
+    checkpoint.wait();
+    EXPECT_EQ(checkpoint.steps(), std::vector<std::int64_t>{2});
+  });
+}
+
 /// A disk of 6 MB, where one checkpoint fits and two don't.
 TEST(CheckpointFaults, AFullDiskIsAnErrorOfAllRanks) {
   const Folder folder;

@@ -9,9 +9,11 @@
 #include <cereal/types/vector.hpp>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -99,18 +101,21 @@ class Checkpoint::Impl {
                       .manifest = collected.manifest,
                       .layout = lay_out(collected.manifest),
                       .bytes = {},
+                      .failure = {},
                       .where = where};
     const auto parts =
         parts_to_write(job.manifest, extents_of(job.layout, job.manifest), group_->getSize(), group_->getRank());
-    if (options_.async) {
-      snapshot_.copy(parts, collected);
-      write_in_background(std::move(job));
-    } else {
-      snapshot_.refer(parts, collected);
-      job.bytes = std::move(snapshot_.bytes());
-      write_checkpoint(job, writers_);
-      snapshot_.forget();
-    }
+    // A rank without memory tells the others in its report, for which they wait.
+    job.failure = failure_of([&] {
+      if (options_.async)
+        snapshot_.copy(parts, collected);
+      else
+        snapshot_.refer(parts, collected);
+    });
+    job.bytes = std::move(snapshot_.bytes());
+    if (options_.async) return write_in_background(std::move(job));
+    write_checkpoint(job, writers_);
+    snapshot_.forget();
   }
 
   std::optional<std::int64_t> newest(const std::source_location& where) const {
@@ -187,14 +192,18 @@ class Checkpoint::Impl {
   }
 
   void write_in_background(CheckpointJob job) {
-    job.bytes = std::move(snapshot_.bytes());
-    thread_ = std::thread([this, job = std::move(job)]() mutable {
+    const auto write = [this, shared_job = std::make_shared<CheckpointJob>(std::move(job))] {
       try {
-        write_checkpoint(job, writers_);
+        write_checkpoint(*shared_job, writers_);
       } catch (...) {
         error_ = std::current_exception();
       }
-    });
+    };
+    try {
+      thread_ = std::thread(write);
+    } catch (const std::system_error&) {
+      return write();  // The system has no thread left, and the other ranks wait for this one's part.
+    }
     // With a CPU for each rank the thread has none of its own. Its nice value wouldn't help: a thread that has just
     // begun keeps its CPU for milliseconds, while ranks wait for each other. An idle one gives way at once.
     set_policy(SCHED_IDLE);

@@ -13,7 +13,6 @@
 #include "retinue/torch/objects.h"
 #include "torch/checkpoint/checkpoint_file.h"
 #include "torch/checkpoint/crc32.h"
-#include "torch/checkpoint/failure.h"
 #include "torch/checkpoint/pickled_view.h"
 
 namespace retinue {
@@ -112,7 +111,8 @@ class Writer {
              file_->reserve(job_.layout.end());
            }),
            0});
-    WriteReport mine{.failure = failure_of([&] { write_parts(); }), .parts = {}, .generators = {}};
+    WriteReport mine{.failure = job_.failure, .parts = {}, .generators = {}};
+    if (!mine.failure) mine.failure = failure_of([&] { write_parts(); });
     for (const BytesToWrite& bytes : job_.bytes) mine.parts.push_back(bytes.part);
     if (!job_.manifest.generators.empty()) mine.generators = job_.manifest.generators.front();
     const std::vector<WriteReport> reports = gather_object(mine, group_, 0, job_.where);

@@ -7,6 +7,7 @@
 
 #include "retinue/torch/process_group.h"
 #include "torch/checkpoint/checkpoint_folder.h"
+#include "torch/checkpoint/failure.h"
 #include "torch/checkpoint/manifest.h"
 #include "torch/checkpoint/snapshot.h"
 #include "torch/checkpoint/zip_file.h"
@@ -24,6 +25,7 @@ struct CheckpointJob {
   Manifest manifest;  ///< Of all ranks, but for generators: those of this rank.
   ZipLayout layout;   ///< With the records of the manifest's tensors.
   std::vector<BytesToWrite> bytes;
+  Failure failure;  ///< Why this rank has no bytes to write.
   std::source_location where;
 };
 

@@ -56,7 +56,7 @@ void StateRestorer::check_model() {
       add_problem(name_in_model(own.name) + " is missing in it");
       continue;
     }
-    const SavedTensor& saved = saved_.tensors[place->second];
+    const SavedTensor& saved = saved_.tensors.at(place->second);
     if (saved.scalar_type() != own.tensor.scalar_type() || own.tensor.sizes() != saved.sizes)
       add_problem(c10::str(name_in_model(own.name), " has ", type_and_shape(saved), " in it, but ",
                            type_and_shape(own.tensor.scalar_type(), own.tensor.sizes()), " in the model"));
