@@ -52,6 +52,28 @@ struct DdpRound : Round {
 /// Errors: std::runtime_error when the gradients are not the mean over the ranks, or the parameters differ.
 Spans ddp_spans(int ranks, const DdpRound& round);
 
+inline constexpr int kMlpOfCheckpoints = 1;  ///< Index of kMlps.
+
+struct CheckpointRound : Round {
+  enum class Mode : std::uint8_t {
+    kSave,        ///< A Checkpoint of `bytes` bytes, until it is on the disk.
+    kPlainFiles,  ///< As many bytes in a plain file of each rank, until they are on the disk.
+    kStep,        ///< Training steps,
+    kStepSaving,  ///< of which the first one begins a save in the background.
+  };
+
+  Mode mode = Mode::kSave;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    Round::serialize(archive);
+    archive(mode);
+  }
+};
+
+/// Errors: std::runtime_error when a file can't be written.
+Spans checkpoint_spans(int ranks, const CheckpointRound& round);
+
 /// Tensors of `bytes` bytes from rank 0 to rank 1.
 struct TensorRound : Round {
   enum class Way : std::uint8_t {

@@ -24,6 +24,9 @@ double torch_spawn_us(int, StartMethod) {
 Spans ddp_spans(int, const DdpRound&) {
   refuse();
 }
+Spans checkpoint_spans(int, const CheckpointRound&) {
+  refuse();
+}
 Spans tensor_queue_spans(const TensorRound&) {
   refuse();
 }

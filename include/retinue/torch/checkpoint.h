@@ -94,7 +94,7 @@ class Checkpoint {
  public:
   /// Makes the folder if it is missing. `group`: of Retinue's backends.
   /// Blocking: as new_group(). Errors: as new_group(); SystemError.
-  Checkpoint(std::filesystem::path folder, ProcessGroup group, CheckpointOptions options = {},
+  Checkpoint(const std::filesystem::path& folder, ProcessGroup group, CheckpointOptions options = {},
              std::source_location where = std::source_location::current());
   /// Waits for a save that is under way, as wait(). An error that no call has thrown is printed on standard error.
   ~Checkpoint();

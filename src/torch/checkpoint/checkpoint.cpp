@@ -64,8 +64,9 @@ struct SaveNotice {
 
 class Checkpoint::Impl {
  public:
-  Impl(std::filesystem::path folder, ProcessGroup group, CheckpointOptions options, const std::source_location& where)
-      : folder_(std::move(folder)),
+  Impl(const std::filesystem::path& folder, ProcessGroup group, CheckpointOptions options,
+       const std::source_location& where)
+      : folder_(std::filesystem::absolute(folder)),
         group_(std::move(group)),
         writers_(make_writers_group(group_, where)),
         options_(options) {
@@ -229,9 +230,9 @@ class Checkpoint::Impl {
   std::exception_ptr error_;  ///< The thread's, until it has been thrown.
 };
 
-Checkpoint::Checkpoint(std::filesystem::path folder, ProcessGroup group, CheckpointOptions options,
+Checkpoint::Checkpoint(const std::filesystem::path& folder, ProcessGroup group, CheckpointOptions options,
                        std::source_location where)
-    : impl_(std::make_unique<Impl>(std::move(folder), std::move(group), options, where)) {}
+    : impl_(std::make_unique<Impl>(folder, std::move(group), options, where)) {}
 Checkpoint::~Checkpoint() = default;
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
