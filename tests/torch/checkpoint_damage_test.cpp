@@ -1,5 +1,6 @@
 // Files that can't be loaded: each is one error, on all ranks, that names the file and what is wrong in it.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "retinue/base/error.h"
 #include "support/ranks.h"
 #include "support/says.h"
+#include "torch/checkpoint/crc32.h"
 #include "torch/checkpoint_scene.h"
 
 namespace retinue {
@@ -143,6 +145,31 @@ TEST_F(CheckpointDamage, AnyFlippedByteIsNoticedOrHarmless) {
         ASSERT_TRUE(has_same_bits(item.value(), loaded.net->named_parameters()[item.key()])) << at;
     }
     EXPECT_GT(noticed, count / 2);
+  });
+}
+
+/// Indices that no Checkpoint wrote, but whose CRC-32s are right: no crash, and no memory for lengths that aren't
+/// there.
+TEST_F(CheckpointDamage, AForgedIndexIsRefusedOrRead) {
+  const std::size_t end = whole_.find("PK\x01\x02");  // Of the last record; the directory follows.
+  const std::size_t begin = whole_.rfind("retinue checkpoint", end) - 8;
+  std::size_t refused = 0;
+  std::size_t count = 0;
+  run_ranks(1, [&](const JobGroup& members) {
+    const rlimit limit{test::mapped_bytes() + (std::size_t{1} << 30), RLIM_INFINITY};
+    ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+    Checkpoint checkpoint(folder_.path(), group_of(members));
+    Trained loaded(7, make_adamw, 0);
+    for (std::size_t at = begin; at < end - 4; at += 11, ++count) {
+      std::string forged = whole_.substr(begin, end - 4 - begin);
+      forged[at - begin] = static_cast<char>(at % 2 == 0 ? 0xff : 0);
+      const std::uint32_t crc = crc32(forged.data(), forged.size());
+      forged.append(reinterpret_cast<const char*>(&crc), 4);
+      write(whole_.substr(0, begin) + forged + whole_.substr(end));
+      if (error_of([&] { checkpoint.load_newest(loaded.state()); }) != "no error") ++refused;
+    }
+    EXPECT_GT(refused, count / 10);
+    EXPECT_GT(count, 500u);
   });
 }
 

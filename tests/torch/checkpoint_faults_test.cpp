@@ -132,20 +132,13 @@ TEST(CheckpointFaults, AFolderThatIsNoneIsAnErrorOfAllRanks) {
   });
 }
 
-std::size_t mapped_bytes() {
-  std::ifstream file("/proc/self/statm");
-  std::size_t pages = 0;
-  file >> pages;
-  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
-
 TEST(CheckpointFaults, ARankWithoutMemoryForTheCopyIsAnErrorOfAllRanks) {
   const Folder folder;
   run_ranks(2, [&](const JobGroup& members) {
     Checkpoint checkpoint(folder.path(), group_of(members), {.async = true});
     const torch::nn::Linear net(torch::nn::LinearOptions(4096, 4096).bias(false));  // Of 64 MB.
     if (members.rank == 1) {
-      const rlimit limit{mapped_bytes() + (std::size_t{16} << 20), RLIM_INFINITY};
+      const rlimit limit{test::mapped_bytes() + (std::size_t{16} << 20), RLIM_INFINITY};
       ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
     }
     checkpoint.save(1, {.model = net});

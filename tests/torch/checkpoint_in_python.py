@@ -37,15 +37,15 @@ for parameter, state in first["optimizer"]["state"].items():
         show(f"{parameter}.{field}", tensor)
 print("sampler", first["sampler"])
 
-# A rank's random numbers go on.
+#A rank's random numbers go on.
 for rank, generators in enumerate(first["random_generators"]):
     torch.set_rng_state(generators["cpu"])
     print("rank", rank, f"{torch.rand(1).item():.9f}")
 
-# Tensors of two names are one.
+#Tensors of two names are one.
 assert first["model"]["tied"].data_ptr() == first["model"]["head.weight"].data_ptr()
 
-# Parameters in the order of the optimizer, of which standard input has the names.
+#Parameters in the order of the optimizer, of which standard input has the names.
 names = sys.stdin.read().split()
 parameters = [torch.nn.Parameter(first["model"][name]) for name in names]
 optimizer = getattr(torch.optim, optimizer_class)(parameters, lr=100.0)

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -124,6 +126,14 @@ inline void expect_same_future(Trained& one, Trained& other) {
 inline ProcessGroup group_of(const JobGroup& members, const char* backend = "shm") {
   at::set_num_threads(1);
   return init_process_group(members, {.backend = backend});
+}
+
+/// The address space that this process uses, for RLIMIT_AS.
+inline std::size_t mapped_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t pages = 0;
+  file >> pages;
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
 /// The text of the error that `call` throws.

@@ -11,9 +11,11 @@
 
 #include "retinue/torch/distributed_data_parallel.h"
 #include "retinue/torch/distributed_sampler.h"
+#include "support/captured_stderr.h"
 #include "support/ranks.h"
 #include "support/says.h"
 #include "torch/checkpoint_scene.h"
+#include "torch/several_hosts.h"
 
 namespace retinue {
 namespace {
@@ -28,6 +30,7 @@ using test::make_adamw;
 using test::make_sgd;
 using test::run_ranks;
 using test::says;
+using test::SeveralHosts;
 using test::Trained;
 
 /// A backend, or one with "_async".
@@ -251,6 +254,24 @@ TEST(Checkpoint, WhatCannotBeSavedIsNamed) {
     const std::string text = error_of([&] { checkpoint.save(1, {.model = newer}); });
     EXPECT_TRUE(says(text, "model[\"codes\"] has the type UInt16, which torch.load() can't read")) << text;
     EXPECT_TRUE(checkpoint.steps().empty());
+  });
+}
+
+/// On two hosts that share a disk.
+TEST_F(SeveralHosts, SaveAndLoadCheckpoints) {
+  const Folder folder;
+  run_ranks(4, [&](int rank) {
+    at::set_num_threads(1);
+    const test::CapturedStderr said;  // That the group uses gloo.
+    said.begin();
+    const ProcessGroup group = init_process_group(test::meeting(rank, 4));
+    Trained trained(1, make_adamw, 2);
+    Checkpoint checkpoint(folder.path(), group, {.async = true});
+    checkpoint.save(1, trained.state());
+    Trained loaded(2, make_adamw, 0);
+    EXPECT_EQ(checkpoint.load_newest(loaded.state()), 1);
+    expect_same_future(trained, loaded);
+    barrier(group);
   });
 }
 

@@ -120,10 +120,10 @@ class Checkpoint {
   ///
   /// Blocking: until all ranks have loaded. Cost: each byte of the file is checked by one rank, then each rank reads
   /// all that it needs. Errors: UsageError if the file isn't a Checkpoint's, is damaged, or doesn't fit the state; it
-  /// names the file and the tensor. After an error: nothing is changed, except after SystemError.
+  /// names the file and the tensor, and nothing is changed. SystemError, after which the state is unspecified.
   std::optional<std::int64_t> load_newest(const CheckpointState& state,
                                           std::source_location where = std::source_location::current());
-  /// Does the same with the file of `step`. Errors: also UsageError if there is none.
+  /// Does the same with the file of `step`. Errors: SystemError with ENOENT if there is none.
   void load(std::int64_t step, const CheckpointState& state,
             std::source_location where = std::source_location::current());
 

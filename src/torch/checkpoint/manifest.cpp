@@ -3,12 +3,12 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <cereal/archives/portable_binary.hpp>
-#include <sstream>
+#include <string_view>
 #include <unordered_map>
 
 #include "retinue/base/error.h"
 #include "torch/checkpoint/crc32.h"
+#include "torch/checkpoint/index_archive.h"
 
 namespace retinue {
 namespace {
@@ -19,10 +19,9 @@ constexpr std::size_t kCrcBytes = 4;
 
 template <class Value>
 std::string encode(const Value& value) {
-  std::ostringstream stream;
-  cereal::PortableBinaryOutputArchive archive(stream);
-  archive(value);
-  return std::move(stream).str();
+  IndexOutput output;
+  output(value);
+  return output.bytes();
 }
 
 std::string crc_bytes(const std::string& bytes) {
@@ -164,10 +163,9 @@ std::string encode_manifest(const Manifest& manifest) {
 }
 
 Manifest decode_manifest(const std::string& bytes) {
-  std::istringstream stream(bytes);
-  cereal::PortableBinaryInputArchive archive(stream);
   Manifest manifest;
-  archive(manifest);
+  IndexInput input(bytes);
+  input(manifest);
   return manifest;
 }
 
@@ -179,16 +177,14 @@ std::string encode_index(const CheckpointIndex& index) {
 CheckpointIndex decode_index(const std::string& bytes) {
   const std::size_t size = std::max(bytes.size(), kCrcBytes) - kCrcBytes;
   if (bytes.substr(size) != crc_bytes(bytes.substr(0, size))) throw Error("its index is damaged");
-  std::istringstream stream(bytes.substr(0, size));
+  IndexInput input(std::string_view(bytes).substr(0, size));
   std::pair<std::string, std::uint32_t> head;
-  cereal::PortableBinaryInputArchive head_archive(stream);
-  head_archive(head);
+  input(head);
   if (head.first != kSignature) throw Error("its index is another program's");
   if (head.second != kFormat)
     throw Error(c10::str("it has format ", head.second, ", but this version of Retinue reads format ", kFormat));
   CheckpointIndex index;
-  cereal::PortableBinaryInputArchive archive(stream);
-  archive(index);
+  input(index);
   return index;
 }
 
