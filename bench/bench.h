@@ -94,6 +94,7 @@ std::vector<std::pair<std::string, Case>> data_cases();
 std::vector<Row> run_spawn(const Settings& settings);
 std::vector<Row> run_barrier(const Settings& settings);
 std::vector<Row> run_bounds(const Settings& settings);
+std::vector<Row> run_checkpoint(const Settings& settings);
 std::vector<Row> run_ddp(const Settings& settings);
 std::vector<Row> run_train(const Settings& settings);
 std::vector<Row> run_init(const Settings& settings);

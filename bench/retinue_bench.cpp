@@ -27,13 +27,21 @@ using retinue::bench::Settings;
 
 std::map<std::string, Case> all_cases() {
   std::map<std::string, Case> all = {
-      {"barrier", retinue::bench::run_barrier},   {"bounds", retinue::bench::run_bounds},
-      {"ddp", retinue::bench::run_ddp},           {"diagnosis", retinue::bench::run_diagnosis},
-      {"failure", retinue::bench::run_failure},   {"init", retinue::bench::run_init},
-      {"launch", retinue::bench::run_launch},     {"peer_lost", retinue::bench::run_peer_lost},
-      {"pool", retinue::bench::run_pool},         {"queue", retinue::bench::run_queue},
-      {"recorder", retinue::bench::run_recorder}, {"scale", retinue::bench::run_scale},
-      {"spawn", retinue::bench::run_spawn},       {"tee", retinue::bench::run_tee},
+      {"barrier", retinue::bench::run_barrier},
+      {"bounds", retinue::bench::run_bounds},
+      {"checkpoint", retinue::bench::run_checkpoint},
+      {"ddp", retinue::bench::run_ddp},
+      {"diagnosis", retinue::bench::run_diagnosis},
+      {"failure", retinue::bench::run_failure},
+      {"init", retinue::bench::run_init},
+      {"launch", retinue::bench::run_launch},
+      {"peer_lost", retinue::bench::run_peer_lost},
+      {"pool", retinue::bench::run_pool},
+      {"queue", retinue::bench::run_queue},
+      {"recorder", retinue::bench::run_recorder},
+      {"scale", retinue::bench::run_scale},
+      {"spawn", retinue::bench::run_spawn},
+      {"tee", retinue::bench::run_tee},
       {"train", retinue::bench::run_train},
   };
   for (auto& [name, run] : retinue::bench::data_cases()) all.emplace(name, std::move(run));

@@ -61,6 +61,28 @@ Samples training_steps(int ranks, const TrainingRound& round);
 /// The time in which ranks average `bytes` bytes of float32 in job memory.
 Contender bare_average(int ranks, std::size_t bytes);
 
+inline constexpr int kNetOfCheckpoints = 1;  ///< Index of kNets.
+
+struct CheckpointRound : Round {
+  enum class Mode : std::uint8_t {
+    kSave,        ///< A Checkpoint of `bytes` bytes, until it is on the disk.
+    kPlainFiles,  ///< As many bytes in a plain file of each rank, until they are on the disk.
+    kStep,        ///< Training steps,
+    kStepSaving,  ///< of which the first one begins a save in the background.
+  };
+
+  Mode mode = Mode::kSave;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    Round::serialize(archive);
+    archive(mode);
+  }
+};
+
+/// Errors: std::runtime_error when a file can't be written.
+Spans checkpoint_spans(int ranks, const CheckpointRound& round);
+
 /// Tensors of `bytes` bytes from rank 0 to rank 1.
 struct TensorRound : Round {
   enum class Way : std::uint8_t {

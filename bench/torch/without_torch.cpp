@@ -27,6 +27,9 @@ Samples training_steps(int, const TrainingRound&) {
 Contender bare_average(int, std::size_t) {
   return {"", []() -> Samples { refuse(); }};
 }
+Spans checkpoint_spans(int, const CheckpointRound&) {
+  refuse();
+}
 Spans tensor_queue_spans(const TensorRound&) {
   refuse();
 }

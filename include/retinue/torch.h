@@ -3,6 +3,7 @@
 // All of retinue::torch, and of retinue::core.
 #include "retinue/retinue.h"
 #include "retinue/torch/c10d_store.h"
+#include "retinue/torch/checkpoint.h"
 #include "retinue/torch/distributed_data_parallel.h"
 #include "retinue/torch/distributed_sampler.h"
 #include "retinue/torch/divergence.h"
@@ -14,6 +15,7 @@
 #include "retinue/torch/process_group.h"
 #include "retinue/torch/run.h"
 #include "retinue/torch/sharded_optimizer.h"
+#include "retinue/torch/sharded_state.h"
 #include "retinue/torch/shared_tensor.h"
 #include "retinue/torch/state_dict.h"
 #include "retinue/torch/tensor_archive.h"

@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "retinue/torch/checkpoint.h"
 #include "retinue/torch/sharded_optimizer.h"
 #include "support/ranks.h"
 #include "support/says.h"
@@ -205,7 +208,7 @@ TEST_P(ShardedOptimizers, HaveTheirShareOfTheState) {
     for (const at::Tensor& parameter : ddp.parameters()) all += parameter.numel();
     for (const auto& slice : optimizer.slices()) {
       mine += slice.end - slice.begin;
-      const auto& state = *optimizer.state().at(slice.parameter.unsafeGetTensorImpl());
+      const auto& state = *optimizer.state().at(ddp.parameters()[slice.parameter].unsafeGetTensorImpl());
       of_state += static_cast<const optim::AdamWParamState&>(state).exp_avg().numel();
     }
     EXPECT_EQ(of_state, mine);
@@ -249,6 +252,47 @@ TEST_P(ShardedOptimizers, ContinueFromASavedState) {
     archive.load_from(other);
     EXPECT_TRUE(says(usage_error_of([&] { loaded.load(archive); }), "none of a ShardedOptimizer"));
   });
+}
+
+TEST_P(ShardedOptimizers, AreSavedByACheckpointForAnyNumberOfRanks) {
+  char folder[] = "/tmp/sharded-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const auto train = [](auto& ddp, auto& optimizer, const ProcessGroup& group, int begin, int end) {
+    for (int step = begin; step < end; ++step) {
+      optimizer.zero_grad();
+      // The same batch on all ranks: their number makes no difference.
+      const auto [data, target] = test::joined_batch(step, 1, {6});
+      torch::nn::functional::cross_entropy(ddp.forward(data), target).backward();
+      optimizer.step();
+    }
+    barrier(group);
+  };
+  run(2, [&](const ProcessGroup& group) {
+    DistributedDataParallel ddp(seeded(4, [] { return make_mlp(); }), group, options());
+    ShardedOptimizer<optim::AdamW> optimizer(ddp, optim::AdamWOptions(0.01));
+    train(ddp, optimizer, group, 0, 3);
+    Checkpoint checkpoint(folder, group);
+    checkpoint.save(3, {.model = ddp, .optimizer = optimizer});
+    train(ddp, optimizer, group, 3, 6);
+    checkpoint.save(6, {.model = ddp, .optimizer = optimizer});
+  });
+  for (const int ranks : {1, 2, 3})
+    run(ranks, [&](const ProcessGroup& group) {
+      DistributedDataParallel ddp(seeded(5, [] { return make_mlp(); }), group, options());
+      ShardedOptimizer<optim::AdamW> optimizer(ddp, optim::AdamWOptions(0.5));
+      torch::nn::Sequential plain = make_mlp();
+      optim::AdamW plain_optimizer(plain->parameters(), 0.5);
+      Checkpoint checkpoint(folder, group);
+      checkpoint.load(3, {.model = ddp, .optimizer = optimizer});
+      checkpoint.load(3, {.model = plain, .optimizer = plain_optimizer});
+      train(ddp, optimizer, group, 3, 6);
+      train(*plain, plain_optimizer, group, 3, 6);
+      expect_equal(ddp, plain, std::to_string(ranks) + " ranks and one");
+      torch::nn::Sequential wanted = make_mlp();
+      checkpoint.load(6, {.model = wanted});
+      expect_equal(ddp, wanted, std::to_string(ranks) + " ranks and 2");
+    });
+  std::filesystem::remove_all(folder);
 }
 
 TEST_P(ShardedOptimizers, RefuseWhatIsNotTheModules) {

@@ -13,13 +13,14 @@
 #include <vector>
 
 #include "retinue/torch/distributed_data_parallel.h"
+#include "retinue/torch/sharded_state.h"
 
 namespace retinue {
 
 enum class ShardedOptimizerAlgorithm : std::uint8_t { kSgd, kAdam, kAdamW };
 
 /// The part of ShardedOptimizer that is the same for all algorithms.
-class ShardedOptimizerBase : public torch::optim::Optimizer {
+class ShardedOptimizerBase : public torch::optim::Optimizer, public ShardedState {
  public:
   ~ShardedOptimizerBase() override;
 
@@ -46,15 +47,12 @@ class ShardedOptimizerBase : public torch::optim::Optimizer {
   /// Errors: UsageError for a state of another rank, another number of ranks or other parameters.
   void load(torch::serialize::InputArchive& archive) override;
 
-  /// What this rank updates of a parameter: elements, in the order of its memory.
-  struct Slice {
-    at::Tensor parameter;
-    std::int64_t begin = 0;
-    std::int64_t end = 0;
-  };
-  /// Returns this rank's slices, which are never empty. state() has, for each of their parameters, the state of just
-  /// these elements, from the first step() on.
-  std::vector<Slice> slices() const;
+  /// For Checkpoint: an optimizer with this rank's slices of the parameters, and their state. What it has when the next
+  /// step() begins is this optimizer's state from then on. Errors: UsageError for a parameter that is not contiguous.
+  torch::optim::Optimizer& local_optimizer() override;
+  /// Returns what this rank updates, without empty slices. state() has, for each of these parameters, the state of just
+  /// these elements, in the order of their memory, from the first step() on.
+  std::vector<ParameterSlice> slices() const override;
 
  protected:
   ShardedOptimizerBase(ShardedOptimizerAlgorithm algorithm, DataParallelCore& ddp,
@@ -62,8 +60,12 @@ class ShardedOptimizerBase : public torch::optim::Optimizer {
                        std::unique_ptr<torch::optim::OptimizerOptions> defaults, std::source_location where);
 
  private:
+  void take_state_of_local();
+
   class Impl;
   std::unique_ptr<Impl> impl_;
+  std::unique_ptr<torch::optim::Optimizer> local_;
+  bool local_may_have_changed_ = false;
 };
 
 /// An optimizer whose state and work are divided among the ranks (ZeRO stage 1): each rank updates its slice of the

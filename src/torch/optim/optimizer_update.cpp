@@ -90,6 +90,13 @@ void OptimizerUpdate::update(const ElementLists& lists, const OptimizerOptions& 
   }
 }
 
+std::unique_ptr<torch::optim::Optimizer> OptimizerUpdate::make_optimizer(
+    std::vector<torch::optim::OptimizerParamGroup> groups) const {
+  if (algorithm_ == Algorithm::kAdam) return std::make_unique<torch::optim::Adam>(groups);
+  if (algorithm_ == Algorithm::kAdamW) return std::make_unique<torch::optim::AdamW>(groups);
+  return std::make_unique<torch::optim::SGD>(groups, SGDOptions(/*lr=*/0));
+}
+
 std::unique_ptr<OptimizerParamState> OptimizerUpdate::wrap(const ElementState& state) const {
   if (algorithm_ == Algorithm::kAdam) return adam_state<AdamParamState>(state);
   if (algorithm_ == Algorithm::kAdamW) return adam_state<AdamWParamState>(state);

@@ -44,6 +44,8 @@ class OptimizerUpdate {
   void update(const ElementLists& lists, const torch::optim::OptimizerOptions& options, bool is_first,
               const std::optional<at::Tensor>& gradient_scale) const;
 
+  /// LibTorch's optimizer, for groups that have options.
+  std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<torch::optim::OptimizerParamGroup> groups) const;
   /// LibTorch's object for the state, with the same tensors; and back.
   std::unique_ptr<torch::optim::OptimizerParamState> wrap(const ElementState& state) const;
   ElementState unwrap(const torch::optim::OptimizerParamState& state) const;

@@ -1,0 +1,49 @@
+#include "torch/checkpoint/failure.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+#include <vector>
+
+#include "retinue/base/error.h"
+#include "retinue/torch/objects.h"
+
+namespace retinue {
+namespace {
+
+/// Without what SystemError appends to it, and appends again.
+std::string text_before_errno(const SystemError& error) {
+  const std::string text = error.what();
+  const std::string appended = SystemError("", error.errno_value()).what();
+  return text.substr(0, text.size() - appended.size());
+}
+
+}  // namespace
+
+Failure current_failure() {
+  try {
+    throw;
+  } catch (const SystemError& error) {
+    return {.text = text_before_errno(error), .errno_value = error.errno_value()};
+  } catch (const c10::Error& error) {
+    return {.text = error.what_without_backtrace()};
+  } catch (const std::exception& error) {
+    return {.text = error.what()};
+  }
+}
+
+void throw_failure(const std::string& doing, const Failure& failure, int rank, int size) {
+  const std::string text =
+      c10::str("Checkpoint: ", doing, ": ", size > 1 ? c10::str("rank ", rank, ": ") : "", failure.text);
+  if (failure.errno_value != 0) throw SystemError(text, failure.errno_value);
+  throw UsageError(text);
+}
+
+void throw_if_any_failed(const std::string& doing, const Failure& mine, const ProcessGroup& group,
+                         const std::source_location& where) {
+  const std::vector<Failure> failures = all_gather_object(mine, group, where);
+  for (std::size_t rank = 0; rank < failures.size(); ++rank)
+    if (failures[rank]) throw_failure(doing, failures[rank], static_cast<int>(rank), static_cast<int>(failures.size()));
+}
+
+}  // namespace retinue
