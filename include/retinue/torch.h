@@ -6,6 +6,7 @@
 #include "retinue/torch/distributed_data_parallel.h"
 #include "retinue/torch/distributed_sampler.h"
 #include "retinue/torch/divergence.h"
+#include "retinue/torch/functional.h"
 #include "retinue/torch/groups.h"
 #include "retinue/torch/messages.h"
 #include "retinue/torch/objects.h"
