@@ -15,3 +15,4 @@
 #include "retinue/torch/shared_tensor.h"
 #include "retinue/torch/state_dict.h"
 #include "retinue/torch/tensor_archive.h"
+#include "retinue/torch/tensor_parallel.h"
