@@ -18,6 +18,7 @@
 
 #include "retinue/torch/distributed_data_parallel.h"
 #include "retinue/torch/distributed_sampler.h"
+#include "retinue/torch/sync_batch_norm.h"
 
 namespace nn = torch::nn;
 using Model = retinue::DistributedDataParallel<nn::Sequential>;
@@ -78,6 +79,15 @@ void step_in_bfloat16(Model& model, torch::optim::Optimizer& optimizer, const Te
   optimizer.step();
 }
 // [/autocast]
+
+// [sync_batch_norm]
+/// Batch norm over the batches of all ranks.
+Model make_with_batch_norm(const retinue::ProcessGroup& group) {
+  nn::Sequential net(nn::Linear(1, 16), nn::BatchNorm1d(16), nn::Tanh(), nn::Linear(16, 1));
+  retinue::convert_sync_batchnorm(*net, group);  // Or write retinue::SyncBatchNorm(16, group) in its place.
+  return Model(net, group);
+}
+// [/sync_batch_norm]
 
 // [uneven]
 /// How many batches all ranks have.
@@ -189,6 +199,8 @@ void show(retinue::RankContext& context, const std::string& folder) {
   }
   expect(net->parameters()[0].grad().scalar_type() == torch::kFloat32, "the gradients' type");
   const double after = loss_of(model, everywhere).item<double>();
+  Model normalised = make_with_batch_norm(group);
+  loss_of(normalised, torch::rand({kBatch, 1})).backward();
   const double whole = trained_without_a_stop(folder, group);
   const double parts = trained_with_a_stop(folder, group);
   expect(whole == parts, "a training that was stopped");

@@ -14,5 +14,6 @@
 #include "retinue/torch/run.h"
 #include "retinue/torch/shared_tensor.h"
 #include "retinue/torch/state_dict.h"
+#include "retinue/torch/sync_batch_norm.h"
 #include "retinue/torch/tensor_archive.h"
 #include "retinue/torch/tensor_parallel.h"
