@@ -2,6 +2,7 @@
 
 // All of retinue::torch, and of retinue::core.
 #include "retinue/retinue.h"
+#include "retinue/torch/autocast.h"
 #include "retinue/torch/c10d_store.h"
 #include "retinue/torch/distributed_data_parallel.h"
 #include "retinue/torch/distributed_sampler.h"
@@ -9,6 +10,7 @@
 #include "retinue/torch/functional.h"
 #include "retinue/torch/groups.h"
 #include "retinue/torch/messages.h"
+#include "retinue/torch/model_averaging.h"
 #include "retinue/torch/objects.h"
 #include "retinue/torch/process_group.h"
 #include "retinue/torch/run.h"
