@@ -12,6 +12,7 @@
 #include "retinue/torch/messages.h"
 #include "retinue/torch/model_averaging.h"
 #include "retinue/torch/objects.h"
+#include "retinue/torch/pipeline_parallel.h"
 #include "retinue/torch/process_group.h"
 #include "retinue/torch/run.h"
 #include "retinue/torch/shared_tensor.h"

@@ -15,6 +15,7 @@
 
 #include "retinue/base/error.h"
 #include "torch/groups/make_group.h"
+#include "torch/parallel/average_tensors.h"
 #include "torch/parallel/rank_agreement.h"
 
 namespace retinue {
@@ -157,12 +158,12 @@ bool PeriodicModelAverager::average_parameters(const std::vector<at::Tensor>& pa
   const std::int64_t own_step = step++;
   const std::int64_t since = own_step - options_.warmup_steps;
   if (since < 0 || since % options_.period != 0) return false;
-  std::map<TypeAndDevice, std::vector<at::Tensor>> groups;
+  std::vector<at::Tensor> tensors;
   std::unordered_set<const c10::TensorImpl*> seen;
   std::vector<std::int64_t> told{own_step, 0, 0};
   for (const at::Tensor& parameter : parameters) {
     if (!parameter.defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    groups[type_and_device_of(parameter)].push_back(parameter.detach());
+    tensors.push_back(parameter);
     told[1] += 1;
     told[2] += parameter.numel();
   }
@@ -173,7 +174,7 @@ bool PeriodicModelAverager::average_parameters(const std::vector<at::Tensor>& pa
                                 " elements in step ", all[0][0], ", but rank ", rank, " averages ", all[rank][1],
                                 " of ", all[rank][2], " in step ", all[rank][0],
                                 ": call it on all ranks after each step, with the same parameters"));
-  for (const auto& [type, tensors] : groups) all_reduce_coalesced(tensors, group_, {.op = c10d::ReduceOp::AVG}, where);
+  average_over_ranks(tensors, group_, where);
   return true;
 }
 
