@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <csignal>
 #include <functional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "retinue/base/error.h"
 #include "support/ranks.h"
 #include "support/says.h"
 #include "support/usage_error.h"
@@ -248,6 +250,21 @@ TEST_P(Functional, RefusesCallsThatDifferBetweenRanks) {
     });
     EXPECT_NO_THROW(functional::all_reduce(torch::ones({2}), group)) << "the group is usable";
   });
+}
+
+/// Between its forward and its backward.
+TEST(FunctionalRanks, GetPeerLostInBackwardIfOneIsKilled) {
+  for (const char* backend : {"shm", "gloo"})
+    test::run_ranks(3,
+                    [&](const JobGroup& members) {
+                      const ProcessGroup group = init_process_group(members, {.backend = backend});
+                      const at::Tensor x = torch::ones({2}).requires_grad_();
+                      const at::Tensor sum = functional::all_reduce(x, group);
+                      if (group->getRank() == 1) raise(SIGKILL);
+                      EXPECT_THROW(sum.sum().backward(), PeerLost) << backend;
+                      EXPECT_THROW(functional::all_reduce(x, group), PeerLost) << backend;
+                    },
+                    {.killed = {1}});
 }
 
 TEST_P(Functional, RefusesADimensionThatRanksDontDivide) {

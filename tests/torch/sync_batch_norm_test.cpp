@@ -223,7 +223,11 @@ TEST_P(SyncBatchNorms, RefuseOneRanksInputOnAllRanks) {
       const torch::AutoGradMode mode(!is_last);
       expect("calls forward without gradients (NoGradGuard)", torch::ones({2, 4}).requires_grad_());
     }
-    EXPECT_EQ(sync->num_batches_tracked.item<std::int64_t>(), 0);
+    const at::Tensor input = torch::ones({2, 4}).requires_grad_();
+    const at::Tensor sum = sync(input).sum();
+    const std::string text = usage_error_of([&] { torch::autograd::grad({sum}, {input}, {}, false, true); });
+    EXPECT_TRUE(says(text, "call backward() without create_graph")) << text;
+    EXPECT_EQ(sync->num_batches_tracked.item<std::int64_t>(), 1) << "refused ones don't count";
     EXPECT_NO_THROW(sync(torch::ones({2, 4}))) << "the group is usable";
     EXPECT_THROW(SyncBatchNorm(4, ProcessGroup()), UsageError);
   });

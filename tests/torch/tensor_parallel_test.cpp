@@ -9,6 +9,9 @@
 #include <tuple>
 #include <vector>
 
+#include "retinue/base/error.h"
+#include "retinue/torch/distributed_data_parallel.h"
+#include "retinue/torch/groups.h"
 #include "support/ranks.h"
 #include "support/says.h"
 #include "support/usage_error.h"
@@ -182,6 +185,42 @@ TEST_P(TensorParallel, RefusesWhatItCantDivideOnAllRanks) {
   });
 }
 
+TEST_P(TensorParallel, BatchesOfDifferentSizesEndAllRanks) {
+  on_ranks([](const ProcessGroup& group) {
+    if (group->getSize() == 1) return;
+    RowParallelLinear row(6, 4, group);
+    EXPECT_THROW(row(torch::ones({group->getRank() == 0 ? 2 : 3, 6})), CollectiveMismatch);
+  });
+}
+
+/// Ranks 0 and 1 divide a model, and so do 2 and 3, with another half of the batch.
+TEST(TensorParallelRanks, TrainWithDistributedDataParallel) {
+  run_training(4, "shm", [](const ProcessGroup& world) {
+    const int rank = world->getRank();
+    const ProcessGroup model_ranks = new_subgroups(2, world);
+    const ProcessGroup replicas = new_subgroups_by_enumeration({{0, 2}, {1, 3}}, world);
+    struct NetImpl : nn::Module {
+      NetImpl(const nn::Linear& up, const nn::Linear& down, const ProcessGroup& group)
+          : first(register_module(
+                "up", ColumnParallelLinear(up, group, ColumnParallelLinearOptions{.gather_output = false}))),
+            second(register_module(
+                "down", RowParallelLinear(down, group, RowParallelLinearOptions{.input_is_parallel = true}))) {}
+      at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(first(x))); }
+      ColumnParallelLinear first;
+      RowParallelLinear second;
+    };
+    nn::Linear up = full_linear(1, 5, 12);
+    nn::Linear down = full_linear(2, 12, 4);
+    DistributedDataParallel ddp(std::make_shared<NetImpl>(up, down, model_ranks), replicas);
+    const at::Tensor x = numbers(6, {8, 5});
+    down(torch::tanh(up(x))).square().mean().backward();
+    ddp(x.narrow(0, rank < 2 ? 0 : 4, 4)).square().mean().backward();
+    expect_close(ddp->first->weight.grad(), part_of(up->weight.grad(), model_ranks, 0), "first weight");
+    expect_close(ddp->second->weight.grad(), part_of(down->weight.grad(), model_ranks, 1), "second weight");
+    expect_close(ddp->second->bias.grad(), down->bias.grad(), "second bias");
+  });
+}
+
 /// Class counts of the ranks: uneven ones, and none at all on one of three.
 std::vector<std::int64_t> classes_of_ranks(int ranks) {
   if (ranks == 1) return {7};
@@ -226,6 +265,16 @@ TEST_P(TensorParallel, CrossEntropyTakesShortTypesAndOtherIgnoredClasses) {
     EXPECT_NEAR(loss.item<float>(), expected.item<float>(), 0.02);
     loss.backward();
     EXPECT_EQ(part.grad()[0].abs().sum().item<float>(), 0) << "of an ignored target";
+  });
+}
+
+TEST_P(TensorParallel, CrossEntropyHasNoGradientOfItsGradient) {
+  on_ranks([](const ProcessGroup& group) {
+    const at::Tensor logits = torch::ones({2, 2}).requires_grad_();
+    const at::Tensor loss = vocab_parallel_cross_entropy(logits, torch::tensor({0, 1}), group);
+    const std::string text = usage_error_of([&] { torch::autograd::grad({loss}, {logits}, {}, true, true); });
+    EXPECT_TRUE(says(text, "call backward() without create_graph")) << text;
+    EXPECT_NO_THROW(loss.backward());
   });
 }
 

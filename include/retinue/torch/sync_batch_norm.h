@@ -24,8 +24,8 @@ namespace retinue {
 /// Threads: any, if all ranks make the same calls in the same order; of a backward, autograd's.
 /// Errors of forward in training mode: UsageError on all ranks if one rank's input is invalid, or if one rank calls
 /// under NoGradGuard and another one's input requires a gradient; CollectiveMismatch for different numbers of channels;
-/// PeerLost, TimeoutError, also out of backward. After an error: after UsageError the group is usable.
-/// Cost: one collective in forward and one in backward, of two numbers per channel.
+/// PeerLost, TimeoutError, also out of backward; UsageError of a backward with create_graph. After an error: after
+/// UsageError the group is usable. Cost: one collective in forward and one in backward, of two numbers per channel.
 class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
   /// Makes the module; it doesn't wait. Errors: UsageError for a null group.

@@ -130,8 +130,8 @@ struct VocabParallelCrossEntropyOptions {
 ///
 /// Shape: `logits` [..., classes of this rank], where ranks may have different numbers of classes; `target` [...] of
 /// type long, the same on all ranks, with classes counted over all ranks. The loss is a scalar, with kNone [...].
-/// Blocking: forward; backward needs no other rank. Cost: three collectives of at most two numbers per target; no rank
-/// has more than its own classes.
+/// Blocking: forward; backward needs no other rank. Errors: also UsageError of a backward with create_graph. Cost:
+/// three collectives of at most two numbers per target; no rank has more than its own classes.
 at::Tensor vocab_parallel_cross_entropy(const at::Tensor& logits, const at::Tensor& target, const ProcessGroup& group,
                                         VocabParallelCrossEntropyOptions options = {},
                                         std::source_location where = std::source_location::current());

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cstdint>
@@ -9,6 +11,7 @@
 #include <source_location>
 #include <vector>
 
+#include "retinue/base/error.h"
 #include "retinue/torch/process_group.h"
 
 namespace retinue {
@@ -45,6 +48,12 @@ inline void keep_node(torch::autograd::AutogradContext* context,
 template <class Node>
 c10::intrusive_ptr<Node> kept_node(torch::autograd::AutogradContext* context) {
   return c10::static_intrusive_pointer_cast<Node>(context->saved_data["node"].toCapsule());
+}
+
+/// In a backward that autograd can't differentiate. Errors: UsageError if it was asked to.
+inline void refuse_create_graph(const char* call) {
+  if (c10::GradMode::is_enabled())
+    throw UsageError(c10::str(call, ": its backward has no gradient: call backward() without create_graph"));
 }
 
 }  // namespace retinue

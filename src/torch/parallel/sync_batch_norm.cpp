@@ -147,6 +147,7 @@ struct SyncBatchNormNode : Function<SyncBatchNormNode> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    refuse_create_graph(kSyncBatchNorm);
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& input = saved[0];
     const at::Tensor& weight = saved[1];

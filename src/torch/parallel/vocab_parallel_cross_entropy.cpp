@@ -40,6 +40,7 @@ struct CrossEntropyNode : Function<CrossEntropyNode> {
     return (sums[0].log() + greatest - sums[1]).masked_fill(counts.logical_not(), 0);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    refuse_create_graph(kCrossEntropy);
     const variable_list saved = context->get_saved_variables();
     at::Tensor gradient = saved[0].clone();
     if (gradient.size(1) > 0)
