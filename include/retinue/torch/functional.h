@@ -54,7 +54,7 @@ struct BroadcastOptions {
 /// Gradient: the same reduction of all ranks' gradients, as in PyTorch: the sum for SUM, the average for AVG. Other
 /// operations are refused if an input requires a gradient. (PyTorch reduces the gradients of MAX and MIN by MAX and
 /// MIN, which is no gradient of anything.)
-at::Tensor all_reduce(const at::Tensor& tensor, const ProcessGroup& group, AllReduceOptions options = {},
+at::Tensor all_reduce(const at::Tensor& tensor, const ProcessGroup& group, const AllReduceOptions& options = {},
                       std::source_location where = std::source_location::current());
 
 /// Returns all ranks' tensors, joined along a dimension in rank order. Shape: as the input, the same on all ranks, with
@@ -67,7 +67,7 @@ at::Tensor all_gather(const at::Tensor& tensor, const ProcessGroup& group, AllGa
 /// the dimension divided by the number of ranks, which must divide it.
 /// Gradient: all ranks' gradients, joined along the dimension; for AVG divided by the number of ranks, which PyTorch
 /// leaves out. Operations other than SUM and AVG are refused if an input requires a gradient.
-at::Tensor reduce_scatter(const at::Tensor& tensor, const ProcessGroup& group, ReduceScatterOptions options = {},
+at::Tensor reduce_scatter(const at::Tensor& tensor, const ProcessGroup& group, const ReduceScatterOptions& options = {},
                           std::source_location where = std::source_location::current());
 
 /// Returns the rows that the ranks sent to this rank, in rank order. Shape: the first dimension is the sum of

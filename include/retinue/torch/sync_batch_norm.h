@@ -39,6 +39,7 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<0, SyncBatchNormImpl, t
   class Conversion;
 
  protected:
+  // NOLINTNEXTLINE(readability-identifier-naming): LibTorch's name
   void _check_input_dim(const at::Tensor& input) override;
 
  private:

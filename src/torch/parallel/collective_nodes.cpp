@@ -23,7 +23,7 @@ at::Tensor contiguous_copy(const at::Tensor& tensor) {
 at::Tensor reduce_scattered(const at::Tensor& tensor, const CollectiveNode& node) {
   const int ranks = node.group->getSize();
   const at::Tensor parts = at::stack(tensor.chunk(ranks, node.dim));
-  const at::Tensor part = at::empty(parts.sizes().slice(1), parts.options());
+  at::Tensor part = at::empty(parts.sizes().slice(1), parts.options());
   reduce_scatter_tensor(part, parts, node.group, {.op = node.op}, node.where);
   return part;
 }

@@ -184,7 +184,7 @@ void compare_splits(const Call& call, const CollectiveNode& node) {
 
 }  // namespace
 
-at::Tensor all_reduce(const at::Tensor& tensor, const ProcessGroup& group, AllReduceOptions options,
+at::Tensor all_reduce(const at::Tensor& tensor, const ProcessGroup& group, const AllReduceOptions& options,
                       std::source_location where) {
   Call call(Kind::kAllReduce, tensor, group, where);
   call.set_op(options.op);
@@ -200,7 +200,7 @@ at::Tensor all_gather(const at::Tensor& tensor, const ProcessGroup& group, AllGa
   return call.run(differentiable_all_gather);
 }
 
-at::Tensor reduce_scatter(const at::Tensor& tensor, const ProcessGroup& group, ReduceScatterOptions options,
+at::Tensor reduce_scatter(const at::Tensor& tensor, const ProcessGroup& group, const ReduceScatterOptions& options,
                           std::source_location where) {
   Call call(Kind::kReduceScatter, tensor, group, where);
   call.set_op(options.op);
