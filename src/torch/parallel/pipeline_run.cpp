@@ -90,7 +90,7 @@ void PipelineRun::run() {
 }
 
 at::Tensor PipelineRun::compute(std::size_t micro, const at::Tensor& input) {
-  const at::Tensor output = stage_.submodule().ptr()->forward(input);
+  at::Tensor output = stage_.submodule().ptr()->forward(input);
   if (!stage_.is_last()) {
     if (!output.defined() || output.layout() != at::kStrided || output.dim() > kMostPipelineDimensions)
       throw UsageError(c10::str("Schedule1F1B: a stage must return a dense tensor of at most ", kMostPipelineDimensions,
@@ -99,7 +99,7 @@ at::Tensor PipelineRun::compute(std::size_t micro, const at::Tensor& input) {
   }
   outputs_.push_back(output.detach());
   if (targets_.empty()) return output;
-  const at::Tensor loss = options_.loss_fn(output, targets_[micro]);
+  at::Tensor loss = options_.loss_fn(output, targets_[micro]);
   if (!loss.defined() || loss.numel() != 1)
     throw UsageError("Schedule1F1B: loss_fn must return a tensor of one element");
   losses_.push_back(loss.detach());
