@@ -9,7 +9,6 @@
 #include "retinue/launch/spawn.h"
 
 // [includes]
-#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <filesystem>
@@ -17,10 +16,13 @@
 #include <string>
 #include <vector>
 
+#include "retinue/torch/autocast.h"
 #include "retinue/torch/distributed_data_parallel.h"
 #include "retinue/torch/distributed_sampler.h"
 #include "retinue/torch/gradient_hooks.h"
 #include "retinue/torch/join.h"
+#include "retinue/torch/model_averaging.h"
+#include "retinue/torch/sync_batch_norm.h"
 
 namespace nn = torch::nn;
 using Model = retinue::DistributedDataParallel<nn::Sequential>;
@@ -55,26 +57,11 @@ void step(Model& model, torch::optim::Optimizer& optimizer, const std::vector<Te
 // [/accumulate]
 
 // [autocast]
-/// What Python writes as `with torch.autocast("cpu", dtype=torch.bfloat16)`.
-class Autocast {
- public:
-  Autocast() {
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-  }
-  ~Autocast() {
-    at::autocast::set_autocast_enabled(at::kCPU, false);
-    at::autocast::clear_cache();  // The converted weights are of this step.
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
-};
-
 void step_in_bfloat16(Model& model, torch::optim::Optimizer& optimizer, const Tensor& x) {
   optimizer.zero_grad();
   Tensor output;
   {
-    const Autocast autocast;
+    const retinue::Autocast autocast(torch::kCPU, torch::kBFloat16);  // Up to the end of this block.
     output = model(x);
   }
   torch::mse_loss(output.to(torch::kFloat32), torch::sin(3 * x)).backward();
@@ -88,6 +75,33 @@ Model make_compressed_model(const retinue::ProcessGroup& group) {
   return Model(make_net(), group, {.hook = std::make_shared<retinue::Bf16Compress>()});
 }
 // [/hook]
+
+// [sync_batch_norm]
+/// Batch norm over the batches of all ranks.
+Model make_with_batch_norm(const retinue::ProcessGroup& group) {
+  nn::Sequential net(nn::Linear(1, 16), nn::BatchNorm1d(16), nn::Tanh(), nn::Linear(16, 1));
+  retinue::convert_sync_batchnorm(*net, group);  // Or write retinue::SyncBatchNorm(16, group) in its place.
+  return Model(net, group);
+}
+// [/sync_batch_norm]
+
+// [local_sgd]
+/// Local SGD: each rank trains on its own, and all average their models each fourth step.
+double train_locally(nn::Sequential& net, const retinue::ProcessGroup& group, int steps) {
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  retinue::PeriodicModelAverager averager(group, {.period = 4});
+  retinue::AveragedModel ema(net, {.multi_avg_fn = retinue::get_ema_multi_avg_fn(0.9)});
+  for (int step = 0; step < steps; ++step) {
+    const Tensor x = torch::rand({kBatch, 1});
+    optimizer.zero_grad();
+    torch::mse_loss(net->forward(x), torch::sin(3 * x)).backward();
+    optimizer.step();
+    if (averager.average_parameters(net->parameters())) ema.update_parameters(net);
+  }
+  const Tensor x = torch::linspace(0, 1, 64).unsqueeze(1);
+  return torch::mse_loss(ema(x), torch::sin(3 * x)).item<double>();  // The same on all ranks.
+}
+// [/local_sgd]
 
 // [uneven]
 /// Trains on as many batches as this rank has, which may be more or fewer than others have.
@@ -204,6 +218,10 @@ void show(retinue::RankContext& context, const std::string& folder) {
   Model compressed = make_compressed_model(group);
   loss_of(compressed, everywhere).backward();
   const double after = loss_of(model, everywhere).item<double>();
+  nn::Sequential local = make_net();
+  expect(train_locally(local, group, 61) < before / 2, "the loss of local SGD");
+  Model normalised = make_with_batch_norm(group);
+  loss_of(normalised, torch::rand({kBatch, 1})).backward();
   const double whole = trained_without_a_stop(folder, group);
   const double parts = trained_with_a_stop(folder, group);
   expect(whole == parts, "a training that was stopped");
