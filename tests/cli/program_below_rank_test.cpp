@@ -8,6 +8,7 @@
 
 #include "cli/shell_run.h"
 #include "support/paths.h"
+#include "support/says.h"
 
 using retinue::test::contains;
 using retinue::test::count_of;
@@ -21,7 +22,7 @@ const std::string kProgram = RETINUE_BIN_DIR "/ranked_program";
 void expect_both_ranks(const Result& result, const std::string& name) {
   EXPECT_EQ(result.status, 0) << result.output;
   for (const char* rank : {"rank 0 of 2", "rank 1 of 2"})
-    EXPECT_EQ(count_of(result.output, name + ": " + rank + ", sum 3\n"), 1u) << result.output;
+    EXPECT_EQ(count_of(result.output, name + ": " + rank + ", sum 3\n"), 1) << result.output;
 }
 
 TEST(ProgramBelowARank, IsTheRankWhereItsLauncherClosesDescriptors) {
@@ -66,11 +67,11 @@ TEST(ProgramBelowARank, CannotBeTheRankBesideAnother) {
                                   kProgram + " sum second; echo code $?; : > $FOLDER/end$RANK; wait'");
   std::filesystem::remove_all(folder);
   EXPECT_EQ(result.status, 0) << result.output;
-  EXPECT_EQ(count_of(result.output, "code 4\n"), 2u) << result.output;
+  EXPECT_EQ(count_of(result.output, "code 4\n"), 2) << result.output;
   for (const char* rank : {"rank 0 of 2", "rank 1 of 2"})
     EXPECT_TRUE(contains(result.output, std::string("RANK and WORLD_SIZE say that this process is ") + rank))
         << result.output;
-  EXPECT_EQ(count_of(result.output, " is this rank already"), 2u) << result.output;
+  EXPECT_EQ(count_of(result.output, " is this rank already"), 2) << result.output;
   EXPECT_FALSE(contains(result.output, "rank 0 of 1")) << result.output;
 }
 
@@ -84,13 +85,13 @@ TEST(ProgramBelowARank, OfARanksOwnIsNoSilentWorldOfOne) {
 TEST(ProgramBelowARank, IsAloneInAnEnvironmentOfItsOwn) {
   const Result result = shell_run("$RETINUE run -n 2 env -i " + kProgram + " sum alone");
   EXPECT_EQ(result.status, 0) << result.output;
-  EXPECT_EQ(count_of(result.output, "alone: rank 0 of 1, sum 1\n"), 2u) << result.output;
+  EXPECT_EQ(count_of(result.output, "alone: rank 0 of 1, sum 1\n"), 2) << result.output;
 }
 
 TEST(ProgramBelowARank, IsAloneWhereItsRankIsTakenAway) {
   const Result result = shell_run("$RETINUE run -n 2 env -u RANK -u WORLD_SIZE " + kProgram + " sum alone");
   EXPECT_EQ(result.status, 0) << result.output;
-  EXPECT_EQ(count_of(result.output, "alone: rank 0 of 1, sum 1\n"), 2u) << result.output;
+  EXPECT_EQ(count_of(result.output, "alone: rank 0 of 1, sum 1\n"), 2) << result.output;
 }
 
 TEST(ProgramBelowARank, WarnsOfOtherNumbersThanItsLaunchers) {

@@ -11,6 +11,7 @@
 
 #include "cli/shell_run.h"
 #include "support/paths.h"
+#include "support/says.h"
 
 using nlohmann::json;
 using retinue::test::contains;
@@ -169,8 +170,8 @@ TEST_F(Report, IsShownByABrowserWithoutAnyError) {
                            "1.00 KiB to 4.00 KiB", "report_program.cpp:", "the others waited longest for it: "})
     EXPECT_TRUE(contains(shown.output, text)) << text;
   // Of ranks that recorded no calls, it is not known how long they were in some.
-  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">peak memory</th>"), 4u);
-  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">in calls</th>"), 3u);
+  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">peak memory</th>"), 4);
+  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">in calls</th>"), 3);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "cli/shell_run.h"
 #include "support/paths.h"
+#include "support/says.h"
 
 using retinue::test::contains;
 using retinue::test::count_of;

@@ -12,6 +12,7 @@
 #include "retinue/collective/communicator.h"
 #include "support/captured_stderr.h"
 #include "support/ranks.h"
+#include "support/says.h"
 
 namespace retinue::test {
 namespace {

@@ -18,6 +18,7 @@
 #include "support/captured_stderr.h"
 #include "support/fork_shared.h"
 #include "support/ranks.h"
+#include "support/says.h"
 #include "support/wait_until.h"
 
 namespace retinue::test {

@@ -7,6 +7,7 @@
 #include "collective/late_scene.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
+#include "support/says.h"
 
 namespace retinue::test {
 namespace {

@@ -16,6 +16,7 @@
 #include "ipc/memory/job_clock.h"
 #include "os/files/late_after.h"
 #include "support/ranks.h"
+#include "support/says.h"
 
 namespace retinue::test {
 namespace {

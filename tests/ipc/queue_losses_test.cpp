@@ -16,6 +16,7 @@
 #include "retinue/ipc/pipe.h"
 #include "retinue/ipc/queue.h"
 #include "support/captured_stderr.h"
+#include "support/says.h"
 #include "support/usage_error.h"
 
 namespace retinue {

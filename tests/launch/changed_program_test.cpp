@@ -5,6 +5,7 @@
 
 #include "cli/shell_run.h"
 #include "support/paths.h"
+#include "support/says.h"
 #include "support/started_program.h"
 
 using retinue::test::contains;
@@ -34,7 +35,7 @@ TEST_P(ChangedProgram, MayBeRunByTheLoader) {
       kProgram + " unchanged " + GetParam() + "; done; echo no loader");
   if (contains(result.output, "no loader")) GTEST_SKIP() << "this machine's loader has another path";
   EXPECT_EQ(result.status, 0) << result.output;
-  for (const char* line : {"rank 0 of 2\n", "rank 1 of 2\n"}) EXPECT_EQ(count_of(result.output, line), 1u);
+  for (const char* line : {"rank 0 of 2\n", "rank 1 of 2\n"}) EXPECT_EQ(count_of(result.output, line), 1);
 }
 
 TEST_P(ChangedProgram, IsToldThatItHasClosedDescriptors) {

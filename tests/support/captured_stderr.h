@@ -41,11 +41,4 @@ class CapturedStderr {
   FileDescriptor file_;
 };
 
-/// How often `word` is in `text`.
-inline int count_of(const std::string& text, const std::string& word) {
-  int count = 0;
-  for (auto at = text.find(word); at != std::string::npos; at = text.find(word, at + word.size())) ++count;
-  return count;
-}
-
 }  // namespace retinue::test
