@@ -80,10 +80,9 @@ function(retinue_joined_tests module list)
   list(REMOVE_ITEM ${list} ${joined})
   set(${list} ${${list}} PARENT_SCOPE)
   retinue_test(NAME tests_${module}_joined SOURCES ${joined} MODULE ${module})
-  if(NOT TARGET tests_${module}_joined)
-    return()
+  if(TARGET tests_${module}_joined)
+    set_target_properties(tests_${module}_joined PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
-  set_target_properties(tests_${module}_joined PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
 endfunction()
 
 # All tests and helper programs of tests/<module>; the target tests_<module> builds them.

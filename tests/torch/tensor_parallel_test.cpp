@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, TensorParallel,
                          testing::Combine(testing::Values("shm", "gloo"), testing::Values(1, 2, 3)));
 
 /// The same in all processes.
-at::Tensor numbers(unsigned seed, at::IntArrayRef sizes) {
+at::Tensor random_numbers(unsigned seed, at::IntArrayRef sizes) {
   return torch::randn(sizes, at::make_generator<at::CPUGeneratorImpl>(seed), torch::kFloat64);
 }
 
@@ -71,7 +71,7 @@ void expect_close(const at::Tensor& mine, const at::Tensor& expected, const char
 struct Pass {
   Pass(const std::function<at::Tensor(const at::Tensor&)>& layer, const at::Tensor& values)
       : input(values.clone().requires_grad_()), output(layer(input)) {
-    (output.square() * numbers(5, output.sizes())).sum().backward();
+    (output.square() * random_numbers(5, output.sizes())).sum().backward();
   }
   at::Tensor input;
   at::Tensor output;
@@ -83,7 +83,7 @@ TEST_P(TensorParallel, ColumnsEqualALinear) {
       nn::Linear full = full_linear(1, 5, 12, bias);
       ColumnParallelLinear column(on_rank_0(full, group), group);
       EXPECT_EQ(column->weight.sizes(), (std::vector<std::int64_t>{12 / group->getSize(), 5}));
-      const at::Tensor values = numbers(2, {2, 3, 5});
+      const at::Tensor values = random_numbers(2, {2, 3, 5});
       const Pass alone([&](const at::Tensor& x) { return full(x); }, values);
       const Pass parallel([&](const at::Tensor& x) { return column(x); }, values);
       expect_close(parallel.output, alone.output, "output");
@@ -102,7 +102,7 @@ TEST_P(TensorParallel, RowsEqualALinear) {
       nn::Linear full = full_linear(1, 12, 5, bias);
       RowParallelLinear row(on_rank_0(full, group), group);
       EXPECT_EQ(row->weight.sizes(), (std::vector<std::int64_t>{5, 12 / group->getSize()}));
-      const at::Tensor values = numbers(2, {4, 12});
+      const at::Tensor values = random_numbers(2, {4, 12});
       const Pass alone([&](const at::Tensor& x) { return full(x); }, values);
       const Pass parallel([&](const at::Tensor& x) { return row(x); }, values);
       expect_close(parallel.output, alone.output, "output");
@@ -119,7 +119,7 @@ TEST_P(TensorParallel, AnMlpNeedsNoGatherInItsMiddle) {
     nn::Linear down = full_linear(2, 12, 4);
     ColumnParallelLinear column(up, group, ColumnParallelLinearOptions{.gather_output = false});
     RowParallelLinear row(down, group, RowParallelLinearOptions{.input_is_parallel = true});
-    const at::Tensor values = numbers(2, {4, 5});
+    const at::Tensor values = random_numbers(2, {4, 5});
     const Pass alone([&](const at::Tensor& x) { return down(torch::gelu(up(x))); }, values);
     const Pass parallel([&](const at::Tensor& x) { return row(torch::gelu(column(x))); }, values);
     expect_close(parallel.output, alone.output, "output");
@@ -154,7 +154,7 @@ TEST_P(TensorParallel, LayersAreMadeFromSizesAndBecomeWhole) {
 
 TEST_P(TensorParallel, RegionsHaveGradientsOfGradients) {
   on_ranks([](const ProcessGroup& group) {
-    const at::Tensor x = numbers(3, {6}).requires_grad_();
+    const at::Tensor x = random_numbers(3, {6}).requires_grad_();
     const at::Tensor part = scatter_to_tensor_model_parallel_region(x, group);
     const at::Tensor cubes = gather_from_tensor_model_parallel_region(part * part * part, group);
     const at::Tensor copy = copy_to_tensor_model_parallel_region(x, group);
@@ -212,7 +212,7 @@ TEST(TensorParallelRanks, TrainWithDistributedDataParallel) {
     nn::Linear up = full_linear(1, 5, 12);
     nn::Linear down = full_linear(2, 12, 4);
     DistributedDataParallel ddp(std::make_shared<NetImpl>(up, down, model_ranks), replicas);
-    const at::Tensor x = numbers(6, {8, 5});
+    const at::Tensor x = random_numbers(6, {8, 5});
     down(torch::tanh(up(x))).square().mean().backward();
     ddp(x.narrow(0, rank < 2 ? 0 : 4, 4)).square().mean().backward();
     expect_close(ddp->first->weight.grad(), part_of(up->weight.grad(), model_ranks, 0), "first weight");
@@ -229,7 +229,7 @@ std::vector<std::int64_t> classes_of_ranks(int ranks) {
 
 TEST_P(TensorParallel, CrossEntropyEqualsThatOfAllClasses) {
   on_ranks([](const ProcessGroup& group) {
-    const at::Tensor all = numbers(4, {2, 3, 7}).mul(20);  // exp() of differences needs the greatest one.
+    const at::Tensor all = random_numbers(4, {2, 3, 7}).mul(20);  // exp() of differences needs the greatest one.
     const at::Tensor target = torch::tensor({{0, 6, 2}, {-100, 3, 5}});
     const auto classes = classes_of_ranks(group->getSize());
     std::int64_t first = 0;
@@ -249,13 +249,13 @@ TEST_P(TensorParallel, CrossEntropyEqualsThatOfAllClasses) {
     };
     check(Reduction::kMean, F::CrossEntropyFuncOptions(), -100, torch::ones({1}));
     check(Reduction::kSum, F::CrossEntropyFuncOptions().reduction(torch::kSum), -100, torch::full({1}, 3.0));
-    check(Reduction::kNone, F::CrossEntropyFuncOptions().reduction(torch::kNone), -100, numbers(8, {6}));
+    check(Reduction::kNone, F::CrossEntropyFuncOptions().reduction(torch::kNone), -100, random_numbers(8, {6}));
   });
 }
 
 TEST_P(TensorParallel, CrossEntropyTakesShortTypesAndOtherIgnoredClasses) {
   on_ranks([](const ProcessGroup& group) {
-    const at::Tensor all = numbers(4, {5, 6}).to(torch::kBFloat16);
+    const at::Tensor all = random_numbers(4, {5, 6}).to(torch::kBFloat16);
     const at::Tensor target = torch::tensor({1, 1, 4, 2, 1});
     const at::Tensor part = part_of(all, group, 1).clone().requires_grad_();
     const at::Tensor loss = vocab_parallel_cross_entropy(part, target, group, {.ignore_index = 1});
