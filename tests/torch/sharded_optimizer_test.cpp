@@ -150,20 +150,36 @@ TEST_P(ShardedOptimizers, ClipAccumulateAndScale) {
 
 TEST_P(ShardedOptimizers, SkipAStepWhoseGradientsAreNotFinite) {
   run(2, [](const ProcessGroup& group) {
+    torch::nn::Sequential alone = seeded(4, [] { return make_mlp(); });
     DistributedDataParallel ddp(seeded(4, [] { return make_mlp(); }), group, options());
-    ShardedOptimizer<optim::AdamW> optimizer(ddp, optim::AdamWOptions(0.01));
-    std::vector<at::Tensor> before;
-    for (const at::Tensor& parameter : ddp.parameters()) before.push_back(parameter.detach().clone());
+    optim::SGD optimizer_alone(alone->parameters(), 0.1);
+    ShardedOptimizer<optim::SGD> optimizer(ddp, optim::SGDOptions(0.1));
     const double factor = group->getRank() == 1 ? INFINITY : 1;
     (part_loss(ddp, group, 0) * factor).backward();
     EXPECT_FALSE(optimizer.unscale_(512));
     optimizer.step();
-    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(before[i].equal(ddp.parameters()[i]));
+    expect_equal(ddp, alone, "nothing");
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      optimizer_alone.zero_grad();
+      part_loss(ddp, group, step).backward();
+      joined_loss(alone, group, step).backward();
+      if (step == 0) EXPECT_TRUE(optimizer.unscale_(1));
+      optimizer.step();
+      optimizer_alone.step();
+      expect_equal(ddp, alone, "step " + std::to_string(step));
+    }
+    // Gradients that are dropped after they were scaled.
+    part_loss(ddp, group, 5).backward();
+    optimizer.unscale_(4);
+    optimizer.clip_grad_norm_(1e-3);
     optimizer.zero_grad();
-    part_loss(ddp, group, 0).backward();
-    EXPECT_TRUE(optimizer.unscale_(1));
+    optimizer_alone.zero_grad();
+    part_loss(ddp, group, 6).backward();
+    joined_loss(alone, group, 6).backward();
     optimizer.step();
-    EXPECT_FALSE(before[0].equal(ddp.parameters()[0]));
+    optimizer_alone.step();
+    expect_equal(ddp, alone, "after dropped ones");
     expect_same_bits(ddp, group);
   });
 }

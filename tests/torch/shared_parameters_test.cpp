@@ -163,6 +163,12 @@ TEST(SharedParameters, AreRefusedWhereTheyCantBe) {
     EXPECT_TRUE(says(usage_error_of([&] { make_shared_model(group, {.reducer = ReducerKind::kC10d}); }),
                      "needs the reducer kJobMemory"));
     SharedModel ddp = make_shared_model(group);
+    {
+      ShardedOptimizer<optim::SGD> first(ddp, optim::SGDOptions(0.1));
+      EXPECT_TRUE(
+          says(usage_error_of([&] { ShardedOptimizer<optim::SGD>(ddp, optim::SGDOptions(0.1)); }), "has one already"));
+    }
+    EXPECT_NO_THROW(ShardedOptimizer<optim::SGD>(ddp, optim::SGDOptions(0.1)));
     DistributedDataParallel outer(ddp.ptr(), group);
     const at::Tensor loss = outer(torch::ones({1, 6})).sum();
     EXPECT_TRUE(says(usage_error_of([&] { loss.backward(); }), "of which one has share_parameters"));

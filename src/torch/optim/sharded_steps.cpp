@@ -39,6 +39,11 @@ ShardedOptimizerBase::Impl::Impl(ShardedOptimizerAlgorithm algorithm, DataParall
   ranges_ = slice_of(layout, parameters_, group_->getRank(), group_->getSize());
   shard_.emplace(parameters_, ranges_, group_of_, update_, shared_ ? group_->getRank() : 0,
                  shared_ ? group_->getSize() : 1);
+  if (shared_) shared_->claim();
+}
+
+ShardedOptimizerBase::Impl::~Impl() {
+  if (shared_) shared_->release();
 }
 
 bool ShardedOptimizerBase::Impl::step(const Groups& groups) {
@@ -134,7 +139,7 @@ OptimizerShard::GradientOf ShardedOptimizerBase::Impl::gradients() const {
 
 bool ShardedOptimizerBase::Impl::step_shared(const Groups& groups, bool skips) {
   if (!shared_->is_pending()) return false;
-  shared_->begin_use();
+  begin_use();
   const double divided_by = std::exchange(divisor_, 1.0) * group_->getSize();
   try {
     if (!skips) {
@@ -153,7 +158,16 @@ bool ShardedOptimizerBase::Impl::step_shared(const Groups& groups, bool skips) {
     throw;
   }
   shared_->consume();
+  shard_->forget_sums();
   return !skips;
+}
+
+/// Sums and scales may be of gradients that the program has dropped.
+void ShardedOptimizerBase::Impl::begin_use() {
+  shared_->begin_use();
+  if (shared_->has_sums()) return;
+  shard_->forget_sums();
+  divisor_ = 1;
 }
 
 void ShardedOptimizerBase::Impl::gather() {
@@ -181,7 +195,7 @@ void ShardedOptimizerBase::Impl::scale(double factor) {
 double ShardedOptimizerBase::Impl::norm_of(double norm_type) {
   if (shared_) {
     if (!shared_->is_pending()) return 0;
-    shared_->begin_use();
+    begin_use();
     shared_->note_sums();
   } else {
     for (const at::Tensor& parameter : parameters_) fit_gradient(parameter);

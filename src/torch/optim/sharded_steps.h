@@ -22,6 +22,9 @@ class ShardedOptimizerBase::Impl {
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 
   Impl(ShardedOptimizerAlgorithm algorithm, DataParallelCore& ddp, const Groups& groups, std::source_location where);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   OptimizerShard& shard() { return *shard_; }
   const OptimizerUpdate& algorithm() const { return update_; }
@@ -40,6 +43,7 @@ class ShardedOptimizerBase::Impl {
   void check_groups(const Groups& groups) const;
   OptimizerShard::GradientOf gradients() const;
   bool step_shared(const Groups& groups, bool skips);
+  void begin_use();
   void gather();
   double divisor() const;
   void scale(double factor);

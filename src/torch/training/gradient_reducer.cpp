@@ -203,13 +203,24 @@ std::vector<char> GradientReducer::left_to_others(std::string& problem) const {
 }
 
 void GradientReducer::before_gradient(const Member& member) {
-  if (shared_) shared_->restore();
+  if (shared_ && !shared_->restore()) refuse_sums();
   if (!syncs_) return;
   const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(member.parameter);
   if (is_captured(accumulator.get())) refuse_captured(member.name);
   if (accumulator == member.accumulator) return;
   const std::lock_guard lock(mutex_);
   current_pass().lost.insert(static_cast<std::size_t>(&member - members_.data()));
+}
+
+/// On all ranks, if they average.
+void GradientReducer::refuse_sums() {
+  const char* const problem =
+      "a backward followed clip_grad_norm_() or unscale_() of ShardedOptimizer without a step() between them; call "
+      "these "
+      "after the last backward of a step";
+  if (!syncs_) throw UsageError(problem);
+  const std::lock_guard lock(mutex_);
+  current_pass().problem = problem;
 }
 
 void GradientReducer::after_gradient(const Member& member, bool is_defined) {

@@ -121,6 +121,7 @@ class GradientReducer {
   void remove_hooks();
   void before_gradient(const Member& member);
   void after_gradient(const Member& member, bool is_defined);
+  void refuse_sums();
   Pass& current_pass();
   void begin_task(const std::shared_ptr<Pass>& pass, int task);
   void end_task(const std::shared_ptr<Pass>& pass);

@@ -108,19 +108,26 @@ void SharedGradients::note_versions() {
   for (const at::Tensor& parameter : parameters_) versions_.push_back(static_cast<std::uint32_t>(parameter._version()));
 }
 
-void SharedGradients::restore() {
-  if (!is_pending_) return;
-  if (has_sums_)
-    throw UsageError(
-        "ShardedOptimizer: a backward followed clip_grad_norm_() or unscale_() without a step() between them; call "
-        "these after the last backward of a step");
+bool SharedGradients::restore() {
+  bool can_be_added_to = true;
+  if (!is_pending_) return can_be_added_to;
   for (std::size_t i = 0; i < hidden_.size(); ++i) {
     const at::Tensor hidden = std::exchange(hidden_[i].gradient, {});
     at::Tensor& gradient = parameters_[i].mutable_grad();
     if (!hidden.defined() || !gradient.is_same(hidden_[i].stand_in)) continue;
-    gradient = gradient._version() == hidden_[i].version ? hidden : at::Tensor();
+    const bool is_unchanged = gradient._version() == hidden_[i].version;
+    can_be_added_to &= !is_unchanged || !has_sums_;
+    gradient = is_unchanged ? hidden : at::Tensor();
   }
   is_pending_ = false;
+  has_sums_ = false;
+  return can_be_added_to;
+}
+
+void SharedGradients::claim() {
+  if (std::exchange(is_claimed_, true))
+    throw UsageError(
+        "ShardedOptimizer: the module with share_parameters has one already; pass all parameter groups to one");
 }
 
 bool SharedGradients::has_moved() {

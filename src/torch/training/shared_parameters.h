@@ -50,8 +50,8 @@ class SharedGradients {
   /// What the program did to a parameter that only the optimizer may write, if anything.
   std::optional<Change> change_of_parameters() const;
   /// Before a backward: gradients that nobody took are the parameters' again, and are added to. Those that the program
-  /// set to zero are gone. Errors: UsageError if the optimizer began to sum them.
-  void restore();
+  /// set to zero are gone. False: some can't be added to, because the optimizer summed them.
+  bool restore();
   /// Whether gradients of this rank are in another place than at the last exchange().
   bool has_moved();
   /// Blocking: all ranks learn where the gradients are.
@@ -69,8 +69,12 @@ class SharedGradients {
   void begin_use() const;
   /// Null where the rank has none for that parameter.
   std::byte* gradient(std::size_t parameter, int rank) const;
-  /// From now on this rank's gradients are no more what its backward made of them.
+  /// Whether this rank's gradients are no more what its backward made of them, but sums over the ranks.
+  bool has_sums() const { return has_sums_; }
   void note_sums() { has_sums_ = true; }
+  /// One optimizer takes all gradients. Errors: UsageError if there is one already.
+  void claim();
+  void release() { is_claimed_ = false; }
   /// The gradients are gone. The other ranks are done with this one's.
   void consume();
 
@@ -93,6 +97,7 @@ class SharedGradients {
   std::uintptr_t base_ = 0;              ///< Of job memory.
   bool is_pending_ = false;
   bool has_sums_ = false;
+  bool is_claimed_ = false;
 };
 
 }  // namespace retinue
