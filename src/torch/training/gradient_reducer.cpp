@@ -215,9 +215,8 @@ void GradientReducer::before_gradient(const Member& member) {
 /// On all ranks, if they average.
 void GradientReducer::refuse_sums() {
   const char* const problem =
-      "a backward followed clip_grad_norm_() or unscale_() of ShardedOptimizer without a step() between them; call "
-      "these "
-      "after the last backward of a step";
+      "a backward followed clip_grad_norm_() or unscale_() without a step() between them; call these functions of "
+      "ShardedOptimizer after the last backward of a step";
   if (!syncs_) throw UsageError(problem);
   const std::lock_guard lock(mutex_);
   current_pass().problem = problem;
