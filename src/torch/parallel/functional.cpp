@@ -13,8 +13,8 @@
 
 #include "retinue/base/error.h"
 #include "torch/groups/make_group.h"
+#include "torch/groups/rank_agreement.h"
 #include "torch/parallel/collective_nodes.h"
-#include "torch/parallel/rank_agreement.h"
 
 namespace retinue::functional {
 namespace {

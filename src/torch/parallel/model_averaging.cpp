@@ -15,8 +15,8 @@
 
 #include "retinue/base/error.h"
 #include "torch/groups/make_group.h"
+#include "torch/groups/rank_agreement.h"
 #include "torch/parallel/average_tensors.h"
-#include "torch/parallel/rank_agreement.h"
 
 namespace retinue {
 namespace {

@@ -11,19 +11,23 @@
 #include "retinue/base/error.h"
 #include "retinue/torch/tensor_parallel.h"
 #include "torch/groups/make_group.h"
-#include "torch/parallel/rank_agreement.h"
+#include "torch/groups/rank_agreement.h"
 
 namespace retinue {
 namespace {
+
+/// Empty if a layer can have these sizes.
+std::string problem_of_sizes(std::int64_t in_features, std::int64_t out_features) {
+  if (in_features > 0 && out_features > 0) return "";
+  return c10::str("in_features is ", in_features, " and out_features ", out_features, ": both must be greater than 0");
+}
 
 /// Whether the ranks make the same layer, which they can divide. Errors: UsageError on all ranks.
 void compare_layers(const std::string& call, const ProcessGroup& group, const std::vector<std::int64_t>& layer,
                     std::int64_t divided, const char* divided_name, const std::source_location& where) {
   checked_group(call, group);
-  std::string problem;
-  if (layer[0] <= 0 || layer[1] <= 0)
-    problem = c10::str("in_features is ", layer[0], " and out_features ", layer[1], ": both must be greater than 0");
-  else if (divided % group->getSize() != 0)
+  std::string problem = problem_of_sizes(layer[0], layer[1]);
+  if (problem.empty() && divided % group->getSize() != 0)
     problem = c10::str(divided_name, " is ", divided, ", which can't be divided among ", group->getSize(), " ranks");
   const RankNumbers all = agree(call, group, layer, problem, where);
   for (std::size_t rank = 1; rank < all.size(); ++rank)
@@ -64,11 +68,7 @@ torch::nn::Linear make_linear(std::int64_t in_features, std::int64_t out_feature
 torch::nn::Linear checked_linear(const char* call, std::int64_t in_features, std::int64_t out_features, bool bias,
                                  const ProcessGroup& group, const std::source_location& where) {
   checked_group(call, group);
-  std::string problem;
-  if (in_features <= 0 || out_features <= 0)
-    problem =
-        c10::str("in_features is ", in_features, " and out_features ", out_features, ": both must be greater than 0");
-  agree(call, group, {}, problem, where);
+  agree(call, group, {}, problem_of_sizes(in_features, out_features), where);
   return make_linear(in_features, out_features, bias);
 }
 

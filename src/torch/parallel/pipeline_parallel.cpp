@@ -13,9 +13,9 @@
 
 #include "retinue/base/error.h"
 #include "torch/groups/make_group.h"
+#include "torch/groups/rank_agreement.h"
 #include "torch/parallel/average_tensors.h"
 #include "torch/parallel/pipeline_run.h"
-#include "torch/parallel/rank_agreement.h"
 
 namespace retinue {
 namespace {

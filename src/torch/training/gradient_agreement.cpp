@@ -1,23 +1,20 @@
 // What the ranks tell each other at the end of a backward, and sparse gradients, of which they learn by that.
 #include <ATen/ops/_sparse_coo_tensor_with_dims.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 
 #include "retinue/base/error.h"
+#include "torch/groups/rank_agreement.h"
 #include "torch/training/gradient_reducer.h"
 
 namespace retinue {
 namespace {
-
-constexpr std::int64_t kTextBytes = 1024;  ///< Of what a rank tells the others of its problem.
 
 /// What ranks tell each other before each averaging, as bytes of which each is the greatest of all ranks'.
 enum Told : std::int64_t {
@@ -133,18 +130,11 @@ void GradientReducer::average_sparse(std::size_t place, std::int64_t sparse_dime
 }
 
 void GradientReducer::throw_on_all(const std::string& problem) const {
-  const std::int64_t ranks = group_->getSize();
-  at::Tensor mine = at::zeros({kTextBytes}, at::kByte);
-  std::memcpy(mine.data_ptr(), problem.data(), std::min(problem.size(), static_cast<std::size_t>(kTextBytes - 1)));
-  at::Tensor all = at::empty({ranks, kTextBytes}, at::kByte);
-  if (ranks > 1)
-    all_gather_into_tensor(all, mine, group_, {}, options_.where);
-  else
-    all.copy_(mine);
-  const auto text_of = [&](std::int64_t rank) { return static_cast<const char*>(all.data_ptr()) + rank * kTextBytes; };
-  std::int64_t first = 0;
-  while (first + 1 < ranks && *text_of(first) == 0) ++first;
-  throw UsageError(c10::str("DistributedDataParallel: on rank ", first, ": ", text_of(first)));
+  const RankNumbers sizes = gather_numbers({static_cast<std::int64_t>(problem.size())}, group_, options_.where);
+  std::size_t first = 0;
+  while (first + 1 < sizes.size() && sizes[first][0] == 0) ++first;
+  throw UsageError(c10::str("DistributedDataParallel: on rank ", first, ": ",
+                            tell_all(problem, sizes[first][0], static_cast<int>(first), group_, options_.where)));
 }
 
 }  // namespace retinue

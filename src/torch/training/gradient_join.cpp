@@ -1,11 +1,11 @@
 // Averagings with ranks that have no more inputs.
-#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
 
 #include "retinue/base/error.h"
+#include "torch/groups/rank_agreement.h"
 #include "torch/training/gradient_reducer.h"
 
 namespace retinue {
@@ -26,14 +26,8 @@ void GradientReducer::end_join() {
 
 /// Every averaging of a join() begins with it, on all ranks.
 void GradientReducer::tell_who_goes_on(bool goes_on) {
-  if (group_->getSize() == 1) {
-    join_->goes_on[0] = goes_on;
-  } else {
-    const at::Tensor mine = at::empty({1}, at::kByte).fill_(goes_on ? 1 : 0);
-    const at::Tensor all = at::empty({group_->getSize()}, at::kByte);
-    all_gather_into_tensor(all, mine, group_, {}, options_.where);
-    std::copy_n(all.const_data_ptr<std::uint8_t>(), join_->goes_on.size(), join_->goes_on.begin());
-  }
+  const RankNumbers all = gather_numbers({goes_on}, group_, options_.where);
+  std::ranges::transform(all, join_->goes_on.begin(), [](const auto& of_rank) { return of_rank[0] != 0; });
   const auto ended = std::ranges::find(join_->goes_on, 0);
   const bool some_go_on = std::ranges::find(join_->goes_on, 1) != join_->goes_on.end();
   if (join_->mode.throws && ended != join_->goes_on.end() && some_go_on)
@@ -74,13 +68,8 @@ void GradientReducer::scale_for_join(const Agreed& agreed) {
 }
 
 int GradientReducer::last_in_join() const {
-  const int ranks = group_->getSize();
-  if (ranks == 1) return 0;
-  const at::Tensor mine = at::empty({1}, at::kLong).fill_(join_->shadowed);
-  const at::Tensor all = at::empty({ranks}, at::kLong);
-  all_gather_into_tensor(all, mine, group_, {}, options_.where);
-  const auto* const counts = all.const_data_ptr<std::int64_t>();
-  return static_cast<int>(std::min_element(counts, counts + ranks) - counts);
+  const RankNumbers all = gather_numbers({join_->shadowed}, group_, options_.where);
+  return static_cast<int>(std::ranges::min_element(all) - all.begin());
 }
 
 }  // namespace retinue

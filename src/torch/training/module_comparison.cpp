@@ -1,17 +1,15 @@
 #include "torch/training/module_comparison.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
 #include "retinue/base/error.h"
+#include "torch/groups/rank_agreement.h"
 
 namespace retinue {
 namespace {
@@ -65,32 +63,24 @@ class Structure {
   std::unordered_set<const c10::TensorImpl*> seen_;
 };
 
-/// Rank `root`'s text on all ranks: broadcast_object() serves no groups of LibTorch's own backends, and this does.
-std::string broadcast_text(std::string text, int root, const ProcessGroup& group, const std::source_location& where) {
-  const at::Tensor bytes = at::empty({1}, at::kLong).fill_(static_cast<std::int64_t>(text.size()));
-  broadcast(bytes, group, {.src = root}, where);
-  const at::Tensor characters = at::zeros({bytes.item<std::int64_t>()}, at::kChar);
-  if (group->getRank() == root) std::memcpy(characters.data_ptr(), text.data(), text.size());
-  broadcast(characters, group, {.src = root}, where);
-  return {static_cast<const char*>(characters.data_ptr()), static_cast<std::size_t>(characters.numel())};
-}
-
 }  // namespace
 
 void check_same_structure(const torch::nn::Module& module, const std::unordered_set<std::string>& ignored,
                           const ProcessGroup& group, std::source_location where) {
   const Structure mine(module, ignored);
-  const Structure first(broadcast_text(mine.text(), 0, group, where));
-  const at::Tensor place = at::empty({1}, at::kLong).fill_(first.difference(mine));
-  const at::Tensor places = at::empty({group->getSize()}, at::kLong);
-  all_gather_into_tensor(places, place, group, {}, where);
-  const auto* const of_ranks = places.const_data_ptr<std::int64_t>();
-  const std::int64_t earliest = *std::min_element(of_ranks, of_ranks + places.numel());
+  const std::string text = mine.text();
+  const RankNumbers sizes = gather_numbers({static_cast<std::int64_t>(text.size())}, group, where);
+  const Structure first(tell_all(text, sizes[0][0], 0, group, where));
+  const std::int64_t difference = first.difference(mine);
+  const std::string line = difference == kSame ? "" : mine.line(difference);
+  const RankNumbers places = gather_numbers({difference, static_cast<std::int64_t>(line.size())}, group, where);
+  const std::int64_t earliest = std::ranges::min(places, {}, [](const auto& place) { return place[0]; })[0];
   if (earliest == kSame) return;
   std::vector<int> differing;
   for (int rank = 0; rank < group->getSize(); ++rank)
-    if (of_ranks[rank] == earliest) differing.push_back(rank);
-  const std::string other = broadcast_text(mine.line(earliest), differing.front(), group, where);
+    if (places[static_cast<std::size_t>(rank)][0] == earliest) differing.push_back(rank);
+  const std::int64_t bytes = places[static_cast<std::size_t>(differing.front())][1];
+  const std::string other = tell_all(line, bytes, differing.front(), group, where);
   throw UsageError(c10::str("DistributedDataParallel: the ranks' modules differ: rank 0 has ", first.line(earliest),
                             ", but rank ", differing.front(), " has ", other,
                             differing.size() == 1 ? "" : c10::str(" (", differing.size(), " ranks differ there)"),

@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <source_location>
 #include <utility>
 
 #include "retinue/base/error.h"
 #include "torch/backend/shm_backend.h"
+#include "torch/groups/rank_agreement.h"
 #include "torch/tensors/shared_storage.h"
 
 namespace retinue {
@@ -88,7 +90,7 @@ SharedGradients::SharedGradients(ProcessGroup group, std::vector<at::Tensor> par
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
       hidden_(parameters_.size()),
-      offsets_(parameters_.size() * static_cast<std::size_t>(group_->getSize())),
+      offsets_(static_cast<std::size_t>(group_->getSize()), std::vector<std::int64_t>(parameters_.size())),
       own_(parameters_.size()) {
   for (const at::Tensor& parameter : parameters_) places_.push_back(parameter.const_data_ptr());
   if (group_->getSize() > 1) base_ = reinterpret_cast<std::uintptr_t>(ShmBackend::of(*group_)->memory()->base());
@@ -143,17 +145,7 @@ bool SharedGradients::has_moved() {
 }
 
 void SharedGradients::exchange() {
-  if (group_->getSize() == 1) {
-    offsets_ = own_;
-    return;
-  }
-  const at::TensorOptions options(at::kLong);
-  const auto count = static_cast<std::int64_t>(own_.size());
-  const at::Tensor mine = at::empty({count}, options);
-  const at::Tensor all = at::empty({count * group_->getSize()}, options);
-  std::copy(own_.begin(), own_.end(), mine.data_ptr<std::int64_t>());
-  all_gather_into_tensor(all, mine, group_);
-  std::copy_n(all.const_data_ptr<std::int64_t>(), offsets_.size(), offsets_.begin());
+  offsets_ = gather_numbers(own_, group_, std::source_location::current());
 }
 
 void SharedGradients::hide() {
@@ -186,7 +178,7 @@ void SharedGradients::begin_use() const {
 }
 
 std::byte* SharedGradients::gradient(std::size_t parameter, int rank) const {
-  const std::int64_t offset = offsets_[static_cast<std::size_t>(rank) * parameters_.size() + parameter];
+  const std::int64_t offset = offsets_[static_cast<std::size_t>(rank)][parameter];
   return offset == 0 ? nullptr : reinterpret_cast<std::byte*>(base_ + static_cast<std::uintptr_t>(offset));
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "retinue/torch/process_group.h"
+#include "torch/groups/rank_agreement.h"
 
 namespace retinue {
 
@@ -90,7 +91,7 @@ class SharedGradients {
   ProcessGroup group_;
   std::vector<at::Tensor> parameters_;
   std::vector<Hidden> hidden_;           ///< By parameter.
-  std::vector<std::int64_t> offsets_;    ///< By rank, then by parameter: bytes in job memory, or a place here; 0: none.
+  RankNumbers offsets_;                  ///< By rank, then by parameter: bytes in job memory, or a place here; 0: none.
   std::vector<std::int64_t> own_;        ///< The same of this rank, as they are now.
   std::vector<const void*> places_;      ///< Of parameters.
   std::vector<std::uint32_t> versions_;  ///< Of parameters, after the last backward or step; empty before the first.

@@ -20,7 +20,11 @@ using RankNumbers = std::vector<std::vector<std::int64_t>>;
 RankNumbers agree(std::string_view call, const ProcessGroup& group, const std::vector<std::int64_t>& numbers,
                   const std::string& problem, const std::source_location& where);
 
-/// Rank `root`'s text on all ranks.
+/// The first half of it: only the numbers. Blocking: a small collective.
+RankNumbers gather_numbers(const std::vector<std::int64_t>& numbers, const ProcessGroup& group,
+                           const std::source_location& where);
+/// The second half: rank `root`'s text on all ranks, which know its size. broadcast_object() serves no groups of
+/// LibTorch's own backends, and this does.
 std::string tell_all(const std::string& text, std::int64_t bytes, int root, const ProcessGroup& group,
                      const std::source_location& where);
 
