@@ -80,7 +80,6 @@ at::Tensor OptimizerShard::sum_of(Piece& piece, const GradientOf& gradient_of, b
 void OptimizerShard::sum(const GradientOf& gradient_of) {
   for (Batch& batch : batches_)
     for (Piece& piece : batch) piece.sum = sum_of(piece, gradient_of, /*in_place=*/true);
-  has_sums_ = true;
 }
 
 void OptimizerShard::for_each_sum(const std::function<void(const at::Tensor& sum)>& body) const {
@@ -94,12 +93,6 @@ void OptimizerShard::load(std::size_t slice, ElementState state) {
   for (Batch& batch : batches_)
     for (Piece& piece : batch)
       if (piece.slice == slice) piece.first = piece.second = piece.third = at::Tensor();
-}
-
-void OptimizerShard::forget_sums() {
-  has_sums_ = false;
-  for (Batch& batch : batches_)
-    for (Piece& piece : batch) piece.sum = at::Tensor();
 }
 
 void OptimizerShard::collect(Piece& piece, const at::Tensor& gradient, const torch::optim::OptimizerOptions& options) {
@@ -130,21 +123,19 @@ void OptimizerShard::collect(Piece& piece, const at::Tensor& gradient, const tor
 }
 
 void OptimizerShard::step(const GradientOf& gradient_of, const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                          const std::optional<at::Tensor>& gradient_scale, UndoLog* undo) {
-  const bool has_sums = std::exchange(has_sums_, false);
+                          const Step& step) {
   for (Batch& batch : batches_) {
     const torch::optim::OptimizerOptions& options = groups[slices_[batch.front().slice].group].options();
     lists_.clear();
     first_lists_.clear();
     for (Piece& piece : batch) {
-      if (undo != nullptr) undo->keep(piece.range, piece.values);
-      const at::Tensor gradient = has_sums ? piece.sum : sum_of(piece, gradient_of, /*in_place=*/false);
+      if (step.undo != nullptr) step.undo->keep(piece.range, piece.values);
+      const at::Tensor gradient = step.has_sums ? piece.sum : sum_of(piece, gradient_of, /*in_place=*/false);
       if (gradient.defined()) collect(piece, gradient, options);
     }
-    update_.update(lists_, options, /*is_first=*/false, gradient_scale);
-    update_.update(first_lists_, options, /*is_first=*/true, gradient_scale);
+    update_.update(lists_, options, /*is_first=*/false, step.gradient_scale);
+    update_.update(first_lists_, options, /*is_first=*/true, step.gradient_scale);
   }
-  if (has_sums) forget_sums();
 }
 
 }  // namespace retinue

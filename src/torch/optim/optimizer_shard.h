@@ -37,15 +37,19 @@ class OptimizerShard {
   /// Gives a slice another state.
   void load(std::size_t slice, ElementState state);
 
-  /// Sums the gradients into those of `rank`. step() does that too, where it is not done.
+  /// Sums the gradients into those of `rank`.
   void sum(const GradientOf& gradient_of);
-  bool has_sums() const { return has_sums_; }
-  void forget_sums();
-  /// After sum(): for all pieces that have a gradient.
+  /// Of the last sum(): for all pieces that have a gradient.
   void for_each_sum(const std::function<void(const at::Tensor& sum)>& body) const;
-  /// Updates all that has a gradient; of sums if sum() was called since the last step. `undo` may be null.
+
+  struct Step {
+    bool has_sums = false;                                    ///< The last sum() was of these gradients.
+    std::optional<at::Tensor> gradient_scale = std::nullopt;  ///< See OptimizerUpdate.
+    UndoLog* undo = nullptr;
+  };
+  /// Updates all that has a gradient. It also sums, where that is not done.
   void step(const GradientOf& gradient_of, const std::vector<torch::optim::OptimizerParamGroup>& groups,
-            const std::optional<at::Tensor>& gradient_scale, UndoLog* undo);
+            const Step& step);
 
  private:
   struct Seen {
@@ -77,7 +81,6 @@ class OptimizerShard {
   std::vector<Batch> batches_;
   std::int64_t batch_elements_ = 0;  ///< Of the last batch.
   at::Tensor scratch_;               ///< Bytes, for the sums of one batch.
-  bool has_sums_ = false;
   ElementLists lists_, first_lists_;
 };
 

@@ -36,9 +36,8 @@ ShardedOptimizerBase::Impl::Impl(ShardedOptimizerAlgorithm algorithm, DataParall
   const FlatLayout layout(parameters_, group_->getSize());
   if (shared_ && group_->getSize() > 1) undo_.emplace(parameters_, layout, group_);
   if (!shared_) flatten(layout);
-  ranges_ = slice_of(layout, parameters_, group_->getRank(), group_->getSize());
-  shard_.emplace(parameters_, ranges_, group_of_, update_, shared_ ? group_->getRank() : 0,
-                 shared_ ? group_->getSize() : 1);
+  shard_.emplace(parameters_, slice_of(layout, parameters_, group_->getRank(), group_->getSize()), group_of_, update_,
+                 shared_ ? group_->getRank() : 0, shared_ ? group_->getSize() : 1);
   if (shared_) shared_->claim();
 }
 
@@ -52,7 +51,7 @@ bool ShardedOptimizerBase::Impl::step(const Groups& groups) {
   if (shared_) return step_shared(groups, skips);
   if (skips) return false;
   for (const at::Tensor& parameter : parameters_) fit_gradient(parameter);
-  shard_->step(gradients(), groups, std::nullopt, nullptr);
+  shard_->step(gradients(), groups, {});
   gather();
   return true;
 }
@@ -145,8 +144,10 @@ bool ShardedOptimizerBase::Impl::step_shared(const Groups& groups, bool skips) {
     if (!skips) {
       const at::Tensor scale = at::full({}, divided_by, at::kFloat);
       if (undo_) undo_->begin_step();
-      shard_->step(gradients(), groups, divided_by == 1 ? std::nullopt : std::optional(scale),
-                   undo_ ? &*undo_ : nullptr);
+      shard_->step(gradients(), groups,
+                   {.has_sums = shared_->has_sums(),
+                    .gradient_scale = divided_by == 1 ? std::nullopt : std::optional(scale),
+                    .undo = undo_ ? &*undo_ : nullptr});
       if (undo_) undo_->end_step();
     }
     barrier(group_, {}, where_);
@@ -158,16 +159,13 @@ bool ShardedOptimizerBase::Impl::step_shared(const Groups& groups, bool skips) {
     throw;
   }
   shared_->consume();
-  shard_->forget_sums();
   return !skips;
 }
 
-/// Sums and scales may be of gradients that the program has dropped.
+/// A scale may be of gradients that the program has dropped.
 void ShardedOptimizerBase::Impl::begin_use() {
   shared_->begin_use();
-  if (shared_->has_sums()) return;
-  shard_->forget_sums();
-  divisor_ = 1;
+  if (!shared_->has_sums()) divisor_ = 1;
 }
 
 void ShardedOptimizerBase::Impl::gather() {
@@ -196,11 +194,12 @@ double ShardedOptimizerBase::Impl::norm_of(double norm_type) {
   if (shared_) {
     if (!shared_->is_pending()) return 0;
     begin_use();
+    if (!shared_->has_sums()) shard_->sum(gradients());
     shared_->note_sums();
   } else {
     for (const at::Tensor& parameter : parameters_) fit_gradient(parameter);
+    shard_->sum(gradients());
   }
-  if (!shared_ || !shard_->has_sums()) shard_->sum(gradients());
   const bool takes_greatest = std::isinf(norm_type);
   double total = 0;
   shard_->for_each_sum([&](const at::Tensor& sum) {
@@ -209,7 +208,6 @@ double ShardedOptimizerBase::Impl::norm_of(double norm_type) {
     if (takes_greatest) total = std::isnan(norm) ? INFINITY : std::max(total, norm);
     if (!takes_greatest) total += std::pow(norm, norm_type);
   });
-  if (!shared_) shard_->forget_sums();
   if (group_->getSize() > 1) {
     const at::TensorOptions options(parameters_.front().device());
     const at::Tensor all = at::full({1}, total, options.dtype(at::kDouble));

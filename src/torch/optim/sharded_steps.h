@@ -57,8 +57,7 @@ class ShardedOptimizerBase::Impl {
   std::vector<at::Tensor> parameters_;
   std::vector<std::size_t> group_of_;
   std::vector<std::size_t> places_;  ///< In `shared_`.
-  std::vector<ElementRange> ranges_;
-  at::Tensor memory_;  ///< Of all parameters, if they are not shared.
+  at::Tensor memory_;                ///< Of all parameters, if they are not shared.
   std::optional<UndoLog> undo_;
   std::optional<OptimizerShard> shard_;
   double divisor_ = 1;

@@ -39,8 +39,11 @@ std::vector<GradientReducerOptions::Parameter> collect_parameters(const torch::n
 
 /// Errors: UsageError for a name that is neither a parameter's nor a buffer's.
 NameSet checked_names(const torch::nn::Module& module, const std::vector<std::string>& names) {
+  if (names.empty()) return {};
+  const auto parameters = module.named_parameters();
+  const auto buffers = module.named_buffers();
   for (const std::string& name : names)
-    if (!module.named_parameters().contains(name) && !module.named_buffers().contains(name))
+    if (!parameters.contains(name) && !buffers.contains(name))
       throw UsageError(c10::str("DistributedDataParallel: parameters_to_ignore has \"", name,
                                 "\", but the module has no parameter or buffer of that name"));
   return {names.begin(), names.end()};

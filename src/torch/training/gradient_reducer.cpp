@@ -230,9 +230,9 @@ void GradientReducer::after_gradient(const Member& member, bool is_defined) {
   if (is_defined && pass.problem.empty()) pass.problem = problem_of_gradient(member);
   const bool arrived_before = std::exchange(pass.arrived[member.place], 1) != 0;
   if (arrived_before && buckets_->overlaps() && pass.problem.empty())
-    pass.problem = c10::str(
-        "parameter \"", member.name, "\" got two gradients in a backward inside of another one, but ",
-        "the first is being averaged already; set find_unused_parameters, with which averaging ", "begins later");
+    pass.problem = c10::str("parameter \"", member.name,
+                            "\" got two gradients in a backward inside of another one, but the first is being averaged "
+                            "already; set find_unused_parameters, with which averaging begins later");
   if (arrived_before || !pass.problem.empty()) return;
   if (pass.left[member.place] || is_sparse(member.place)) return;
   if (buckets_->overlaps()) buckets_->ready(member.place);  // Elsewhere finish() places what takes part.
