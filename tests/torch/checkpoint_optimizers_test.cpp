@@ -24,15 +24,11 @@ using test::Folder;
 using test::group_of;
 using test::make_adamw;
 using test::MakeOptimizer;
+using test::maker_of;
 using test::run_ranks;
 using test::says;
 using test::Trained;
 using Parameters = std::vector<at::Tensor>;
-
-template <class Optimizer, class Options>
-MakeOptimizer maker_of(Options options) {
-  return [options](Parameters parameters) { return std::make_unique<Optimizer>(std::move(parameters), options); };
-}
 
 /// With all options at other values than the default.
 MakeOptimizer make_named(const std::string& name) {
@@ -125,7 +121,7 @@ struct Warming : optim::SGD {
   float warmth = 0;
 };
 
-/// One whose save() fails, as that of LibTorch's LBFGS does after a few steps.
+/// Its save() fails, as LBFGS's does after a few steps.
 struct Failing : Stubborn {
   using Stubborn::Stubborn;
   void save(torch::serialize::OutputArchive&) const override { throw std::runtime_error("not today"); }

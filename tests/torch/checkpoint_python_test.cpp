@@ -19,23 +19,19 @@ namespace optim = torch::optim;
 using test::Folder;
 using test::group_of;
 using test::MakeOptimizer;
+using test::maker_of;
 using test::run_ranks;
 using test::says;
 using test::shell_run;
 using test::Trained;
-using Parameters = std::vector<at::Tensor>;
-
-template <class Optimizer, class Options>
-MakeOptimizer maker(Options options) {
-  return [options](Parameters parameters) { return std::make_unique<Optimizer>(std::move(parameters), options); };
-}
 
 MakeOptimizer make_optimizer(const std::string& name) {
-  if (name == "SGD") return maker<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(0.01));
-  if (name == "Adam") return maker<optim::Adam>(optim::AdamOptions(0.02).betas({0.7, 0.9}).weight_decay(0.1));
-  if (name == "AdamW") return maker<optim::AdamW>(optim::AdamWOptions(0.02).amsgrad(true).weight_decay(0.1));
-  if (name == "RMSprop") return maker<optim::RMSprop>(optim::RMSpropOptions(0.02).momentum(0.5).centered(true));
-  return maker<optim::Adagrad>(optim::AdagradOptions(0.02).lr_decay(0.1));
+  if (name == "SGD")
+    return maker_of<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(0.01));
+  if (name == "Adam") return maker_of<optim::Adam>(optim::AdamOptions(0.02).betas({0.7, 0.9}).weight_decay(0.1));
+  if (name == "AdamW") return maker_of<optim::AdamW>(optim::AdamWOptions(0.02).amsgrad(true).weight_decay(0.1));
+  if (name == "RMSprop") return maker_of<optim::RMSprop>(optim::RMSpropOptions(0.02).momentum(0.5).centered(true));
+  return maker_of<optim::Adagrad>(optim::AdagradOptions(0.02).lr_decay(0.1));
 }
 
 class CheckpointInPython : public testing::TestWithParam<const char*> {};

@@ -57,6 +57,13 @@ inline std::vector<at::Tensor> unique_parameters(const torch::nn::Module& module
 
 using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
 
+template <class Optimizer, class Options>
+MakeOptimizer maker_of(Options options) {
+  return [options](std::vector<at::Tensor> parameters) {
+    return std::make_unique<Optimizer>(std::move(parameters), options);
+  };
+}
+
 /// A net and its optimizer, with the same bits in every process.
 struct Trained {
   Trained(std::uint64_t seed, const MakeOptimizer& make_optimizer, int steps) : net(nullptr) {

@@ -272,7 +272,7 @@ TEST(Hooks, TakeALastBucketWithoutGradients) {
     for (const auto& hook :
          std::vector<std::shared_ptr<GradientHook>>{std::make_shared<Bf16Compress>(), std::make_shared<PowerSgd>()}) {
       DistributedDataParallel ddp(OptionalLayers(), group, {.find_unused_parameters = true, .hook = hook});
-      // The order of buckets is that of backward: the first layer's bucket, which is the last, has nothing.
+      // Buckets are in the order of backward. The last one, with the first layer, has nothing.
       const at::Tensor loss = ddp->second(torch::ones({2, 6})).sum();
       EXPECT_NO_THROW(loss.backward());
       const auto none = GradBucket{.is_last = true};

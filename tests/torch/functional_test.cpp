@@ -6,7 +6,6 @@
 #include <csignal>
 #include <functional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "retinue/base/error.h"
@@ -20,23 +19,15 @@ namespace retinue {
 namespace {
 
 using c10d::ReduceOp;
-using test::run_training;
 using test::says;
 using test::usage_error_of;
 
-class Functional : public testing::TestWithParam<std::tuple<const char*, int>> {
- protected:
-  static void on_ranks(const std::function<void(const ProcessGroup&)>& body) {
-    run_training(std::get<1>(GetParam()), std::get<0>(GetParam()), body);
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Backends, Functional,
-                         testing::Combine(testing::Values("shm", "gloo"), testing::Values(1, 2, 3)));
+class Functional : public test::OnRanks {};
+INSTANTIATE_TEST_SUITE_P(Backends, Functional, Functional::values(), Functional::name_of);
 
 /// What a rank has, the same in all processes.
 at::Tensor tensor_of(int rank, at::IntArrayRef sizes) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(40u + static_cast<unsigned>(rank));
-  return torch::randn(sizes, generator, torch::kFloat64);
+  return test::random_numbers(40u + static_cast<unsigned>(rank), sizes);
 }
 
 std::vector<at::Tensor> tensors_of_all(int ranks, at::IntArrayRef sizes) {

@@ -3,10 +3,8 @@
 #include <torch/torch.h>
 
 #include <csignal>
-#include <functional>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 
 #include "retinue/base/error.h"
 #include "retinue/torch/groups.h"
@@ -32,14 +30,8 @@ using test::says;
 using test::squared_loss;
 using test::usage_error_of;
 
-class FailingPipeline : public testing::TestWithParam<std::tuple<const char*, int>> {
- protected:
-  static void on_ranks(const std::function<void(const ProcessGroup&)>& body) {
-    run_training(std::get<1>(GetParam()), std::get<0>(GetParam()), body);
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Backends, FailingPipeline,
-                         testing::Combine(testing::Values("shm", "gloo"), testing::Values(1, 2, 3)));
+class FailingPipeline : public test::OnRanks {};
+INSTANTIATE_TEST_SUITE_P(Backends, FailingPipeline, FailingPipeline::values(), FailingPipeline::name_of);
 
 /// Throws at a micro-batch, in forward or in backward.
 struct ThrowsImpl : nn::Module {

@@ -4,9 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <functional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "retinue/base/error.h"
@@ -27,19 +25,12 @@ using test::make_batch;
 using test::make_model;
 using test::mean_loss;
 using test::own_part;
-using test::run_training;
 using test::says;
 using test::squared_loss;
 using test::usage_error_of;
 
-class Pipeline : public testing::TestWithParam<std::tuple<const char*, int>> {
- protected:
-  static void on_ranks(const std::function<void(const ProcessGroup&)>& body) {
-    run_training(std::get<1>(GetParam()), std::get<0>(GetParam()), body);
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Backends, Pipeline,
-                         testing::Combine(testing::Values("shm", "gloo"), testing::Values(1, 2, 3)));
+class Pipeline : public test::OnRanks {};
+INSTANTIATE_TEST_SUITE_P(Backends, Pipeline, Pipeline::values(), Pipeline::name_of);
 
 TEST_P(Pipeline, HasTheGradientsOfTheWholeModel) {
   on_ranks([](const ProcessGroup& group) {

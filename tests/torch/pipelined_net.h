@@ -44,7 +44,7 @@ inline torch::nn::Sequential own_part(const torch::nn::Sequential& model, const 
   return split_by_parameters(model, group->getSize())[static_cast<std::size_t>(group->getRank())];
 }
 
-/// Each gradient of a part is that of the whole model.
+/// A part has the same gradients as the whole model.
 inline void expect_same_gradients(const torch::nn::Sequential& part, const torch::nn::Sequential& whole,
                                   const std::string& what) {
   const auto expected = whole->named_parameters();

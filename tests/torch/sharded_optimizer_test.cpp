@@ -2,14 +2,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "launch/log_files.h"
 #include "retinue/torch/checkpoint.h"
 #include "retinue/torch/sharded_optimizer.h"
 #include "support/ranks.h"
@@ -44,7 +43,7 @@ at::Tensor loss_of(torch::nn::Sequential& net, const at::Tensor& data, const at:
   return torch::nn::functional::cross_entropy(net->forward(data), target);
 }
 
-/// The loss of one rank's part of a step's batch; the ranks' mean is that of the joined one.
+/// The loss of one rank's part of a step's batch. The mean over the ranks is the loss of the whole batch.
 template <class Model>
 at::Tensor part_loss(Model& model, const ProcessGroup& group, int step) {
   const auto [data, target] = test::joined_batch(step, group->getSize(), {6});
@@ -272,8 +271,7 @@ TEST_P(ShardedOptimizers, ContinueFromASavedState) {
 }
 
 TEST_P(ShardedOptimizers, AreSavedByACheckpointForAnyNumberOfRanks) {
-  char folder[] = "/tmp/sharded-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
+  const test::Folder folder;
   const auto train = [](auto& ddp, auto& optimizer, const ProcessGroup& group, int begin, int end) {
     for (int step = begin; step < end; ++step) {
       optimizer.zero_grad();
@@ -288,7 +286,7 @@ TEST_P(ShardedOptimizers, AreSavedByACheckpointForAnyNumberOfRanks) {
     DistributedDataParallel ddp(seeded(4, [] { return make_mlp(); }), group, options());
     ShardedOptimizer<optim::AdamW> optimizer(ddp, optim::AdamWOptions(0.01));
     train(ddp, optimizer, group, 0, 3);
-    Checkpoint checkpoint(folder, group);
+    Checkpoint checkpoint(folder.path(), group);
     checkpoint.save(3, {.model = ddp, .optimizer = optimizer});
     train(ddp, optimizer, group, 3, 6);
     checkpoint.save(6, {.model = ddp, .optimizer = optimizer});
@@ -299,7 +297,7 @@ TEST_P(ShardedOptimizers, AreSavedByACheckpointForAnyNumberOfRanks) {
       ShardedOptimizer<optim::AdamW> optimizer(ddp, optim::AdamWOptions(0.5));
       torch::nn::Sequential plain = make_mlp();
       optim::AdamW plain_optimizer(plain->parameters(), 0.5);
-      Checkpoint checkpoint(folder, group);
+      Checkpoint checkpoint(folder.path(), group);
       checkpoint.load(3, {.model = ddp, .optimizer = optimizer});
       checkpoint.load(3, {.model = plain, .optimizer = plain_optimizer});
       train(ddp, optimizer, group, 3, 6);
@@ -309,7 +307,6 @@ TEST_P(ShardedOptimizers, AreSavedByACheckpointForAnyNumberOfRanks) {
       checkpoint.load(6, {.model = wanted});
       expect_equal(ddp, wanted, std::to_string(ranks) + " ranks and 2");
     });
-  std::filesystem::remove_all(folder);
 }
 
 TEST_P(ShardedOptimizers, RefuseWhatIsNotTheModules) {

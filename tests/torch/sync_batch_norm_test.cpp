@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <functional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "retinue/torch/distributed_data_parallel.h"
@@ -19,25 +17,18 @@ namespace retinue {
 namespace {
 
 namespace nn = torch::nn;
-using test::run_training;
 using test::says;
 using test::seeded;
 using test::usage_error_of;
 
-class SyncBatchNorms : public testing::TestWithParam<std::tuple<const char*, int>> {
- protected:
-  static void on_ranks(const std::function<void(const ProcessGroup&)>& body) {
-    run_training(std::get<1>(GetParam()), std::get<0>(GetParam()), body);
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Backends, SyncBatchNorms,
-                         testing::Combine(testing::Values("shm", "gloo"), testing::Values(1, 2, 3)));
+class SyncBatchNorms : public test::OnRanks {};
+INSTANTIATE_TEST_SUITE_P(Backends, SyncBatchNorms, SyncBatchNorms::values(), SyncBatchNorms::name_of);
 
 constexpr std::int64_t kChannels = 4;
 
 /// The joined batch of all ranks, the same in all processes. It isn't centred.
 at::Tensor numbers(unsigned seed, std::vector<std::int64_t> sizes, at::ScalarType type = at::kDouble) {
-  return torch::randn(sizes, at::make_generator<at::CPUGeneratorImpl>(seed), torch::kDouble).mul(2).add(5).to(type);
+  return test::random_numbers(seed, sizes).mul(2).add(5).to(type);
 }
 
 /// How many rows of a joined batch of 6 each rank has; one of three has none.

@@ -6,7 +6,6 @@
 #include <functional>
 #include <sstream>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "retinue/base/error.h"
@@ -22,25 +21,15 @@ namespace {
 
 namespace nn = torch::nn;
 namespace F = torch::nn::functional;
+using test::random_numbers;
 using test::run_training;
 using test::says;
 using test::seeded;
 using test::usage_error_of;
 using Reduction = VocabParallelCrossEntropyOptions::Reduction;
 
-class TensorParallel : public testing::TestWithParam<std::tuple<const char*, int>> {
- protected:
-  static void on_ranks(const std::function<void(const ProcessGroup&)>& body) {
-    run_training(std::get<1>(GetParam()), std::get<0>(GetParam()), body);
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Backends, TensorParallel,
-                         testing::Combine(testing::Values("shm", "gloo"), testing::Values(1, 2, 3)));
-
-/// The same in all processes.
-at::Tensor random_numbers(unsigned seed, at::IntArrayRef sizes) {
-  return torch::randn(sizes, at::make_generator<at::CPUGeneratorImpl>(seed), torch::kFloat64);
-}
+class TensorParallel : public test::OnRanks {};
+INSTANTIATE_TEST_SUITE_P(Backends, TensorParallel, TensorParallel::values(), TensorParallel::name_of);
 
 nn::Linear full_linear(std::uint64_t seed, std::int64_t in, std::int64_t out, bool bias = true) {
   return seeded(seed, [&] {

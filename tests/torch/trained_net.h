@@ -1,9 +1,12 @@
 #pragma once
 
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -47,5 +50,24 @@ inline void run_training(int ranks, const char* backend, const std::function<voi
     body(init_process_group(members, {.backend = backend}));
   });
 }
+
+/// Numbers of the normal distribution, the same in every process.
+inline at::Tensor random_numbers(unsigned seed, at::IntArrayRef sizes) {
+  return torch::randn(sizes, at::make_generator<at::CPUGeneratorImpl>(seed), torch::kFloat64);
+}
+
+/// Tests of each backend with 1, 2 and 3 ranks.
+class OnRanks : public testing::TestWithParam<std::tuple<const char*, int>> {
+ public:
+  static auto values() { return testing::Combine(testing::Values("shm", "gloo"), testing::Values(1, 2, 3)); }
+  static std::string name_of(const testing::TestParamInfo<ParamType>& info) {
+    return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
+  }
+
+ protected:
+  static void on_ranks(const std::function<void(const ProcessGroup&)>& body) {
+    run_training(std::get<1>(GetParam()), std::get<0>(GetParam()), body);
+  }
+};
 
 }  // namespace retinue::test
