@@ -70,8 +70,8 @@ struct CheckpointState {
   CheckpointPart<DistributedSampler> sampler = {};
   /// Of save(): how many indices this rank's loop has consumed since its pass began (DistributedSampler::state()).
   std::size_t consumed = 0;
-  /// Each rank's generators: torch's for CPU tensors, and that of the model's GPU. Rank r loads what rank r saved; with
-  /// more ranks than saved, the others keep what they have.
+  /// Each rank's random generators: torch's for CPU tensors, and the generator of the model's GPU. Rank r loads what
+  /// rank r saved. With more ranks than saved, the others keep what they have.
   bool random_generators = true;
 };
 
@@ -101,7 +101,7 @@ class Checkpoint {
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
 
-  /// Saves the state as that of `step`, which is at least 0. A file of the same step is replaced.
+  /// Saves the state under the number `step`, which is at least 0. Replaces a file of the same step.
   ///
   /// Blocking: waits for the save before it, if that is still under way. Without `async`, then until the file is
   /// complete; with it, until this rank's part is copied.

@@ -18,8 +18,8 @@ namespace retinue {
 ///
 /// Shape: input [batch, channels, ...]; ranks may have different batches, some of them empty. Together they have more
 /// than one value for each channel.
-/// Gradient: of the input that of the sum of all ranks' losses; of weight and bias this rank's part of it, as in
-/// PyTorch: DistributedDataParallel averages it with the other parameters.
+/// Gradient: backward computes the gradient of the sum of all ranks' losses; for weight and bias only this rank's part,
+/// as in PyTorch: DistributedDataParallel averages it with the other parameters.
 /// Blocking: forward in training mode, and backward, wait for the other ranks, at most the group's timeout.
 /// Threads: any, if all ranks make the same calls in the same order; of a backward, autograd's.
 /// Errors of forward in training mode: UsageError on all ranks if one rank's input is invalid, or if one rank calls
