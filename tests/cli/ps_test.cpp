@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -116,11 +117,15 @@ TEST(Ps, CommitsNoMemoryOfTheJob) {
   command.wait_for_all();
 }
 
-/// A guardian that hands out `memory` at its socket until it is destroyed, and knows no other request.
+/// A guardian that hands out `memory` at its socket until it is destroyed, and knows no other request. The job's id is
+/// this process's: tests beside it have their own. Jobs have random ids, so this one is the first in order.
 class FakeGuardian {
  public:
-  FakeGuardian(const retinue::JobMemory& memory, const std::string& name)
-      : listening_(std::move(*retinue::listen_local(name))), thread_([this, &memory] { serve(memory); }) {}
+  static std::uint64_t job_id() { return static_cast<std::uint64_t>(getpid()); }
+
+  explicit FakeGuardian(const retinue::JobMemory& memory)
+      : listening_(retinue::listen_local(retinue::job_socket_name(geteuid(), job_id())).value()),
+        thread_([this, &memory] { serve(memory); }) {}
   ~FakeGuardian() {
     is_over_ = true;
     shutdown(listening_.get(), SHUT_RDWR);
@@ -153,7 +158,7 @@ class FakeGuardian {
 TEST(Ps, RefusesAnotherVersionsJobAndGoesOn) {
   const auto memory = retinue::JobMemory::create(std::size_t{128} << 20);
   memory->header().layout_version = 1;
-  const FakeGuardian guardian(*memory, retinue::job_socket_name(geteuid(), 0));  // The first in order.
+  const FakeGuardian guardian(*memory);
   const std::string name = unique_name("beside_old");
   StartedProgram command("retinue", {"run", "--rdzv-id", name, "sleep", "1000"});
   ASSERT_TRUE(ranks_come_to(name, {"running"}));
@@ -161,20 +166,19 @@ TEST(Ps, RefusesAnotherVersionsJobAndGoesOn) {
   EXPECT_EQ(WEXITSTATUS(listed.status), 1) << listed.output;
   EXPECT_TRUE(contains(listed.output, "another version of Retinue (before 0.7.0")) << listed.output;
   EXPECT_TRUE(contains(listed.output, name)) << listed.output;
-  const auto stopped = shell_run("$RETINUE stop 0000000000000000");
+  const auto stopped = shell_run(fmt::format("$RETINUE stop {:016x}", FakeGuardian::job_id()));
   EXPECT_TRUE(contains(stopped.output, "another version of Retinue (before 0.7.0")) << stopped.output;
   kill(command.pid(), SIGTERM);
   command.wait_for_all();
 }
 
 TEST(Ps, ARefusedRequestNamesTheVersionThatRefuses) {
-  constexpr std::uint64_t kId = 0;
   const auto memory = retinue::JobMemory::create(std::size_t{128} << 20);
   retinue::process_slot(*memory, retinue::kGuardianSlot).pid = getpid();
   const auto says = [&](const std::string& text) {
-    const FakeGuardian guardian(*memory, retinue::job_socket_name(geteuid(), kId));
+    const FakeGuardian guardian(*memory);
     try {
-      retinue::ask_for_rank_descriptors(kId);
+      retinue::ask_for_rank_descriptors(FakeGuardian::job_id());
     } catch (const retinue::UsageError& error) {
       return contains(error.what(), text);
     }
