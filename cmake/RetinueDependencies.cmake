@@ -56,6 +56,20 @@ if(RETINUE_TORCH STREQUAL "AUTO" OR RETINUE_TORCH)
   endif()
 endif()
 
+# Files of data sets need these; without one of them the rest is built.
+set(RETINUE_HAS_DATASETS OFF)
+if(RETINUE_HAS_TORCH)
+  find_package(ZLIB QUIET)
+  find_package(JPEG QUIET)
+  find_package(PNG QUIET)
+  if(ZLIB_FOUND AND JPEG_FOUND AND PNG_FOUND)
+    set(RETINUE_HAS_DATASETS ON)
+  else()
+    message(STATUS "Without retinue::datasets: zlib, libjpeg or libpng isn't found "
+      "(packages zlib1g-dev, libjpeg-dev and libpng-dev)")
+  endif()
+endif()
+
 # Only tests and examples need an MPI here: retinue::mpi is headers, and its user brings one.
 set(RETINUE_HAS_MPI OFF)
 retinue_check_choice(RETINUE_MPI)

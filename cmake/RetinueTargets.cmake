@@ -96,9 +96,14 @@ function(retinue_includes result beginning)
   endforeach()
 endfunction()
 
-# LibTorch's, or Retinue's torch headers.
+# LibTorch's, or Retinue's headers that include them.
 macro(retinue_needs_torch result)
-  retinue_includes(${result} "(torch|ATen|c10|retinue/torch)/" ${ARGN})
+  retinue_includes(${result} "(torch|ATen|c10|retinue/torch|retinue/datasets)/" ${ARGN})
+endmacro()
+
+# Retinue's headers of data sets.
+macro(retinue_needs_datasets result)
+  retinue_includes(${result} "retinue/datasets(/|\\.h)" ${ARGN})
 endmacro()
 
 # An MPI's, or Retinue's header for it.
@@ -139,6 +144,10 @@ function(retinue_link target)
   if(mpi)
     target_link_libraries(${target} PRIVATE retinue::mpi)
   endif()
+  retinue_needs_datasets(datasets ${arg_SOURCES})
+  if(datasets)
+    target_link_libraries(${target} PRIVATE retinue::datasets)
+  endif()
   if(torch)
     target_link_libraries(${target} PRIVATE retinue::torch)
     retinue_torch_rules(${target} ${arg_SOURCES})
@@ -150,7 +159,8 @@ function(retinue_executable name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES")
   retinue_needs_torch(torch ${arg_SOURCES})
   retinue_needs_mpi(mpi ${arg_SOURCES})
-  if((torch AND NOT TARGET retinue_torch) OR (mpi AND NOT RETINUE_HAS_MPI))
+  retinue_needs_datasets(datasets ${arg_SOURCES})
+  if((torch AND NOT TARGET retinue_torch) OR (mpi AND NOT RETINUE_HAS_MPI) OR (datasets AND NOT TARGET retinue_datasets))
     return()
   endif()
   add_executable(${name} ${arg_SOURCES})

@@ -12,6 +12,7 @@
 #include "retinue/torch/functional.h"
 #include "retinue/torch/gradient_hooks.h"
 #include "retinue/torch/groups.h"
+#include "retinue/torch/image_transforms.h"
 #include "retinue/torch/item_generator.h"
 #include "retinue/torch/item_layout.h"
 #include "retinue/torch/join.h"
@@ -27,4 +28,5 @@
 #include "retinue/torch/state_dict.h"
 #include "retinue/torch/sync_batch_norm.h"
 #include "retinue/torch/tensor_archive.h"
+#include "retinue/torch/tensor_dataset.h"
 #include "retinue/torch/tensor_parallel.h"

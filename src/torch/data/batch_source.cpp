@@ -34,6 +34,14 @@ PartLayout part_layout(const at::Tensor& tensor, const char* part, bool is_batch
   return {sizes.vec(), tensor.scalar_type()};
 }
 
+void copy_to(const at::Tensor& tensor, std::byte* memory) {
+  if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
+    if (tensor.nbytes() != 0) std::memcpy(memory, tensor.const_data_ptr(), tensor.nbytes());
+  } else {
+    at::from_blob(memory, tensor.sizes(), at::TensorOptions(tensor.scalar_type())).copy_(tensor);
+  }
+}
+
 /// `count`: of items, if the tensor is a whole batch.
 void store_part(const at::Tensor& tensor, const char* part, std::size_t first, std::optional<std::size_t> count,
                 const PartLayout& layout, std::byte* memory, const BatchJob& job) {
@@ -45,12 +53,7 @@ void store_part(const at::Tensor& tensor, const char* part, std::size_t first, s
                               job.indices[first], " is a ", tensor.scalar_type(), " tensor of sizes ", tensor.sizes(),
                               ", but expected was a ", layout.type, " tensor of sizes ", at::IntArrayRef(sizes),
                               ": items must be alike to be stacked"));
-  std::byte* const place = memory + first * layout.bytes();
-  if (tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg()) {
-    if (tensor.nbytes() != 0) std::memcpy(place, tensor.const_data_ptr(), tensor.nbytes());
-  } else {
-    at::from_blob(place, sizes, at::TensorOptions(layout.type)).copy_(tensor);
-  }
+  copy_to(tensor, memory + first * layout.bytes());
 }
 
 }  // namespace
@@ -65,6 +68,15 @@ void store(const at::Tensor& data, const at::Tensor* target, std::size_t first, 
            const ItemLayout& layout, const BatchJob& job) {
   store_part(data, "data", first, count, layout.data, job.memory.data, job);
   if (target != nullptr) store_part(*target, "target", first, count, *layout.target, job.memory.target, job);
+}
+
+void copy_row(const at::Tensor& tensor, std::size_t row, std::byte* memory) {
+  if (!tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg()) {
+    copy_to(tensor[static_cast<std::int64_t>(row)], memory);
+    return;
+  }
+  const std::size_t bytes = tensor.nbytes() / static_cast<std::size_t>(tensor.size(0));
+  if (bytes != 0) std::memcpy(memory, static_cast<const std::byte*>(tensor.const_data_ptr()) + row * bytes, bytes);
 }
 
 }  // namespace detail

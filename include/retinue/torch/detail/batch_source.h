@@ -44,6 +44,9 @@ ItemLayout layout_of(const at::Tensor& data, const at::Tensor* target, bool is_b
 void store(const at::Tensor& data, const at::Tensor* target, std::size_t first, std::optional<std::size_t> count,
            const ItemLayout& layout, const BatchJob& job);
 
+/// Copies a row of a tensor, as contiguous memory.
+void copy_row(const at::Tensor& tensor, std::size_t row, std::byte* memory);
+
 /// A data set, without its type.
 class BatchSource {
  public:
