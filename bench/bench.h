@@ -98,6 +98,7 @@ std::vector<Row> run_checkpoint(const Settings& settings);
 std::vector<Row> run_ddp(const Settings& settings);
 std::vector<Row> run_train(const Settings& settings);
 std::vector<Row> run_init(const Settings& settings);
+std::vector<Row> run_loader(const Settings& settings);
 std::vector<Row> run_launch(const Settings& settings);
 std::vector<Row> run_tee(const Settings& settings);
 std::vector<Row> run_diagnosis(const Settings& settings);

@@ -35,6 +35,7 @@ std::map<std::string, Case> all_cases() {
       {"failure", retinue::bench::run_failure},
       {"init", retinue::bench::run_init},
       {"launch", retinue::bench::run_launch},
+      {"loader", retinue::bench::run_loader},
       {"peer_lost", retinue::bench::run_peer_lost},
       {"pool", retinue::bench::run_pool},
       {"queue", retinue::bench::run_queue},

@@ -83,6 +83,27 @@ struct CheckpointRound : Round {
 /// Errors: std::runtime_error when a file can't be written.
 Spans checkpoint_spans(int ranks, const CheckpointRound& round);
 
+/// Passes over a data set in memory, with random crops and flips. In a pass each item comes once.
+struct LoaderRound : Round {
+  /// Retinue's DataLoader with either kind of workers, and LibTorch's with LibTorch's operations.
+  enum class Way : std::uint8_t { kThreads, kProcesses, kLibTorch };
+  static constexpr int kItems = 10'000;
+  static constexpr std::size_t kBatch = 64;
+  static constexpr std::size_t kItemBytes = 3 * 32 * 32 * sizeof(float);
+
+  Way way = Way::kThreads;
+  int workers = 0;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    Round::serialize(archive);
+    archive(way, workers);
+  }
+};
+
+/// Errors: std::runtime_error when a pass has other items.
+Spans loader_spans(const LoaderRound& round, std::vector<Usage>* usage);
+
 /// Tensors of `bytes` bytes from rank 0 to rank 1.
 struct TensorRound : Round {
   enum class Way : std::uint8_t {

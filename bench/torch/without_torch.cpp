@@ -30,6 +30,9 @@ Contender bare_average(int, std::size_t) {
 Spans checkpoint_spans(int, const CheckpointRound&) {
   refuse();
 }
+Spans loader_spans(const LoaderRound&, std::vector<Usage>*) {
+  refuse();
+}
 Spans tensor_queue_spans(const TensorRound&) {
   refuse();
 }

@@ -16,6 +16,7 @@
 #include "retinue/torch/item_generator.h"
 #include "retinue/torch/item_layout.h"
 #include "retinue/torch/join.h"
+#include "retinue/torch/load_once.h"
 #include "retinue/torch/messages.h"
 #include "retinue/torch/model_averaging.h"
 #include "retinue/torch/objects.h"

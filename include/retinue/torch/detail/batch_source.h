@@ -68,11 +68,11 @@ concept Gets = requires(Dataset dataset, std::size_t index) {
 };
 
 template <class T>
-struct ElementOf {
+struct ItemOfBatch {
   using Type = T;
 };
 template <class T>
-struct ElementOf<std::vector<T>> {
+struct ItemOfBatch<std::vector<T>> {
   using Type = T;
 };
 
@@ -86,7 +86,7 @@ auto example_type() {
   else if constexpr (Gets<Dataset>)
     return std::type_identity<std::decay_t<decltype(std::declval<Dataset&>().get(std::size_t{}))>>{};
   else
-    return std::type_identity<typename ElementOf<typename Dataset::BatchType>::Type>{};
+    return std::type_identity<typename ItemOfBatch<typename Dataset::BatchType>::Type>{};
 }
 /// The type of an item, and of the batch that stacks items.
 template <class Dataset>
