@@ -19,7 +19,8 @@ void load_then_share(const ProcessGroup& group, const std::function<void()>& loa
 }  // namespace detail
 
 /// Returns what `load()` returns on the first rank of this rank's host. The other ranks of the host get it as the same
-/// memory: tensors are moved to job memory, where the host has them once, however many ranks it has.
+/// memory: tensors are moved to job memory, where the host has them once, however many ranks it has. Ranks of a host
+/// that are of different jobs, because another launcher started each by itself, have no such memory: each of them loads.
 ///
 /// `load` returns what can be sent: tensors, and structs, vectors and maps of them (tensor_archive.h). No rank may write
 /// to the tensors while others read them.

@@ -8,6 +8,8 @@
 #include <typeinfo>
 
 #include "retinue/base/error.h"
+#include "retinue/collective/communicator.h"
+#include "retinue/ipc/job_memory.h"
 
 namespace retinue::detail {
 namespace {
@@ -26,6 +28,16 @@ class GroupOfHost {
   ProcessGroup group_;
 };
 
+/// Whether the group's ranks can send each other what is in job memory.
+bool is_of_own_job(const ProcessGroup& group) {
+  bool is_own = false;
+  use_communicator("load_once_per_host", group, [&](const Communicator& ranks) {
+    const JobMemory* const memory = ranks.group().memory.get();
+    is_own = memory != nullptr && memory == JobMemory::current_or_null();
+  });
+  return is_own;
+}
+
 std::string text_of_exception(const std::exception_ptr& exception) {
   try {
     std::rethrow_exception(exception);
@@ -41,6 +53,10 @@ std::string text_of_exception(const std::exception_ptr& exception) {
 void load_then_share(const ProcessGroup& group, const std::function<void()>& load,
                      const std::function<void(const ProcessGroup& host)>& share, std::source_location where) {
   const GroupOfHost host(group, where);
+  if (!is_of_own_job(host.get())) {
+    load();
+    return;
+  }
   const bool loads = host.get()->getRank() == 0;
   std::exception_ptr exception;
   std::string problem;
