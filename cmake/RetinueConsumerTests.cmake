@@ -15,7 +15,7 @@ function(retinue_package_says name option text)
     PASS_REGULAR_EXPRESSION "${text}")
 endfunction()
 retinue_package_says(unknown_component -DCONSUMER_COMPONENT=troch
-  "Retinue has no component troch; it has core, mpi and torch")
+  "Retinue has no component troch; it has core, mpi, torch and datasets")
 retinue_package_says(other_name -DCONSUMER_PACKAGE=Retinue "the package's name is retinue")
 # Another setting of the C++ library than this build's: its types differ, and programs crashed.
 add_test(NAME consumer.other_types
@@ -57,7 +57,7 @@ if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   endforeach()
 endif()
 
-foreach(component core torch mpi)
+foreach(component core torch datasets mpi)
   if(NOT TARGET retinue_${component} OR (component STREQUAL "mpi" AND NOT RETINUE_HAS_MPI))
     continue()
   endif()
@@ -66,10 +66,10 @@ foreach(component core torch mpi)
     -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
     -DCMAKE_BUILD_TYPE=None
     -DCMAKE_CXX_FLAGS=${CMAKE_CXX_FLAGS})
-  if(component STREQUAL "torch")
+  if(component MATCHES "torch|datasets")
     list(APPEND options -DRetinueTorch_ROOT=${RetinueTorch_ROOT_DIR})
   endif()
-  if(NOT component STREQUAL "mpi")
+  if(NOT component MATCHES "mpi|datasets")
     add_test(NAME consumer.subproject_${component}
       COMMAND ${CMAKE_COMMAND} --fresh -G ${CMAKE_GENERATOR} -S ${PROJECT_SOURCE_DIR}/tests/consumer
         -B ${consumer_folder}/subproject_${component} -DCONSUMER_SOURCE=${PROJECT_SOURCE_DIR}

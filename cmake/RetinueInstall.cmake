@@ -1,5 +1,5 @@
-# The CMake package: find_package(retinue COMPONENTS core torch) gives retinue::core and retinue::torch, and
-# retinue::mpi with the core. Components of the installation: core, torch and command.
+# The CMake package: find_package(retinue COMPONENTS core torch datasets) gives retinue::core, retinue::torch and
+# retinue::datasets, and retinue::mpi with the core. Components of the installation: core, torch, datasets and command.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/retinue)
 set(command_folder ${CMAKE_INSTALL_BINDIR})
@@ -52,6 +52,10 @@ if(TARGET retinue_torch)
   configure_file(cmake/retinue-torch.cmake.in ${PROJECT_BINARY_DIR}/${torch_package}.cmake @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${torch_package}.cmake DESTINATION ${package_folder} COMPONENT torch)
 endif()
+if(TARGET retinue_datasets)
+  set_target_properties(retinue_datasets PROPERTIES ARCHIVE_OUTPUT_NAME retinue_datasets-${RetinueTorch_MINOR})
+  retinue_install_libraries(datasets retinue-datasets-${RetinueTorch_MINOR}-targets.cmake retinue_datasets)
+endif()
 foreach(prefix IN LISTS RETINUE_TORCH_BUILDS)
   install(DIRECTORY ${prefix}/ DESTINATION . COMPONENT torch)
 endforeach()
@@ -75,7 +79,7 @@ endif()
 
 # Builds all that is installed, and nothing else.
 add_custom_target(retinue_installed)
-foreach(target retinue_core retinue_torch retinue_command retinue_share_files)
+foreach(target retinue_core retinue_torch retinue_datasets retinue_command retinue_share_files)
   if(TARGET ${target})
     add_dependencies(retinue_installed ${target})
   endif()

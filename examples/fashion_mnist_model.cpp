@@ -2,9 +2,33 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 namespace fashion_mnist {
+namespace {
+
+retinue::LabelledImages read_part(const std::filesystem::path& folder, bool train) {
+  retinue::LabelledImages part = retinue::read_mnist(folder, train);
+  if (part.images.size(2) != kSide || part.images.size(3) != kSide)
+    throw retinue::DataError(folder, "has images of other sizes than 28 x 28");
+  return part;
+}
+
+}  // namespace
+
+std::filesystem::path data_folder(const std::string& requested) {
+  if (!requested.empty()) return requested;
+  const char* named = std::getenv("RETINUE_DATA");
+  return named != nullptr && *named != '\0' ? named : "/usr/share/datasets/fashion-mnist";
+}
+
+Dataset read_dataset(const std::filesystem::path& folder) {
+  if (!std::filesystem::is_directory(folder))
+    throw retinue::DataError(folder, "is missing; install the package dataset-fashion-mnist, or name the folder with "
+                                     "--data or RETINUE_DATA");
+  return {read_part(folder, true), read_part(folder, false)};
+}
 
 NetImpl::NetImpl() {
   register_module("conv1", conv1);
@@ -23,12 +47,7 @@ torch::Tensor normalised(const torch::Tensor& pixels) {
   return pixels.to(torch::kFloat32).div_(255).sub_(0.2860).div_(0.3530);
 }
 
-ImageBatches::ImageBatches(LabelledImages images) {
-  constexpr std::int64_t kSide = LabelledImages::kSide;
-  const auto count = static_cast<std::int64_t>(images.count());
-  pixels_ = torch::from_blob(images.pixels.data(), {count, 1, kSide, kSide}, torch::kUInt8).clone();
-  labels_ = torch::from_blob(images.labels.data(), {count}, torch::kUInt8).to(torch::kInt64);
-}
+ImageBatches::ImageBatches(const retinue::LabelledImages& images) : pixels_(images.images), labels_(images.labels) {}
 
 torch::data::Example<> ImageBatches::get_batch(c10::ArrayRef<std::size_t> indices) {
   const torch::Tensor picked = torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));

@@ -4,18 +4,35 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <string>
 
-#include "fashion_mnist_data.h"
+#include "retinue/datasets/idx.h"
 
 namespace fashion_mnist {
+
+constexpr int kSide = 28;
+constexpr int kClasses = 10;
+
+struct Dataset {
+  retinue::LabelledImages training;
+  retinue::LabelledImages test;
+};
+
+/// The folder to read: `requested`, else the environment variable RETINUE_DATA, else where Debian's package
+/// dataset-fashion-mnist puts its files.
+std::filesystem::path data_folder(const std::string& requested);
+
+/// Reads the four IDX files of a folder. Errors: retinue::DataError.
+Dataset read_dataset(const std::filesystem::path& folder);
 
 /// Two convolutions and two layers over them: 215,000 parameters.
 struct NetImpl : torch::nn::Module {
   torch::nn::Conv2d conv1{torch::nn::Conv2dOptions(1, 16, 3).padding(1)};
   torch::nn::Conv2d conv2{torch::nn::Conv2dOptions(16, 32, 3).padding(1)};
   torch::nn::Linear hidden{32 * 7 * 7, 128};
-  torch::nn::Linear output{128, LabelledImages::kClasses};
+  torch::nn::Linear output{128, kClasses};
 
   NetImpl();
   torch::Tensor forward(torch::Tensor x);
@@ -28,7 +45,7 @@ torch::Tensor normalised(const torch::Tensor& pixels);
 /// Takes whole batches out of the images at once, instead of stacking single ones.
 class ImageBatches : public torch::data::datasets::BatchDataset<ImageBatches, torch::data::Example<>> {
  public:
-  explicit ImageBatches(LabelledImages images);
+  explicit ImageBatches(const retinue::LabelledImages& images);
 
   torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) override;
   std::optional<std::size_t> size() const override { return static_cast<std::size_t>(labels_.size(0)); }

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "fashion_mnist_data.h"
 #include "fashion_mnist_model.h"
 // [includes]
 #include "retinue/ipc/queue.h"
@@ -239,9 +238,9 @@ int main(int argc, char** argv) {
   add_flags(app, flags);
   CLI11_PARSE(app, argc, argv);
   try {
-    fashion_mnist::Dataset dataset = fashion_mnist::read_dataset(fashion_mnist::data_folder(flags.data));
-    const ImageBatches training(std::move(dataset.training));
-    const ImageBatches test(std::move(dataset.test));
+    const fashion_mnist::Dataset dataset = fashion_mnist::read_dataset(fashion_mnist::data_folder(flags.data));
+    const ImageBatches training(dataset.training);
+    const ImageBatches test(dataset.test);
     const Trained hogwild = run(training, test, flags, false);
     const Trained rounds = flags.sync > 0 ? run(training, test, flags, true) : Trained{};
     std::printf("loss      hogwild%s\n", flags.sync > 0 ? "  in rounds" : "");

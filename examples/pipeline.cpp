@@ -11,7 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "fashion_mnist_data.h"
 #include "fashion_mnist_model.h"
 // [includes]
 #include "retinue/ipc/queue.h"
@@ -69,8 +68,8 @@ struct Flags {
 };
 
 int run(const Flags& flags) {
-  fashion_mnist::Dataset dataset = fashion_mnist::read_dataset(fashion_mnist::data_folder(flags.data));
-  const ImageBatches images(std::move(dataset.training));
+  const fashion_mnist::Dataset dataset = fashion_mnist::read_dataset(fashion_mnist::data_folder(flags.data));
+  const ImageBatches images(dataset.training);
   const std::int64_t in_data = images.labels().size(0) / kBatch;
 
   // [buffers]

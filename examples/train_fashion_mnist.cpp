@@ -14,7 +14,6 @@
 #include <string>
 #include <utility>
 
-#include "fashion_mnist_data.h"
 #include "fashion_mnist_model.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/distributed_data_parallel.h"
@@ -162,14 +161,14 @@ void train(RankContext& context, const Flags& flags) {
   torch::manual_seed(flags.seed);
   const ProcessGroup group = retinue::init_process_group(context);
   // [/group]
-  fashion_mnist::Dataset dataset = fashion_mnist::read_dataset(fashion_mnist::data_folder(flags.data));
+  const fashion_mnist::Dataset dataset = fashion_mnist::read_dataset(fashion_mnist::data_folder(flags.data));
 
   // [model]
   Net net;
   retinue::DistributedDataParallel<Net> model(net, group);
   // [/model]
-  const double images_per_s = train_epochs(model, context, group, ImageBatches(std::move(dataset.training)), flags);
-  const double accuracy = test_accuracy(net, context, group, ImageBatches(std::move(dataset.test)));
+  const double images_per_s = train_epochs(model, context, group, ImageBatches(dataset.training), flags);
+  const double accuracy = test_accuracy(net, context, group, ImageBatches(dataset.test));
   const bool equal = params_equal(net, group);
 
   if (!equal) throw Failed("the ranks' parameters differ");

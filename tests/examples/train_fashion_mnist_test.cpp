@@ -176,7 +176,7 @@ TEST_F(TrainFashionMnist, MissingFile) {
 TEST_F(TrainFashionMnist, MissingFolderFromEnvironment) {
   const Outcome outcome = run("RETINUE_DATA=/nowhere/at/all " RETINUE_BIN_DIR "/train_fashion_mnist");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_NE(outcome.output.find("/nowhere/at/all/train-images"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("/nowhere/at/all is missing"), std::string::npos) << outcome.output;
 }
 
 TEST_F(TrainFashionMnist, TruncatedFile) {
@@ -206,12 +206,12 @@ TEST_F(TrainFashionMnist, DamagedFile) {
 
 TEST_F(TrainFashionMnist, ForeignFile) {
   std::ofstream(folder_ / kTrainLabels, std::ios::trunc) << "a letter to somebody, not labels at all\n";
-  expect_refused(kTrainLabels, "is not a Fashion-MNIST file");
+  expect_refused(kTrainLabels, "is not an IDX file");
 }
 
 TEST_F(TrainFashionMnist, LabelsInPlaceOfImages) {
   fs::copy_file(folder_ / kTrainLabels, folder_ / kTrainImages, fs::copy_options::overwrite_existing);
-  expect_refused(kTrainImages, "is not a Fashion-MNIST file");
+  expect_refused(kTrainImages, "has items of other sizes");
 }
 
 TEST_F(TrainFashionMnist, LongerThanItsHeaderSays) {

@@ -21,6 +21,11 @@ at::Tensor read_idx(const std::filesystem::path& file, const std::vector<std::in
 struct LabelledImages {
   at::Tensor images;  ///< [items, 1, height, width], uint8.
   at::Tensor labels;  ///< [items], int64.
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(images, labels);
+  }
 };
 
 /// Reads a file of images and the file of their labels, as MNIST has them. Errors: DataError, also for different numbers
