@@ -79,12 +79,9 @@ void train(retinue::RankContext& context, const std::string& folder, int epochs)
   const retinue::ProcessGroup group = retinue::init_process_group(context);
   // One rank of each host makes, or reads, the pictures; the others map the same memory.
   const auto pictures = retinue::load_once_per_host(group, make_pictures);
-  const retinue::ImageDataset dataset(pictures.images, pictures.labels,
-                                      {.padding = 1,
-                                       .random_crop = retinue::ImageSize{16, 16},
-                                       .horizontal_flip = 0.5,
-                                       .mean = {0.4},
-                                       .std = {0.2}});
+  const retinue::ImageDataset dataset(
+      pictures.images, pictures.labels,
+      {.padding = 1, .random_crop = retinue::ImageSize{16, 16}, .horizontal_flip = 0.5, .mean = {0.4}, .std = {0.2}});
   retinue::DistributedSampler sampler(kPictures, group);
   const auto loader = retinue::make_data_loader(dataset, sampler, {.batch_size = 20, .workers = 2, .seed = 7});
 
@@ -138,12 +135,11 @@ void read_files(const fs::path& folder) {
   }
   if (fs::exists(folder / "photos")) {
     // [folder]
-    const retinue::ImageFolder dataset(folder / "photos",
-                                       {.resize_shorter_side = 256,
-                                        .transforms = {.random_crop = retinue::ImageSize{224, 224},
-                                                       .horizontal_flip = 0.5,
-                                                       .mean = {0.485, 0.456, 0.406},
-                                                       .std = {0.229, 0.224, 0.225}}});
+    const retinue::ImageFolder dataset(folder / "photos", {.resize_shorter_side = 256,
+                                                           .transforms = {.random_crop = retinue::ImageSize{224, 224},
+                                                                          .horizontal_flip = 0.5,
+                                                                          .mean = {0.485, 0.456, 0.406},
+                                                                          .std = {0.229, 0.224, 0.225}}});
     for (const std::string& name : dataset.classes()) std::printf("class %s\n", name.c_str());
     // [/folder]
   }

@@ -25,8 +25,9 @@ std::filesystem::path data_folder(const std::string& requested) {
 
 Dataset read_dataset(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder))
-    throw retinue::DataError(folder, "is missing; install the package dataset-fashion-mnist, or name the folder with "
-                                     "--data or RETINUE_DATA");
+    throw retinue::DataError(folder,
+                             "is missing; install the package dataset-fashion-mnist, or name the folder with "
+                             "--data or RETINUE_DATA");
   return {read_part(folder, true), read_part(folder, false)};
 }
 

@@ -65,8 +65,7 @@ class CsvReader {
     std::vector<Number> values;
     std::int64_t rows = 0;
     for (; next_line(line); ++rows) read_row(line, values);
-    table.values =
-        at::empty({rows, static_cast<std::int64_t>(columns_)}, c10::CppTypeToScalarType<Number>::value);
+    table.values = at::empty({rows, static_cast<std::int64_t>(columns_)}, c10::CppTypeToScalarType<Number>::value);
     std::copy(values.begin(), values.end(), table.values.mutable_data_ptr<Number>());
     return table;
   }
@@ -117,10 +116,14 @@ at::Tensor CsvTable::column(std::string_view name) const {
 CsvTable read_csv(const std::filesystem::path& file, const CsvOptions& options) {
   CsvReader reader(file, options);
   switch (options.type) {
-    case at::kFloat: return reader.read<float>();
-    case at::kDouble: return reader.read<double>();
-    case at::kLong: return reader.read<std::int64_t>();
-    default: throw UsageError(c10::str("read_csv: values are of type kFloat, kDouble or kLong, not ", options.type));
+    case at::kFloat:
+      return reader.read<float>();
+    case at::kDouble:
+      return reader.read<double>();
+    case at::kLong:
+      return reader.read<std::int64_t>();
+    default:
+      throw UsageError(c10::str("read_csv: values are of type kFloat, kDouble or kLong, not ", options.type));
   }
 }
 

@@ -19,13 +19,20 @@ namespace {
 // bytes each; the elements. All are big-endian.
 std::optional<at::ScalarType> idx_type(std::uint8_t code) {
   switch (code) {
-    case 0x08: return at::kByte;
-    case 0x09: return at::kChar;
-    case 0x0b: return at::kShort;
-    case 0x0c: return at::kInt;
-    case 0x0d: return at::kFloat;
-    case 0x0e: return at::kDouble;
-    default: return std::nullopt;
+    case 0x08:
+      return at::kByte;
+    case 0x09:
+      return at::kChar;
+    case 0x0b:
+      return at::kShort;
+    case 0x0c:
+      return at::kInt;
+    case 0x0d:
+      return at::kFloat;
+    case 0x0e:
+      return at::kDouble;
+    default:
+      return std::nullopt;
   }
 }
 

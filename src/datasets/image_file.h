@@ -16,9 +16,7 @@ struct DecodedImage {
   std::int64_t channels = 0;
   ImageSize size = {};
 
-  PixelView view() const {
-    return {pixels.data(), channels, size, 1, size.width * channels, channels};
-  }
+  PixelView view() const { return {pixels.data(), channels, size, 1, size.width * channels, channels}; }
 };
 
 /// Reads the size only, or the whole image. `image.channels` says what is wanted. Errors: DataError.

@@ -125,9 +125,9 @@ ImageFolder::ImageFolder(const fs::path& root, const ImageFolderOptions& options
 torch::data::Example<> ImageFolder::get(std::size_t index) {
   ItemGenerator generator = draw_item_generator();
   torch::data::Example<> item{at::empty(layout_.data.sizes, at::kFloat), at::empty({}, at::kLong)};
-  write_item(index, generator,
-             {static_cast<std::byte*>(item.data.mutable_data_ptr()),
-              static_cast<std::byte*>(item.target.mutable_data_ptr())});
+  write_item(
+      index, generator,
+      {static_cast<std::byte*>(item.data.mutable_data_ptr()), static_cast<std::byte*>(item.target.mutable_data_ptr())});
   return item;
 }
 
@@ -160,8 +160,9 @@ void ImageFolder::write_pixels(const Sample& sample, ItemGenerator& generator, f
   }
   const torch::NoGradGuard no_grad;
   const at::Tensor planes = resize_pixels(image, size);
-  transform_.apply({planes.const_data_ptr<std::uint8_t>(), options_.channels, size, size.height * size.width, size.width, 1},
-                   generator, result);
+  transform_.apply(
+      {planes.const_data_ptr<std::uint8_t>(), options_.channels, size, size.height * size.width, size.width, 1},
+      generator, result);
 }
 
 }  // namespace retinue

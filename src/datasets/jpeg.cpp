@@ -33,8 +33,10 @@ void escape_from_warning(j_common_ptr jpeg, int level) {
     case JWRN_HIT_MARKER:
     case JWRN_HUFF_BAD_CODE:
     case JWRN_BOGUS_PROGRESSION:
-    case JWRN_MUST_RESYNC: escape_from(jpeg);
-    default: break;
+    case JWRN_MUST_RESYNC:
+      escape_from(jpeg);
+    default:
+      break;
   }
 }
 

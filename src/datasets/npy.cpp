@@ -107,9 +107,9 @@ std::optional<at::ScalarType> npy_type(std::string_view type) {
   static constexpr struct {
     std::string_view name;
     at::ScalarType type;
-  } kTypes[] = {{"|b1", at::kBool},      {"|u1", at::kByte},  {"|i1", at::kChar},   {"<i2", at::kShort},
-                {"<i4", at::kInt},       {"<i8", at::kLong},  {"<f2", at::kHalf},   {"<f4", at::kFloat},
-                {"<f8", at::kDouble},    {"<u2", at::kUInt16}, {"<u4", at::kUInt32}, {"<u8", at::kUInt64},
+  } kTypes[] = {{"|b1", at::kBool},         {"|u1", at::kByte},          {"|i1", at::kChar},   {"<i2", at::kShort},
+                {"<i4", at::kInt},          {"<i8", at::kLong},          {"<f2", at::kHalf},   {"<f4", at::kFloat},
+                {"<f8", at::kDouble},       {"<u2", at::kUInt16},        {"<u4", at::kUInt32}, {"<u8", at::kUInt64},
                 {"<c8", at::kComplexFloat}, {"<c16", at::kComplexDouble}};
   for (const auto& each : kTypes)
     if (each.name == type) return each.type;

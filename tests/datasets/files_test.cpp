@@ -104,7 +104,8 @@ TEST_F(IdxFiles, OfImagesAndLabelsBelongTogether) {
   const auto labels = write("train-labels-idx1-ubyte", packed(">4BI2B", "0, 0, 8, 1, 2, 10, 0"));
   EXPECT_TRUE(says(data_error_of(labels, [&] { read_mnist(folder_, true); }), "has a class 10"));
   write("train-labels-idx1-ubyte", packed(">4BI3B", "0, 0, 8, 1, 3, 1, 2, 3"));
-  EXPECT_TRUE(says(data_error_of(labels, [&] { read_mnist(folder_, true); }), "holds 3 labels, but there are 2 images"));
+  EXPECT_TRUE(
+      says(data_error_of(labels, [&] { read_mnist(folder_, true); }), "holds 3 labels, but there are 2 images"));
   EXPECT_THROW(read_mnist(folder_, false), DataError);
 }
 
@@ -121,8 +122,8 @@ class NpyFiles : public test::DataFiles {};
 TEST_F(NpyFiles, AreWhatNumPyWrote) {
   const at::Tensor counted = torch::arange(24).reshape({2, 3, 4});
   const std::pair<const char*, at::ScalarType> cases[] = {
-      {"float32", at::kFloat}, {"int8", at::kChar},      {"int16", at::kShort},    {"int32", at::kInt},
-      {"int64", at::kLong},    {"uint8", at::kByte},     {"uint16", at::kUInt16},  {"float16", at::kHalf},
+      {"float32", at::kFloat},  {"int8", at::kChar},      {"int16", at::kShort},    {"int32", at::kInt},
+      {"int64", at::kLong},     {"uint8", at::kByte},     {"uint16", at::kUInt16},  {"float16", at::kHalf},
       {"fortran", at::kDouble}, {"version2", at::kFloat}, {"version3", at::kFloat}, {"complex64", at::kComplexFloat}};
   for (const auto& [name, type] : cases) {
     const at::Tensor read = read_npy(golden(fmt::format("{}.npy", name)));
@@ -190,10 +191,13 @@ TEST_F(CsvFiles, AreRowsOfNumbers) {
   EXPECT_TRUE(torch::equal(table.values, torch::tensor({{1.0f, 2.5f, -3.0f}, {4.0f, 0.5f, 6.0f}})));
   EXPECT_TRUE(torch::equal(table.column("d"), torch::tensor({-3.0f, 6.0f})));
   EXPECT_THROW(table.column("e"), UsageError);
-  const CsvTable numbers = read_csv(write("y.csv", "\xef\xbb\xbf" "1;9007199254740993\n-3;4"),
+  const CsvTable numbers = read_csv(write("y.csv",
+                                          "\xef\xbb\xbf"
+                                          "1;9007199254740993\n-3;4"),
                                     {.delimiter = ';', .header = false, .type = at::kLong});
   EXPECT_TRUE(torch::equal(numbers.values, torch::tensor({{1L, 9007199254740993L}, {-3L, 4L}})));
-  EXPECT_TRUE(read_csv(write("z.csv", "nan,inf\n"), {.header = false, .type = at::kDouble}).values.isnan()[0][0].item<bool>());
+  EXPECT_TRUE(
+      read_csv(write("z.csv", "nan,inf\n"), {.header = false, .type = at::kDouble}).values.isnan()[0][0].item<bool>());
   EXPECT_EQ(read_csv(write("w.csv", "a,b\n")).values.sizes(), (std::vector<std::int64_t>{0, 2}));
 }
 

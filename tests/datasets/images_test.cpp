@@ -97,7 +97,8 @@ TEST_F(ImageFolders, HaveAClassForEachFolder) {
   ImageFolder folder(folder_);
   EXPECT_EQ(folder.classes(), (std::vector<std::string>{"birds", "cats"}));
   std::vector<std::string> names;
-  for (const auto& sample : folder.samples()) names.push_back(fmt::format("{} {}", sample.target, sample.file.filename().string()));
+  for (const auto& sample : folder.samples())
+    names.push_back(fmt::format("{} {}", sample.target, sample.file.filename().string()));
   EXPECT_EQ(names, (std::vector<std::string>{"0 z.png", "0 c.jpeg", "1 a.JPG", "1 b.png"}));
   const auto item = folder.get(3);
   EXPECT_EQ(item.target.item<std::int64_t>(), 1);
@@ -108,13 +109,14 @@ TEST_F(ImageFolders, HaveAClassForEachFolder) {
       {.batch_size = 4, .workers = 2});
   for (auto& batch : *loader) {
     EXPECT_TRUE(torch::equal(batch.target, torch::tensor({0, 0, 1, 1})));
-    EXPECT_TRUE(torch::equal(batch.data[0], (read_npy(golden("grey_png_grey.npy")).to(torch::kFloat) / 255 - 0.5) / 0.25));
+    EXPECT_TRUE(
+        torch::equal(batch.data[0], (read_npy(golden("grey_png_grey.npy")).to(torch::kFloat) / 255 - 0.5) / 0.25));
   }
 }
 
 TEST_F(ImageFolders, ResizeAsPillowDoes) {
-  for (const auto& [name, size] : {std::pair{"rgb_png_resized.npy", ImageSize{8, 11}},
-                                   std::pair{"rgb_png_enlarged.npy", ImageSize{31, 40}}}) {
+  for (const auto& [name, size] :
+       {std::pair{"rgb_png_resized.npy", ImageSize{8, 11}}, std::pair{"rgb_png_enlarged.npy", ImageSize{31, 40}}}) {
     ImageFolder folder(folder_, {.resize = size});
     const at::Tensor pixels = (folder.get(3).data * 255).round().to(torch::kByte);
     EXPECT_LE(largest_difference(pixels, read_npy(golden(name))), 1);
@@ -129,17 +131,18 @@ TEST_F(ImageFolders, ResizeAsPillowDoes) {
 
 TEST_F(ImageFolders, RefusesWhatTheyCannotStack) {
   std::string other = contents_of(golden("rgb_png.npy"));
-  FILE* const python = popen(fmt::format("python3 - '{}' <<'END'\n"
-                                         "import struct, sys, zlib\n"
-                                         "def chunk(kind, data):\n"
-                                         "  return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))\n"
-                                         "open(sys.argv[1], 'wb').write(b'\\x89PNG\\r\\n\\x1a\\n' + "
-                                         "chunk(b'IHDR', struct.pack('>2I5B', 2, 3, 8, 2, 0, 0, 0)) + "
-                                         "chunk(b'IDAT', zlib.compress(3 * (b'\\0' + bytes(range(6))))) + chunk(b'IEND', b''))\n"
-                                         "END\n",
-                                         (folder_ / "cats/small.png").string())
-                                 .c_str(),
-                             "we");
+  FILE* const python = popen(
+      fmt::format("python3 - '{}' <<'END'\n"
+                  "import struct, sys, zlib\n"
+                  "def chunk(kind, data):\n"
+                  "  return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))\n"
+                  "open(sys.argv[1], 'wb').write(b'\\x89PNG\\r\\n\\x1a\\n' + "
+                  "chunk(b'IHDR', struct.pack('>2I5B', 2, 3, 8, 2, 0, 0, 0)) + "
+                  "chunk(b'IDAT', zlib.compress(3 * (b'\\0' + bytes(range(6))))) + chunk(b'IEND', b''))\n"
+                  "END\n",
+                  (folder_ / "cats/small.png").string())
+          .c_str(),
+      "we");
   ASSERT_EQ(pclose(python), 0);
   EXPECT_TRUE(torch::equal(read_image(folder_ / "cats/small.png").select(1, 2),
                            torch::tensor({{0, 3}, {1, 4}, {2, 5}}, torch::kByte)));
@@ -147,7 +150,8 @@ TEST_F(ImageFolders, RefusesWhatTheyCannotStack) {
   EXPECT_TRUE(says(data_error_of(folder_ / "cats/small.png", [&] { folder.get(4); }), "an image of 3 x 2 pixels"));
   ImageFolder cropped(folder_, {.transforms = {.random_crop = ImageSize{10, 10}}});
   EXPECT_TRUE(says(data_error_of(folder_ / "cats/small.png", [&] { cropped.get(4); }), "larger than an image"));
-  EXPECT_EQ(ImageFolder(folder_, {.resize = ImageSize{4, 4}}).get(4).data.sizes(), (std::vector<std::int64_t>{3, 4, 4}));
+  EXPECT_EQ(ImageFolder(folder_, {.resize = ImageSize{4, 4}}).get(4).data.sizes(),
+            (std::vector<std::int64_t>{3, 4, 4}));
 }
 
 TEST_F(ImageFolders, RefusesFoldersThatAreNone) {

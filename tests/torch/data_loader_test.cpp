@@ -32,7 +32,9 @@ using torch::data::samplers::SequentialSampler;
 class DataLoaderJob : public test::JobTest {};
 
 DataLoaderOptions random_options(std::mt19937& random, WorkerKind kind) {
-  const auto below = [&](std::size_t bound) { return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random); };
+  const auto below = [&](std::size_t bound) {
+    return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random);
+  };
   DataLoaderOptions options;
   options.batch_size = 1 + below(9);
   options.workers = below(4);
@@ -181,8 +183,7 @@ TEST(DataLoader, RefusesItemsThatCannotBeStacked) {
     torch::data::TensorExample get(std::size_t) override { return torch::eye(2).to_sparse(); }
     std::optional<std::size_t> size() const override { return 1; }
   };
-  EXPECT_TRUE(
-      test::says(test::usage_error_of([] { make_data_loader<SequentialSampler>(Sparse(), {}); }), "Sparse"));
+  EXPECT_TRUE(test::says(test::usage_error_of([] { make_data_loader<SequentialSampler>(Sparse(), {}); }), "Sparse"));
 }
 
 TEST(DataLoader, StacksItemsOfOtherLayouts) {
@@ -194,8 +195,8 @@ TEST(DataLoader, StacksItemsOfOtherLayouts) {
   };
   const auto loader = make_data_loader<SequentialSampler>(Transposed(), {.batch_size = 3, .workers = 2});
   for (auto& batch : *loader)
-    EXPECT_TRUE(torch::equal(batch.data, torch::stack({Transposed().get(0).data, Transposed().get(1).data,
-                                                       Transposed().get(2).data})));
+    EXPECT_TRUE(torch::equal(
+        batch.data, torch::stack({Transposed().get(0).data, Transposed().get(1).data, Transposed().get(2).data})));
 }
 
 /// Has write_item().
@@ -233,8 +234,8 @@ TEST(DataLoader, HasNoBatchesOfAnEmptyDataset) {
 
 TEST_F(DataLoaderJob, UsesTheMemoryOfBatchesAgain) {
   for (const WorkerKind kind : {WorkerKind::kThreads, WorkerKind::kProcesses}) {
-    const auto loader = make_data_loader<SequentialSampler>(CountedItems(64),
-                                                            {.batch_size = 4, .workers = 2, .prefetch = 3, .kind = kind});
+    const auto loader = make_data_loader<SequentialSampler>(
+        CountedItems(64), {.batch_size = 4, .workers = 2, .prefetch = 3, .kind = kind});
     std::set<const void*> places;
     std::size_t most = 0;
     for (int epoch = 0; epoch < 30; ++epoch)

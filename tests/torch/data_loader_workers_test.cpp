@@ -42,11 +42,18 @@ struct FaultyItems : test::CountedItems {
   }
   void fail() const {
     switch (fault) {
-      case Fault::kKill: raise(SIGKILL); break;
-      case Fault::kExit: _exit(3);
-      case Fault::kThrow: throw std::out_of_range("no such picture");
-      case Fault::kThrowNumber: throw 17;
-      case Fault::kHang: pause(); break;
+      case Fault::kKill:
+        raise(SIGKILL);
+        break;
+      case Fault::kExit:
+        _exit(3);
+      case Fault::kThrow:
+        throw std::out_of_range("no such picture");
+      case Fault::kThrowNumber:
+        throw 17;
+      case Fault::kHang:
+        pause();
+        break;
     }
   }
 
@@ -203,19 +210,18 @@ TEST_F(LoaderWorkers, TheyEndWithTheLoader) {
 TEST(LoaderWorkersOfARank, TheyEndWithItsProcess) {
   EndOfProcesses end;
   const test::ForkShared<std::atomic<bool>> hangs;
-  test::run_ranks(
-      1,
-      [&](const JobGroup& members) {
-        JobMemory::set_current(members.memory);
-        at::set_num_threads(1);
-        DataLoaderOptions options = kForks;
-        options.batch_size = 1;
-        const auto loader = make_data_loader<OrderSampler>(FaultyItems(Fault::kHang, 3, 9), options);
-        auto at = loader->begin();
-        for (int i = 0; i < 2; ++i) ++at;
-        raise(SIGKILL);
-      },
-      {.killed = {0}});
+  test::run_ranks(1,
+                  [&](const JobGroup& members) {
+                    JobMemory::set_current(members.memory);
+                    at::set_num_threads(1);
+                    DataLoaderOptions options = kForks;
+                    options.batch_size = 1;
+                    const auto loader = make_data_loader<OrderSampler>(FaultyItems(Fault::kHang, 3, 9), options);
+                    auto at = loader->begin();
+                    for (int i = 0; i < 2; ++i) ++at;
+                    raise(SIGKILL);
+                  },
+                  {.killed = {0}});
   end.await();
 }
 

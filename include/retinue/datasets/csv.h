@@ -13,8 +13,8 @@ namespace retinue {
 
 struct CsvOptions {
   char delimiter = ',';
-  bool header = true;                    ///< The first line has the columns' names.
-  at::ScalarType type = at::kFloat;      ///< Of the values: kFloat, kDouble or kLong.
+  bool header = true;                ///< The first line has the columns' names.
+  at::ScalarType type = at::kFloat;  ///< Of the values: kFloat, kDouble or kLong.
 };
 
 struct CsvTable {
@@ -25,9 +25,9 @@ struct CsvTable {
   at::Tensor column(std::string_view name) const;
 };
 
-/// Reads a file of numbers. Numbers have a decimal point in every locale; nan and inf are numbers. Spaces around them and
-/// quotation marks are allowed, empty lines are left out. Errors: DataError, which names the line and the column, for
-/// anything that is no number, an integer out of range, and lines of different lengths.
+/// Reads a file of numbers. Numbers have a decimal point in every locale; nan and inf are numbers. Spaces around them
+/// and quotation marks are allowed, empty lines are left out. Errors: DataError, which names the line and the column,
+/// for anything that is no number, an integer out of range, and lines of different lengths.
 CsvTable read_csv(const std::filesystem::path& file, const CsvOptions& options = {});
 
 }  // namespace retinue

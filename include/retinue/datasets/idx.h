@@ -28,13 +28,13 @@ struct LabelledImages {
   }
 };
 
-/// Reads a file of images and the file of their labels, as MNIST has them. Errors: DataError, also for different numbers
-/// of items, and for a label that isn't below `classes`.
+/// Reads a file of images and the file of their labels, as MNIST has them. Errors: DataError, also for different
+/// numbers of items, and for a label that isn't below `classes`.
 LabelledImages read_labelled_images(const std::filesystem::path& images, const std::filesystem::path& labels,
                                     std::int64_t classes = 256);
 
-/// Reads the folder of a data set with MNIST's file names, gzipped or not: train-images-idx3-ubyte.gz and so on, or those
-/// that begin with t10k if not `train`. Errors: DataError.
+/// Reads the folder of a data set with MNIST's file names, gzipped or not: train-images-idx3-ubyte.gz and so on, or
+/// those that begin with t10k if not `train`. Errors: DataError.
 LabelledImages read_mnist(const std::filesystem::path& folder, bool train);
 
 }  // namespace retinue

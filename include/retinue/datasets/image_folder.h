@@ -23,8 +23,8 @@ namespace retinue {
 at::Tensor read_image(const std::filesystem::path& file, std::int64_t channels = 3);
 
 struct ImageFolderOptions {
-  std::int64_t channels = 3;                           ///< As in read_image().
-  std::optional<ImageSize> resize = std::nullopt;      ///< Before `transforms`: torchvision's Resize, bilinear.
+  std::int64_t channels = 3;                       ///< As in read_image().
+  std::optional<ImageSize> resize = std::nullopt;  ///< Before `transforms`: torchvision's Resize, bilinear.
   std::optional<std::int64_t> resize_shorter_side = std::nullopt;  ///< The same, with the image's proportions.
   ImageTransforms transforms = {};
 };
@@ -32,11 +32,12 @@ struct ImageFolderOptions {
 /// A data set of images in one folder for each class, as torchvision's ImageFolder: root/class/image.jpg, also in
 /// folders below.
 ///
-/// Classes are the names of the folders, sorted; a target is the number of the class, int64. Files are *.jpg, *.jpeg and
+/// Classes are the names of the folders, sorted; a target is the number of the class, int64. Files are *.jpg, *.jpeg
+/// and
 /// *.png, sorted, and read when they are needed. Without a resize or a crop, images must all have the first one's size.
 /// Threads: as ImageDataset; copies share the list of files.
-/// Errors: DataError for a folder without classes, a class without images, images of types that can't be read (bmp, gif,
-/// ppm, tiff, webp), and from items; UsageError for options that contradict each other.
+/// Errors: DataError for a folder without classes, a class without images, images of types that can't be read (bmp,
+/// gif, ppm, tiff, webp), and from items; UsageError for options that contradict each other.
 class ImageFolder : public torch::data::datasets::Dataset<ImageFolder> {
  public:
   struct Sample {

@@ -28,11 +28,11 @@ enum class WorkerKind {
 
 struct DataLoaderOptions {
   std::size_t batch_size = 1;
-  std::size_t workers = 0;  ///< 0: the loop itself loads each batch.
+  std::size_t workers = 0;   ///< 0: the loop itself loads each batch.
   std::size_t prefetch = 0;  ///< Batches that workers load ahead of the loop, together. 0: two for each worker.
   WorkerKind kind = WorkerKind::kThreads;
-  bool drop_last = false;  ///< Leaves out the last batch if it has fewer than `batch_size` items.
-  std::uint64_t seed = 0;  ///< With the epoch and an item's index, the seed of the item's ItemGenerator.
+  bool drop_last = false;                ///< Leaves out the last batch if it has fewer than `batch_size` items.
+  std::uint64_t seed = 0;                ///< With the epoch and an item's index, the seed of the item's ItemGenerator.
   std::chrono::milliseconds timeout{0};  ///< The longest that the loop waits for a batch; 0: as long as it takes.
 };
 
@@ -86,15 +86,15 @@ class LoaderEngine {
 ///
 /// The batches, and their order, are the same for any number and any kind of workers. Random augmentations are, too, if
 /// the data set takes its random numbers from the ItemGenerator that it gets. LibTorch's own random functions use one
-/// generator for all threads of a process: with kThreads their numbers vary from run to run. With kProcesses they don't:
-/// the worker seeds that generator for each batch.
+/// generator for all threads of a process: with kThreads their numbers vary from run to run. With kProcesses they
+/// don't: the worker seeds that generator for each batch.
 ///
 /// Batches are in job memory, if this process has a Runtime. The memory is used again once the loop has let go of all
 /// tensors of a batch; a batch that was sent to another process gets new memory.
 ///
 /// If a worker process dies, Retinue says so on standard error, replaces it, and loads the rest again. If the next
-/// worker dies in the same item, the loop gets a DataLoaderError. Workers end with the loader, and worker processes with
-/// this process, however it ends.
+/// worker dies in the same item, the loop gets a DataLoaderError. Workers end with the loader, and worker processes
+/// with this process, however it ends.
 ///
 /// Threads: one at a time. Blocking: advancing the loop waits for the next batch; destruction and begin() wait for the
 /// items that worker threads are in.
@@ -163,11 +163,12 @@ class DataLoader {
 ///
 /// The loader makes copies of the data set and of the sampler. It loads one item to learn sizes and types, unless the
 /// data set has item_layout().
-/// Errors: UsageError for invalid options, an empty data set in `dataset` with kProcesses without a Runtime; SystemError
-/// if a worker can't be started; whatever the data set throws for that item.
+/// Errors: UsageError for invalid options, an empty data set in `dataset` with kProcesses without a Runtime;
+/// SystemError if a worker can't be started; whatever the data set throws for that item.
 template <class Dataset, class Sampler>
-requires(!std::is_same_v<std::decay_t<Sampler>, DataLoaderOptions>) std::unique_ptr<DataLoader<Dataset, Sampler>>
-    make_data_loader(Dataset dataset, Sampler sampler, const DataLoaderOptions& options = {}) {
+requires(!std::is_same_v<std::decay_t<Sampler>, DataLoaderOptions>)
+    std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset, Sampler sampler,
+                                                                   const DataLoaderOptions& options = {}) {
   return std::make_unique<DataLoader<Dataset, Sampler>>(std::move(dataset), std::move(sampler), options);
 }
 

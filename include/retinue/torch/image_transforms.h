@@ -26,9 +26,9 @@ struct ImageTransforms {
   std::int64_t padding = 0;  ///< Rows and columns of zeros on each side, before the random crop.
   std::optional<ImageSize> random_crop = std::nullopt;
   std::optional<ImageSize> center_crop = std::nullopt;
-  double horizontal_flip = 0;      ///< The probability of a flip.
-  std::vector<float> mean = {};    ///< One for each channel, or one for all. Empty: 0.
-  std::vector<float> std = {};     ///< As `mean`. Empty: 1.
+  double horizontal_flip = 0;    ///< The probability of a flip.
+  std::vector<float> mean = {};  ///< One for each channel, or one for all. Empty: 0.
+  std::vector<float> std = {};   ///< As `mean`. Empty: 1.
 };
 
 /// Pixels in memory: of channels one after the other, or of each pixel together.

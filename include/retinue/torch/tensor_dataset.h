@@ -12,9 +12,9 @@ namespace retinue {
 
 /// A data set of two tensors, as Python's TensorDataset: item i is the i-th row of both.
 ///
-/// Shape: data [items, ...], target [items, ...]. They may be mapped files or shared memory; only rows that are used are
-/// read. Threads: copies share the tensors, and any number of threads may read them.
-/// Errors: UsageError if the numbers of rows differ, or for a tensor that isn't a dense one of the CPU.
+/// Shape: data [items, ...], target [items, ...]. They may be mapped files or shared memory; only rows that are used
+/// are read. Threads: copies share the tensors, and any number of threads may read them. Errors: UsageError if the
+/// numbers of rows differ, or for a tensor that isn't a dense one of the CPU.
 class TensorDataset : public torch::data::datasets::Dataset<TensorDataset> {
  public:
   TensorDataset(const at::Tensor& data, const at::Tensor& target);

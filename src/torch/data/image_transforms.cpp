@@ -91,7 +91,8 @@ void write_row(const std::uint8_t* row, std::int64_t pixel_step, std::int64_t im
 at::Tensor checked_images(const at::Tensor& images) {
   if (!images.defined() || images.scalar_type() != at::kByte || !images.device().is_cpu() ||
       images.layout() != at::kStrided || (images.dim() != 3 && images.dim() != 4))
-    throw UsageError("ImageDataset: images are a uint8 tensor [items, channels, height, width] or [items, height, width]");
+    throw UsageError(
+        "ImageDataset: images are a uint8 tensor [items, channels, height, width] or [items, height, width]");
   return images.dim() == 3 ? images.unsqueeze(1) : images;
 }
 
@@ -148,9 +149,9 @@ torch::data::Example<> ImageDataset::get(std::size_t index) {
   ItemGenerator generator = draw_item_generator();
   torch::data::Example<> item{at::empty(layout_.data.sizes, at::kFloat),
                               at::empty(layout_.target->sizes, at::TensorOptions(layout_.target->type))};
-  write_item(index, generator,
-             {static_cast<std::byte*>(item.data.mutable_data_ptr()),
-              static_cast<std::byte*>(item.target.mutable_data_ptr())});
+  write_item(
+      index, generator,
+      {static_cast<std::byte*>(item.data.mutable_data_ptr()), static_cast<std::byte*>(item.target.mutable_data_ptr())});
   return item;
 }
 
@@ -167,7 +168,8 @@ void ImageDataset::write_item(std::size_t index, ItemGenerator& generator, const
 }
 
 ItemGenerator draw_item_generator() {
-  auto* const torchs = at::get_generator_or_default<at::CPUGeneratorImpl>(std::nullopt, at::detail::getDefaultCPUGenerator());
+  auto* const torchs =
+      at::get_generator_or_default<at::CPUGeneratorImpl>(std::nullopt, at::detail::getDefaultCPUGenerator());
   const std::lock_guard lock(torchs->mutex_);
   return ItemGenerator(torchs->random64());
 }

@@ -105,8 +105,8 @@ BoardJob* JobBoard::take(std::size_t worker) {
     }
     if (first == nullptr) return nullptr;
     std::uint32_t ready = BoardJob::kReady;
-    if (first->state.compare_exchange_strong(
-            ready, BoardJob::kTaken | static_cast<std::uint32_t>(worker) << BoardJob::kWorkerShift))
+    if (first->state.compare_exchange_strong(ready, BoardJob::kTaken | static_cast<std::uint32_t>(worker)
+                                                                           << BoardJob::kWorkerShift))
       return first;
   }
 }

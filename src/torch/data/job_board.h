@@ -20,7 +20,7 @@ struct BoardJob {
   static constexpr std::uint32_t kWorkerShift = 8;
   static constexpr std::size_t kErrorBytes = 1500;
 
-  std::atomic<std::uint32_t> state;     ///< The phase and, when taken, its worker, in one word: a death can't part them.
+  std::atomic<std::uint32_t> state;  ///< The phase and, when taken, its worker, in one word: a death can't part them.
   std::atomic<std::uint32_t> position;  ///< The item that its worker is in.
   std::atomic<std::uint64_t> number;    ///< The batch's, of all that the loader ever wanted.
   std::uint32_t count;

@@ -28,8 +28,8 @@ void check_options(const DataLoaderOptions& options) {
   if (options.batch_size < 1 || options.batch_size > std::numeric_limits<std::uint32_t>::max())
     throw UsageError(c10::str("make_data_loader: batch_size is ", options.batch_size, ", and must be at least 1"));
   if (options.workers > kMostWorkers)
-    throw UsageError(c10::str("make_data_loader: ", options.workers, " workers, and at most ", kMostWorkers,
-                              " are possible"));
+    throw UsageError(
+        c10::str("make_data_loader: ", options.workers, " workers, and at most ", kMostWorkers, " are possible"));
   if (options.timeout.count() < 0) throw UsageError("make_data_loader: the timeout is negative");
   if (options.kind == WorkerKind::kProcesses && options.workers > 0 && JobMemory::current_or_null() == nullptr)
     throw UsageError("make_data_loader: WorkerKind::kProcesses needs job memory, and this process has no Runtime");
@@ -83,9 +83,8 @@ class LoaderEngine::Impl {
     for (std::size_t worker = 0; worker < options.workers; ++worker) sources_.push_back(source_->copy());
     try {
       for (std::size_t worker = 0; worker < options.workers; ++worker)
-        threads_.emplace_back([this, worker] {
-          board_.work(worker, *sources_[worker], layout_, false, [] { return false; });
-        });
+        threads_.emplace_back(
+            [this, worker] { board_.work(worker, *sources_[worker], layout_, false, [] { return false; }); });
     } catch (...) {
       end_threads();
       throw;
@@ -198,9 +197,9 @@ class LoaderEngine::Impl {
   [[noreturn]] void throw_failure(const BoardJob& job) const {
     if (job.is_usage_error) throw UsageError(job.error);
     const std::size_t index = board_.indices(job)[job.position];
-    throw DataLoaderError(c10::str("DataLoader: ", name_of(job.failed_worker), " failed to load item ", index, ": ",
-                                   job.error),
-                          job.failed_worker, index);
+    throw DataLoaderError(
+        c10::str("DataLoader: ", name_of(job.failed_worker), " failed to load item ", index, ": ", job.error),
+        job.failed_worker, index);
   }
 
   [[noreturn]] void throw_late(const BoardJob& job) const {
@@ -209,15 +208,16 @@ class LoaderEngine::Impl {
     const std::string where =
         is_taken ? c10::str(name_of(state >> BoardJob::kWorkerShift), " is in item ", board_.indices(job)[job.position])
                  : "no worker has begun it";
-    throw TimeoutError(c10::str("DataLoader: a batch took longer than the timeout of ", options_.timeout.count(),
-                                " ms: ", where));
+    throw TimeoutError(
+        c10::str("DataLoader: a batch took longer than the timeout of ", options_.timeout.count(), " ms: ", where));
   }
 
   /// Replaces worker processes that have died, and lets others load what they had begun.
   void replace_dead() {
     if (!processes_) return;
     while (const auto death = processes_->find_death()) {
-      const std::string who = c10::str("data loader worker ", death->worker, " (process ", death->pid, ") ", death->how);
+      const std::string who =
+          c10::str("data loader worker ", death->worker, " (process ", death->pid, ") ", death->how);
       const auto taken = std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
         return place.job != nullptr && place.job->is_taken_by(death->worker);
       });

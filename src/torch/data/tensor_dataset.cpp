@@ -29,8 +29,8 @@ TensorDataset::TensorDataset(const at::Tensor& data, const at::Tensor& target)
       target_(rows_of(target, "target")),
       layout_{layout_of_row(data_), layout_of_row(target_)} {
   if (data_.size(0) != target_.size(0))
-    throw UsageError(c10::str("TensorDataset: the data have ", data_.size(0), " rows, and the target has ",
-                              target_.size(0)));
+    throw UsageError(
+        c10::str("TensorDataset: the data have ", data_.size(0), " rows, and the target has ", target_.size(0)));
 }
 
 torch::data::Example<> TensorDataset::get(std::size_t index) {

@@ -84,7 +84,8 @@ std::optional<WorkerProcesses::Death> WorkerProcesses::find_death() {
     const pid_t ended = waitpid(pid, &status, WNOHANG);
     if (ended == 0 || (ended < 0 && errno != ECHILD)) continue;
     pids_[worker] = 0;
-    return Death{worker, pid, ended < 0 ? "ended; another wait() of this process has its status" : how_it_ended(status)};
+    return Death{worker, pid,
+                 ended < 0 ? "ended; another wait() of this process has its status" : how_it_ended(status)};
   }
   return std::nullopt;
 }

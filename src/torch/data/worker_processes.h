@@ -12,9 +12,9 @@ namespace retinue {
 
 /// The worker processes of a loader: forks of this process that end with it.
 ///
-/// Raw forks, which other threads of this process don't forbid, as they forbid StartMethod::kFork: a worker runs the data
-/// set only, and of LibTorch what needs no other thread. They are no ranks. Retinue's guardian ends those that a killed
-/// rank leaves behind.
+/// Raw forks, which other threads of this process don't forbid, as they forbid StartMethod::kFork: a worker runs the
+/// data set only, and of LibTorch what needs no other thread. They are no ranks. Retinue's guardian ends those that a
+/// killed rank leaves behind.
 class WorkerProcesses {
  public:
   /// What a worker runs, with its number. It returns when the worker's work is over or the loader's process is gone,

@@ -70,8 +70,7 @@ void load_then_share(const ProcessGroup& group, const std::function<void()>& loa
   }
   broadcast_object(problem, host.get(), 0, where);
   if (exception) std::rethrow_exception(exception);
-  if (!problem.empty())
-    throw UsageError("load_once_per_host: the first rank of this host failed to load: " + problem);
+  if (!problem.empty()) throw UsageError("load_once_per_host: the first rank of this host failed to load: " + problem);
   share(host.get());
 }
 

@@ -93,8 +93,8 @@ template <class Dataset>
 using ExampleOf = typename decltype(example_type<Dataset>())::type;
 
 template <class Example>
-constexpr bool kIsTensors = std::is_same_v<Example, torch::data::Example<>> ||
-                            std::is_same_v<Example, torch::data::TensorExample>;
+constexpr bool kIsTensors =
+    std::is_same_v<Example, torch::data::Example<>> || std::is_same_v<Example, torch::data::TensorExample>;
 
 template <class Example>
 const at::Tensor* target_of(const Example& example) {
