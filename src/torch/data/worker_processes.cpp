@@ -36,7 +36,7 @@ std::string how_it_ended(int status) {
 
 }  // namespace
 
-WorkerProcesses::WorkerProcesses(std::size_t count, Body body) : body_(std::move(body)) {
+WorkerProcesses::WorkerProcesses(std::size_t count, Body body) : body_(std::move(body)), owner_(getpid()) {
   try {
     for (std::size_t worker = 0; worker < count; ++worker) pids_.push_back(start(worker));
   } catch (...) {
@@ -54,6 +54,7 @@ void WorkerProcesses::kill_worker(std::size_t worker) const noexcept {
 }
 
 void WorkerProcesses::kill_all() noexcept {
+  if (getpid() != owner_) return;  // A fork of it destroys its copy.
   for (std::size_t worker = 0; worker < pids_.size(); ++worker) kill_worker(worker);
   for (pid_t& pid : pids_) {
     while (pid != 0 && waitpid(pid, nullptr, 0) < 0 && errno == EINTR) continue;

@@ -47,6 +47,7 @@ class WorkerProcesses {
   void kill_all() noexcept;
 
   Body body_;
+  pid_t owner_;
   std::vector<pid_t> pids_;  ///< 0: has ended.
 };
 
