@@ -25,7 +25,7 @@ retinue_lint(aarch64 scripts/check_aarch64 ${RETINUE_AARCH64_COMPILER})
 set_tests_properties(lint.aarch64 PROPERTIES SKIP_RETURN_CODE 77)
 
 # Public headers compile alone.
-foreach(layer core torch mpi)
+foreach(layer core torch datasets mpi)
   if(TARGET retinue_${layer} AND NOT (layer STREQUAL "mpi" AND NOT RETINUE_HAS_MPI))
     retinue_lint(headers_${layer}
       ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR} --target retinue_${layer}_verify_interface_header_sets)
