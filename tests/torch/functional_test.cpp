@@ -18,7 +18,6 @@
 namespace retinue {
 namespace {
 
-using c10d::ReduceOp;
 using test::says;
 using test::usage_error_of;
 
@@ -61,10 +60,10 @@ TEST_P(Functional, AllReduceHasTheSumAndItsGradient) {
     const at::Tensor sum = torch::stack(tensors_of_all(ranks, {2, 3})).sum(0);
     const at::Tensor mine = tensor_of(group->getRank(), {2, 3});
     EXPECT_TRUE(torch::allclose(functional::all_reduce(mine, group), sum));
-    EXPECT_TRUE(torch::allclose(functional::all_reduce(mine, group, {.op = ReduceOp::AVG}), sum / ranks));
+    EXPECT_TRUE(torch::allclose(functional::all_reduce(mine, group, {.op = c10d::ReduceOp::AVG}), sum / ranks));
     const at::Tensor columns = functional::all_reduce(mine.t(), group);  // Isn't contiguous.
     EXPECT_TRUE(torch::allclose(columns, sum.t()));
-    for (const auto op : {ReduceOp::SUM, ReduceOp::AVG})
+    for (const auto op : {c10d::ReduceOp::SUM, c10d::ReduceOp::AVG})
       expect_right_gradient([&](const at::Tensor& x) { return functional::all_reduce(x, group, {.op = op}); }, mine,
                             group);
   });
@@ -87,12 +86,12 @@ TEST_P(Functional, ReduceScatterDividesASum) {
     const at::Tensor mine = tensor_of(group->getRank(), {2 * ranks, ranks});
     const at::Tensor sum = torch::stack(tensors_of_all(group->getSize(), mine.sizes())).sum(0);
     for (const std::int64_t dim : {0, -1})
-      for (const auto op : {ReduceOp::SUM, ReduceOp::AVG}) {
+      for (const auto op : {c10d::ReduceOp::SUM, c10d::ReduceOp::AVG}) {
         const auto reduce = [&](const at::Tensor& x) {
           return functional::reduce_scatter(x, group, {.dim = dim, .op = op});
         };
         const at::Tensor part = sum.chunk(ranks, dim)[static_cast<std::size_t>(group->getRank())];
-        EXPECT_TRUE(torch::allclose(reduce(mine), op == ReduceOp::AVG ? part / ranks : part));
+        EXPECT_TRUE(torch::allclose(reduce(mine), op == c10d::ReduceOp::AVG ? part / ranks : part));
         expect_right_gradient(reduce, mine, group);
       }
   });
@@ -169,12 +168,13 @@ TEST_P(Functional, HasGradientsOfGradients) {
 TEST_P(Functional, OtherReductionsNeedInputsWithoutGradient) {
   on_ranks([](const ProcessGroup& group) {
     const at::Tensor rank = torch::full({2}, static_cast<float>(group->getRank()));
-    const at::Tensor greatest = functional::all_reduce(rank, group, {.op = ReduceOp::MAX});
+    const at::Tensor greatest = functional::all_reduce(rank, group, {.op = c10d::ReduceOp::MAX});
     EXPECT_TRUE(torch::equal(greatest, torch::full({2}, static_cast<float>(group->getSize() - 1))));
     const at::Tensor trained = rank.clone().requires_grad_();
-    const std::string text = usage_error_of([&] { functional::all_reduce(trained, group, {.op = ReduceOp::MAX}); });
+    const std::string text =
+        usage_error_of([&] { functional::all_reduce(trained, group, {.op = c10d::ReduceOp::MAX}); });
     EXPECT_TRUE(says(text, "rank 0: the tensor requires a gradient, and MAX has none here")) << text;
-    EXPECT_NO_THROW(functional::all_reduce(trained.detach(), group, {.op = ReduceOp::MAX}));
+    EXPECT_NO_THROW(functional::all_reduce(trained.detach(), group, {.op = c10d::ReduceOp::MAX}));
   });
 }
 
@@ -224,8 +224,9 @@ TEST_P(Functional, RefusesCallsThatDifferBetweenRanks) {
            [&] { functional::all_gather(is_first ? torch::ones({2}) : torch::ones({3}), group); });
     expect("type Float and shape [2] on cpu, but rank 1 calls functional::all_reduce by SUM of a tensor of type Int",
            [&] { functional::all_reduce(is_first ? torch::ones({2}) : torch::ones({2}, torch::kInt), group); });
-    expect("functional::all_reduce by AVG",
-           [&] { functional::all_reduce(torch::ones({2}), group, {.op = is_first ? ReduceOp::SUM : ReduceOp::AVG}); });
+    expect("functional::all_reduce by AVG", [&] {
+      functional::all_reduce(torch::ones({2}), group, {.op = is_first ? c10d::ReduceOp::SUM : c10d::ReduceOp::AVG});
+    });
     expect("from rank 1", [&] { functional::broadcast(torch::ones({2}), group, {.src = is_first ? 0 : 1}); });
     expect("rank 0 calls functional::all_gather", [&] {
       is_first ? functional::all_gather(torch::ones({2}), group) : functional::all_reduce(torch::ones({2}), group);
