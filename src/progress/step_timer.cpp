@@ -110,16 +110,15 @@ class StepTimer::Impl {
     data_ns_ = 0;
     begun_ns_ = now;
     add_times(sum_, times);
-    tell_step_sums(sums_of(sum_));
+    if (const auto memory = own_memory()) tell_step_sums(*memory, sums_of(sum_));
     return times;
   }
 
   const StepTimes& sum() const { return sum_; }
 
   std::vector<RankStepTimes> sums_of_ranks() const {
-    const JobMemory* const memory = JobMemory::current_or_null();
-    if (memory == nullptr || memory->own_slot() == JobMemory::kNoSlot || !memory->is_of_this_process())
-      return {{.rank = 0, .times = sum_}};
+    const auto memory = own_memory();
+    if (memory == nullptr) return {{.rank = 0, .times = sum_}};
     const std::uint32_t context = process_slot(*memory, memory->own_slot()).context;
     std::vector<RankStepTimes> ranks;
     const std::uint32_t end = std::min(kMaxProcesses, memory->header().process_end.load(std::memory_order_acquire));
@@ -144,6 +143,15 @@ class StepTimer::Impl {
   }
 
  private:
+  /// Of the job of this process, or else of its first group; null where it has a slot in neither.
+  std::shared_ptr<JobMemory> own_memory() const {
+    const auto is_own = [](const JobMemory& memory) {
+      return memory.own_slot() != JobMemory::kNoSlot && memory.is_of_this_process();
+    };
+    if (JobMemory::current_or_null() != nullptr && is_own(*JobMemory::current())) return JobMemory::current();
+    return waits_.empty() ? nullptr : waits_.front().memory();
+  }
+
   /// Ranks that have made steps since the last time.
   std::vector<RankStepTimes> take_new_steps_of_ranks() {
     std::vector<RankStepTimes> ranks = sums_of_ranks();
@@ -181,9 +189,9 @@ class StepTimer::Impl {
 
   /// Groups may have been made since, also of ranks that share another memory.
   void follow_recorders() {
-    std::erase_if(waits_, [](const WaitsForRanks& each) { return !each.memory().is_of_this_process(); });
+    std::erase_if(waits_, [](const WaitsForRanks& each) { return !each.memory()->is_of_this_process(); });
     for (const std::shared_ptr<JobMemory>& memory : FlightRecorder::memories_of_this_process())
-      if (std::ranges::none_of(waits_, [&](const WaitsForRanks& each) { return &each.memory() == memory.get(); }))
+      if (std::ranges::none_of(waits_, [&](const WaitsForRanks& each) { return each.memory() == memory; }))
         waits_.emplace_back(memory);
   }
 

@@ -26,6 +26,13 @@ double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+/// What a SummaryWriter that was moved from doesn't have.
+template <typename Impl>
+Impl& checked_writer(const std::unique_ptr<Impl>& impl) {
+  if (impl == nullptr) throw UsageError("this SummaryWriter was moved from; use the one that it was moved to");
+  return *impl;
+}
+
 /// As PyTorch names it.
 std::string subfolder_of(std::string_view main_tag, std::string_view key) {
   std::string name = fmt::format("{}_{}", main_tag, key);
@@ -150,25 +157,25 @@ SummaryWriter::SummaryWriter(SummaryWriter&&) noexcept = default;
 SummaryWriter& SummaryWriter::operator=(SummaryWriter&&) noexcept = default;
 
 void SummaryWriter::add_scalar(std::string_view tag, double value, std::int64_t global_step) {
-  impl_->add_scalar(tag, value, global_step);
+  checked_writer(impl_).add_scalar(tag, value, global_step);
 }
 
 void SummaryWriter::add_scalars(std::string_view main_tag, const std::map<std::string, double>& values,
                                 std::int64_t global_step) {
-  impl_->add_scalars(main_tag, values, global_step);
+  checked_writer(impl_).add_scalars(main_tag, values, global_step);
 }
 
 void SummaryWriter::add_text(std::string_view tag, std::string_view text, std::int64_t global_step) {
   check_tag("add_text", tag);
   check_utf8("add_text", text);
-  impl_->add_event(text_event({.wall_time = wall_time(), .step = global_step}, fmt::format("{}/text_summary", tag), text));
+  checked_writer(impl_).add_event(text_event({.wall_time = wall_time(), .step = global_step}, fmt::format("{}/text_summary", tag), text));
 }
 
 void SummaryWriter::add_histogram(std::string_view tag, std::span<const double> values, std::int64_t global_step) {
   check_tag("add_histogram", tag);
   const Histogram histogram = histogram_of(values);
   if (histogram.count == 0) return;
-  impl_->add_event(histogram_event({.wall_time = wall_time(), .step = global_step}, tag, histogram));
+  checked_writer(impl_).add_event(histogram_event({.wall_time = wall_time(), .step = global_step}, tag, histogram));
 }
 
 void SummaryWriter::add_histogram(std::string_view tag, std::span<const float> values, std::int64_t global_step) {
@@ -176,15 +183,15 @@ void SummaryWriter::add_histogram(std::string_view tag, std::span<const float> v
 }
 
 void SummaryWriter::flush() {
-  impl_->flush();
+  checked_writer(impl_).flush();
 }
 
 void SummaryWriter::close() {
-  impl_->close();
+  checked_writer(impl_).close();
 }
 
 const std::filesystem::path& SummaryWriter::log_dir() const {
-  return impl_->folder();
+  return checked_writer(impl_).folder();
 }
 
 }  // namespace retinue

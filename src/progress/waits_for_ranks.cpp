@@ -37,7 +37,7 @@ std::uint64_t overlap_ns(const Intervals& ordered, Intervals some) {
   return sum;
 }
 
-WaitsForRanks::WaitsForRanks(std::shared_ptr<const JobMemory> memory) : memory_(std::move(memory)) {
+WaitsForRanks::WaitsForRanks(std::shared_ptr<JobMemory> memory) : memory_(std::move(memory)) {
   look();
 }
 

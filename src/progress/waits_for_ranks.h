@@ -24,9 +24,9 @@ std::uint64_t overlap_ns(const Intervals& ordered, Intervals some);
 /// Threads: one at a time.
 class WaitsForRanks {
  public:
-  explicit WaitsForRanks(std::shared_ptr<const JobMemory> memory);
+  explicit WaitsForRanks(std::shared_ptr<JobMemory> memory);
 
-  const JobMemory& memory() const { return *memory_; }
+  const std::shared_ptr<JobMemory>& memory() const { return memory_; }
   /// Of the calls since the last look: the time until the last member of a collective began it, or until its own end,
   /// and the time of receives.
   Intervals look();
@@ -58,7 +58,7 @@ class WaitsForRanks {
   void note_begun(const Process& process, const RecordedCall& call);
   void add_wait(const RecordedCall& call, const Process& own, std::uint64_t now, Intervals& waits);
 
-  std::shared_ptr<const JobMemory> memory_;
+  std::shared_ptr<JobMemory> memory_;
   std::map<std::uint32_t, Process> processes_;  ///< By slot.
   std::map<std::string, Group> groups_;
   bool has_new_groups_ = false;      ///< Of this process: their other members are not known yet.

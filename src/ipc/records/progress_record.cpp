@@ -19,10 +19,8 @@ std::mutex& progress_mutex() {
   return *mutex;
 }
 
-/// This process's record, which is made when it is missing; null without a job.
-ProgressRecord* own_progress_record() {
-  if (JobMemory::current_or_null() == nullptr) return nullptr;
-  JobMemory& memory = *JobMemory::current();
+/// This process's record, which is made when it is missing; null without a slot.
+ProgressRecord* own_progress_record(JobMemory& memory) {
   if (memory.own_slot() == JobMemory::kNoSlot || !memory.is_of_this_process()) return nullptr;
   ProcessSlot& slot = process_slot(memory, memory.own_slot());
   if (const std::uint64_t there = slot.progress.load(std::memory_order_relaxed); there != 0)
@@ -51,9 +49,9 @@ StepSums read_sums(const ProgressRecord& record) {
 
 }  // namespace
 
-void tell_step_sums(const StepSums& sums) {
+void tell_step_sums(JobMemory& memory, const StepSums& sums) {
   const std::lock_guard lock(progress_mutex());
-  ProgressRecord* const record = own_progress_record();
+  ProgressRecord* const record = own_progress_record(memory);
   if (record == nullptr) return;
   const std::uint64_t from[] = {sums.steps,      sums.total_ns,   sums.data_ns,
                                 sums.compute_ns, sums.waiting_ns, sums.communication_ns};
@@ -64,8 +62,9 @@ void tell_step_sums(const StepSums& sums) {
 }
 
 void tell_scalar_file(const std::string& path) {
+  if (JobMemory::current_or_null() == nullptr) return;
   const std::lock_guard lock(progress_mutex());
-  ProgressRecord* const record = own_progress_record();
+  ProgressRecord* const record = own_progress_record(*JobMemory::current());
   if (record == nullptr || path.size() >= kScalarFileBytes) return;
   const std::uint32_t count = record->file_count.load(std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < count; ++i)

@@ -39,11 +39,11 @@ struct Progress {
   std::vector<std::string> scalar_files;
 };
 
-/// Tells the job where this process's time went. Does nothing in a process without a job. Threads: one at a time.
+/// Tells the job where this process's time went. Does nothing in a process that has no slot there. Threads: any.
 /// Errors: SharedMemoryExhausted at the first call.
-void tell_step_sums(const StepSums& sums);
+void tell_step_sums(JobMemory& memory, const StepSums& sums);
 
-/// Tells the job of a file with JSON lines, of which it keeps the first kScalarFiles with short paths. Threads: any.
+/// Tells the job of this process, if any, of a file with JSON lines, of which it keeps the first kScalarFiles with short paths. Threads: any.
 /// Errors: SharedMemoryExhausted.
 void tell_scalar_file(const std::string& path);
 
