@@ -50,8 +50,9 @@ RecordFile EventFiles::make_file(const std::filesystem::path& folder, const Even
 void EventFiles::add(const std::string& subfolder, const EventTime& time, std::string_view event) {
   auto found = others_.find(subfolder);
   if (found == others_.end())
-    found = others_.emplace(subfolder, make_file(folder_ / subfolder, {.wall_time = time.wall_time, .step = first_.step}))
-                .first;
+    found =
+        others_.emplace(subfolder, make_file(folder_ / subfolder, {.wall_time = time.wall_time, .step = first_.step}))
+            .first;
   found->second.add(framed(event));
   ++pending_in_others_;
 }

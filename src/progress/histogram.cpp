@@ -30,8 +30,7 @@ std::size_t bucket_of(double value, const std::vector<double>& ends) {
 
 Histogram histogram_of(std::span<const double> values) {
   static const std::vector<double> ends = make_bucket_ends();
-  Histogram histogram{.min = std::numeric_limits<double>::infinity(),
-                      .max = -std::numeric_limits<double>::infinity()};
+  Histogram histogram{.min = std::numeric_limits<double>::infinity(), .max = -std::numeric_limits<double>::infinity()};
   std::vector<double> counts(ends.size() - 1);
   for (const double value : values) {
     if (!std::isfinite(value)) continue;

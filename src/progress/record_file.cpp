@@ -51,9 +51,9 @@ void RecordFile::write() {
   if (written != whole) truncate_file(file_.get(), before + whole);
   const std::size_t lost = ends_.size() - static_cast<std::size_t>(behind - ends_.begin());
   forget_pending();
-  throw SystemError(fmt::format("SummaryWriter: cannot write {}: {} records are lost, what was written before is whole",
-                                path_, lost),
-                    error);
+  throw SystemError(
+      fmt::format("SummaryWriter: cannot write {}: {} records are lost, what was written before is whole", path_, lost),
+      error);
 }
 
 }  // namespace retinue

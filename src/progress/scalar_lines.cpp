@@ -21,7 +21,8 @@ std::string json_number(double value) {
 void ScalarLines::add(const EventTime& time, std::string_view tag, double value) {
   if (!scalars_.empty() && time.step != time_.step) end_step();
   time_ = time;
-  const auto found = std::ranges::find(scalars_, tag, [](const auto& scalar) { return std::string_view(scalar.first); });
+  const auto found =
+      std::ranges::find(scalars_, tag, [](const auto& scalar) { return std::string_view(scalar.first); });
   if (found != scalars_.end())
     found->second = value;
   else

@@ -43,8 +43,8 @@ StepSums sums_of(const StepTimes& times) {
 
 void add_times(StepTimes& to, const StepTimes& times, int sign = 1) {
   to.steps += static_cast<std::uint64_t>(sign) * times.steps;
-  for (const auto part : {&StepTimes::total, &StepTimes::data, &StepTimes::compute, &StepTimes::waiting,
-                          &StepTimes::communication})
+  for (const auto part :
+       {&StepTimes::total, &StepTimes::data, &StepTimes::compute, &StepTimes::waiting, &StepTimes::communication})
     to.*part += sign * (times.*part);
 }
 

@@ -168,7 +168,8 @@ void SummaryWriter::add_scalars(std::string_view main_tag, const std::map<std::s
 void SummaryWriter::add_text(std::string_view tag, std::string_view text, std::int64_t global_step) {
   check_tag("add_text", tag);
   check_utf8("add_text", text);
-  checked_writer(impl_).add_event(text_event({.wall_time = wall_time(), .step = global_step}, fmt::format("{}/text_summary", tag), text));
+  checked_writer(impl_).add_event(
+      text_event({.wall_time = wall_time(), .step = global_step}, fmt::format("{}/text_summary", tag), text));
 }
 
 void SummaryWriter::add_histogram(std::string_view tag, std::span<const double> values, std::int64_t global_step) {

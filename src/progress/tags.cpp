@@ -41,16 +41,18 @@ std::size_t first_bad_byte(std::string_view text) {
 
 void check_utf8(std::string_view call, std::string_view text) {
   if (const std::size_t bad = first_bad_byte(text); bad < text.size())
-    throw UsageError(fmt::format("{}: byte {} of the text is not UTF-8, which TensorBoard needs; convert it", call, bad));
+    throw UsageError(
+        fmt::format("{}: byte {} of the text is not UTF-8, which TensorBoard needs; convert it", call, bad));
 }
 
 void check_tag(std::string_view call, std::string_view tag) {
   if (tag.empty()) throw UsageError(fmt::format("{}: the tag is empty; name what is logged, as \"loss/train\"", call));
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (const auto found = std::ranges::find_if(tag, is_control); found != tag.end())
-    throw UsageError(fmt::format("{}: the tag has a control character (a line break, for example) at byte {}; use "
-                                 "printable characters",
-                                 call, found - tag.begin()));
+    throw UsageError(
+        fmt::format("{}: the tag has a control character (a line break, for example) at byte {}; use "
+                    "printable characters",
+                    call, found - tag.begin()));
   check_utf8(call, tag);
 }
 

@@ -46,8 +46,8 @@ class WaitsForRanks {
   struct Process {
     std::uint64_t next_record = 1;
     std::uint64_t incarnation = 0;
-    Recording names;                            ///< Without calls.
-    std::vector<std::string> keys;              ///< Of its groups.
+    Recording names;                                ///< Without calls.
+    std::vector<std::string> keys;                  ///< Of its groups.
     std::map<std::uint16_t, std::uint64_t> newest;  ///< By its own number of a group.
   };
 

@@ -33,8 +33,9 @@ void work() {
 }
 
 void await_calls(const JobGroup& group, int rank, std::uint64_t count) {
-  EXPECT_TRUE(test::wait_until(
-      [&] { return count_recorded_calls(*group.memory, group.process_slots[static_cast<std::size_t>(rank)]) >= count; }));
+  EXPECT_TRUE(test::wait_until([&] {
+    return count_recorded_calls(*group.memory, group.process_slots[static_cast<std::size_t>(rank)]) >= count;
+  }));
 }
 
 void await_calls_of_all(const JobGroup& group, std::uint64_t count) {
@@ -103,7 +104,8 @@ TEST(StepTimer, CountsOfOverlappedCallsOnlyTheWait) {
       work();
     }
     std::vector<float> values(1000, 1);
-    const Request request = communicator.start(CollectiveCall::all_reduce(values.data(), values.size(), Dtype::kFloat32, ReduceOp::kSum));
+    const Request request =
+        communicator.start(CollectiveCall::all_reduce(values.data(), values.size(), Dtype::kFloat32, ReduceOp::kSum));
     if (group.rank == 0) work();
     request.wait();
     await_calls_of_all(group, 2);

@@ -58,7 +58,8 @@ TEST(SummaryWriterErrors, FolderThatCannotBeMade) {
   EXPECT_EQ(errno_of_error([&] { SummaryWriter writer(file); }, "cannot make the folder " + file.string()), ENOTDIR);
   EXPECT_EQ(errno_of_error([&] { SummaryWriter writer(file / "in"); }, (file / "in").string()), ENOTDIR);
   EXPECT_NE(errno_of_error([&] { SummaryWriter writer("/proc/self/log"); }, "/proc/self/log"), 0);
-  EXPECT_EQ(errno_of_error([&] { SummaryWriter writer("/proc/self"); }, "cannot make the file /proc/self/events"), ENOENT);
+  EXPECT_EQ(errno_of_error([&] { SummaryWriter writer("/proc/self"); }, "cannot make the file /proc/self/events"),
+            ENOENT);
 }
 
 TEST(SummaryWriterErrors, AFullDiskIsOneErrorAndLeavesWholeEvents) {
@@ -86,7 +87,8 @@ TEST(SummaryWriterErrors, HalfALineIsTakenBack) {
   SummaryWriter writer(folder.path(), {.max_queue = 1000});
   const FileSizeLimit limit(1000);
   // An event is shorter than such a line, so the lines are too many first.
-  for (int step = 0; step < 12; ++step) writer.add_scalar("a tag of \"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"", 0.123456789012345, step);
+  for (int step = 0; step < 12; ++step)
+    writer.add_scalar("a tag of \"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"\"", 0.123456789012345, step);
   EXPECT_EQ(errno_of_error([&] { writer.flush(); }, "scalars.jsonl"), EFBIG);
   const std::string text = folder.text_of("scalars.jsonl");
   EXPECT_GT(text.size(), 500u);

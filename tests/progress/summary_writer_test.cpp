@@ -72,7 +72,8 @@ TEST(SummaryWriter, WritesNumbersThatJsonDoesNotHaveAsStrings) {
   writer.flush();
   const std::vector<json> lines = json_lines(folder.text_of("scalars.jsonl"));
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_EQ(lines[0]["scalars"], (json{{"nan", "NaN"}, {"up", "Infinity"}, {"down", "-Infinity"}, {"large", 1e300}, {"\"q\\", 0}}));
+  EXPECT_EQ(lines[0]["scalars"],
+            (json{{"nan", "NaN"}, {"up", "Infinity"}, {"down", "-Infinity"}, {"large", 1e300}, {"\"q\\", 0}}));
   std::map<std::string, std::string> values;
   for (const json& event : events_in(folder.event_files().at(0)))
     if (event.contains("tag")) values[event["tag"]] = event["value"];

@@ -28,8 +28,8 @@ struct RankStepTimes {
 
 /// Splits the time of a loop's steps into data loading, compute, waiting for other ranks, and communication.
 ///
-/// A collective that runs while the thread computes, as in DistributedDataParallel's backward, counts only as far as the
-/// thread waits for it. A receive counts as waiting.
+/// A collective that runs while the thread computes, as in DistributedDataParallel's backward, counts only as far as
+/// the thread waits for it. A receive counts as waiting.
 ///
 /// Waiting is known for ranks of this job and host that record their calls (RETINUE_FLIGHT_RECORDER isn't 0). Waiting
 /// for other ranks counts as communication. Calls of NCCL, and backwards on a GPU's thread, count as compute.

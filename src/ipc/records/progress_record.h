@@ -43,8 +43,8 @@ struct Progress {
 /// Errors: SharedMemoryExhausted at the first call.
 void tell_step_sums(JobMemory& memory, const StepSums& sums);
 
-/// Tells the job of this process, if any, of a file with JSON lines, of which it keeps the first kScalarFiles with short paths. Threads: any.
-/// Errors: SharedMemoryExhausted.
+/// Tells the job of this process, if any, of a file with JSON lines, of which it keeps the first kScalarFiles with
+/// short paths. Threads: any. Errors: SharedMemoryExhausted.
 void tell_scalar_file(const std::string& path);
 
 /// What the process in that slot told; nothing where it told nothing. What was written there may be anything.
