@@ -199,7 +199,7 @@ TEST_F(Report, IsShownByABrowserWithoutAnyError) {
   EXPECT_TRUE(contains(shown.output, "data-ready=\"5\"")) << "the page's script did not come to its end";
   for (const char* text : {"succeeded", "die: failed", "bad &lt;/script&gt; of &lt;b&gt;rank 1&lt;/b&gt;", "all_reduce",
                            "1.00 KiB to 4.00 KiB", "report_program.cpp:", "the others waited longest for it: ",
-                           "loss/&lt;b&gt;train&lt;/b&gt;: 0.0003333"})
+                           "loss/&lt;b&gt;train&lt;/b&gt;: 3.33e-4"})
     EXPECT_TRUE(contains(shown.output, text)) << text;
   // Of ranks that recorded no calls, it is not known how long they were in some.
   EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">peak memory</th>"), 5);
