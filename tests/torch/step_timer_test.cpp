@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <thread>
 
 #include "ipc/records/recorded_calls.h"
 #include "retinue/torch/distributed_data_parallel.h"
+#include "support/fork_shared.h"
 #include "support/ranks.h"
 #include "support/wait_until.h"
 #include "torch/trained_net.h"
@@ -22,17 +24,18 @@ constexpr milliseconds kLateness(200);
 
 /// Rank 1 begins to average its gradients so long after rank 0 has begun.
 StepTimes late_step(StepTimer& timer, DistributedDataParallel<torch::nn::Sequential>& model, const ProcessGroup& group,
-                    const JobGroup& members) {
+                    const JobGroup& members, std::atomic<std::uint64_t>& calls_before) {
   const auto calls_of_0 = [&] { return count_recorded_calls(*members.memory, members.process_slots[0]); };
   retinue::barrier(group);
-  const std::uint64_t before = calls_of_0();
-  retinue::barrier(group);  // Rank 0 has not begun the step when rank 1 has looked.
+  if (group->getRank() == 1) calls_before = 0;
+  retinue::barrier(group);
+  if (group->getRank() == 0) calls_before = calls_of_0();
   timer.step();
   const torch::Tensor batch = test::part_of(0, group, group->getRank());
   timer.data_loaded();
   const torch::Tensor loss = model.forward(batch).sum();
   if (group->getRank() == 1) {
-    EXPECT_TRUE(test::wait_until([&] { return calls_of_0() > before + 1; }));
+    EXPECT_TRUE(test::wait_until([&] { return calls_before > 0 && calls_of_0() > calls_before; }));
     std::this_thread::sleep_for(kLateness);
   }
   loss.backward();
@@ -40,14 +43,15 @@ StepTimes late_step(StepTimer& timer, DistributedDataParallel<torch::nn::Sequent
 }
 
 TEST(StepTimerOfTraining, RanksWaitForTheGradientsOfALateRank) {
-  test::run_ranks(2, [](const JobGroup& members) {
+  const test::ForkShared<std::atomic<std::uint64_t>> calls_before;
+  test::run_ranks(2, [&](const JobGroup& members) {
     at::set_num_threads(1);
     const ProcessGroup group = init_process_group(members);
     const auto net = test::seeded(1, [] { return test::make_mlp(); });
     DistributedDataParallel<torch::nn::Sequential> model(net, group);
     StepTimer timer;
     for (int step = 0; step < 2; ++step) {
-      const StepTimes times = late_step(timer, model, group, members);
+      const StepTimes times = late_step(timer, model, group, members, *calls_before);
       EXPECT_EQ(times.data + times.compute + times.waiting + times.communication, times.total);
       EXPECT_GT(times.data, nanoseconds(0));
       EXPECT_GT(times.compute, nanoseconds(0));
