@@ -72,7 +72,7 @@ int rank_of_slot(const ProcessSlot& slot) {
 class StepTimer::Impl {
  public:
   Impl() {
-    if (detail::blocked_times != nullptr)
+    if (detail::blocked_times != nullptr && !detail::blocked_times->is_of_parent())
       throw UsageError("StepTimer: this thread has a StepTimer already; use that one, or destroy it first");
     detail::blocked_times = &blocked_;
     follow_recorders();

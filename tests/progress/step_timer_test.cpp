@@ -182,6 +182,13 @@ TEST(StepTimer, IsOnlyOneOnAThread) {
   StepTimer timer;
   EXPECT_TRUE(says(test::usage_error_of([] { StepTimer second; }), "has a StepTimer already"));
   std::thread([] { StepTimer of_another_thread; }).join();
+  run_ranks(2, [](const JobGroup& group) {  // Forks of this thread.
+    Communicator communicator(group);
+    communicator.barrier();
+    StepTimer of_another_process;
+    communicator.barrier();
+    EXPECT_GT(of_another_process.step().total, nanoseconds(0));
+  });
 }
 
 TEST(StepTimer, WithoutARecorderWaitingIsCommunication) {

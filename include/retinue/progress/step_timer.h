@@ -35,8 +35,8 @@ struct RankStepTimes {
 /// for other ranks counts as communication. Calls of NCCL, and backwards on a GPU's thread, count as compute.
 ///
 /// Threads: one, which makes the timer, the steps and the calls of groups. One timer on a thread at a time.
-/// Cost: 60 ns for each call of a group, and a few microseconds for each rank in step(). The ranks don't wait for each
-/// other.
+/// Cost: 50 ns for each call of a group. step() reads the calls of all ranks: 20 us with 10 calls in a step and 8
+/// ranks, 90 us with 100 calls and 16 ranks. The ranks don't wait for each other.
 class StepTimer {
  public:
   /// Begins the first step. Errors: UsageError if the thread has a timer.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <time.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <vector>
@@ -35,6 +36,8 @@ class BlockedTimes {
     }
   }
 
+  /// Whether a fork has it from its parent.
+  bool is_of_parent() const { return owner_ != getpid(); }
   /// Since clear(), in order, without those beyond kMost.
   const std::vector<Interval>& intervals() const { return intervals_; }
   /// Of all.
@@ -51,6 +54,7 @@ class BlockedTimes {
     return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
   }
 
+  const pid_t owner_ = getpid();
   std::vector<Interval> intervals_;
   std::uint64_t sum_ns_ = 0;
   std::uint64_t begun_ns_ = 0;
