@@ -14,7 +14,7 @@ CTEST = ctest --parallel $$((($(JOBS) * 3 + 1) / 2))
 FIXED_ADDRESSES = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 .NOTPARALLEL:
-.PHONY: demo build test-tools test test-full test-torch platforms wheel deb release-check chaos bench performance peers lint docs asan tsan fuzz install
+.PHONY: demo build test-tools test test-full test-torch examples platforms wheel deb release-check chaos bench performance peers lint docs asan tsan fuzz install
 
 demo:
 	@scripts/bootstrap build torch data
@@ -29,7 +29,7 @@ build:
 
 # Before the build, which looks for them.
 test-tools:
-	@scripts/bootstrap data browser valgrind coverage locale
+	@scripts/bootstrap data browser tensorboard valgrind coverage locale
 
 test: test-tools build
 	$(CTEST) --preset release
@@ -46,6 +46,17 @@ test-torch:
 	  --log-level=STATUS
 	@cmake --build build/torch-$(VERSION) --parallel $(JOBS) --target tests_torch
 	$(CTEST) --test-dir build/torch-$(VERSION) -L '^quick$$' -R '^torch\.' --output-on-failure --no-tests=error
+
+# The trainings on real data, from beginning to end.
+examples:
+	@scripts/bootstrap build torch data
+	@cmake --preset $(PRESET) -DRETINUE_TORCH=ON --log-level=WARNING
+	@$(call BUILD,release) --target retinue_examples
+	build/release/bin/train_fashion_mnist
+	build/release/bin/train_resnet
+	build/release/bin/train_resnet --share-parameters
+	build/release/bin/character_model
+	build/release/bin/hogwild --sync 20
 
 # dist/retinue-*.whl, for each LibTorch. It downloads those that are missing: 540 MB each.
 wheel:

@@ -60,14 +60,14 @@ torch::data::Example<> ImageBatches::part(int first, int step) const {
   return {normalised(pixels_.index({rows})), labels_.index({rows})};
 }
 
-std::int64_t count_right(Net& net, const torch::Tensor& data, const torch::Tensor& target) {
+std::int64_t count_right(const std::function<torch::Tensor(torch::Tensor)>& net, const torch::Tensor& data,
+                         const torch::Tensor& target) {
   constexpr std::int64_t kAtOnce = 500;
   const torch::NoGradGuard no_grad;
-  net->eval();
   std::int64_t right = 0;
   for (std::int64_t first = 0; first < data.size(0); first += kAtOnce) {
     const std::int64_t last = std::min(first + kAtOnce, data.size(0));
-    const torch::Tensor guess = net->forward(data.slice(0, first, last)).argmax(1);
+    const torch::Tensor guess = net(data.slice(0, first, last)).argmax(1);
     right += guess.eq(target.slice(0, first, last)).sum().item<std::int64_t>();
   }
   return right;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -63,7 +64,8 @@ class ImageBatches : public torch::data::datasets::BatchDataset<ImageBatches, to
   torch::Tensor labels_;
 };
 
-/// How many of these images the net names right.
-std::int64_t count_right(Net& net, const torch::Tensor& data, const torch::Tensor& target);
+/// How many of these images a network names right, which is in evaluation mode.
+std::int64_t count_right(const std::function<torch::Tensor(torch::Tensor)>& net, const torch::Tensor& data,
+                         const torch::Tensor& target);
 
 }  // namespace fashion_mnist

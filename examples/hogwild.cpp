@@ -191,6 +191,7 @@ struct Trained {
 
 double accuracy_of(Net& net, const ImageBatches& images) {
   const auto [data, target] = images.part(0, 1);
+  net->eval();
   return static_cast<double>(fashion_mnist::count_right(net, data, target)) / static_cast<double>(data.size(0));
 }
 

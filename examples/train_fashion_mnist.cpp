@@ -122,6 +122,7 @@ double train_epochs(retinue::DistributedDataParallel<Net>& model, const RankCont
 /// The share of test images that the model names right; each rank looks at its part, and all get the sum.
 double test_accuracy(Net& net, const RankContext& context, const ProcessGroup& group, const ImageBatches& images) {
   const auto [data, target] = images.part(context.rank(), context.world_size());
+  net->eval();
   torch::Tensor right_and_all = torch::tensor({fashion_mnist::count_right(net, data, target), data.size(0)});
   retinue::all_reduce(right_and_all, group);
   return right_and_all[0].item<double>() / right_and_all[1].item<double>();

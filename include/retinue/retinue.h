@@ -55,6 +55,8 @@
 #include "retinue/launch/world_place.h"
 #include "retinue/process/failure.h"
 #include "retinue/process/stop_policy.h"
+#include "retinue/progress/step_timer.h"
+#include "retinue/progress/summary_writer.h"
 #include "retinue/store/file_store.h"
 #include "retinue/store/hash_store.h"
 #include "retinue/store/prefix_store.h"

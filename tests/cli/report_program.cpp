@@ -1,5 +1,6 @@
 // Ranks of which a report can be made. What they do is said on the command line, once for each group of ranks.
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <map>
@@ -12,11 +13,30 @@
 
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/spawn.h"
+#include "retinue/progress/step_timer.h"
+#include "retinue/progress/summary_writer.h"
 
 namespace {
 
+void train(retinue::RankContext& context) {
+  retinue::Communicator group(context.world());
+  retinue::StepTimer timer;
+  std::unique_ptr<retinue::SummaryWriter> writer;
+  if (context.rank() == 0) writer = std::make_unique<retinue::SummaryWriter>("logs");
+  for (int step = 0; step < 3000; ++step) {
+    if (context.rank() == 1 && step % 1000 == 999) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    group.barrier();
+    timer.step();
+    if (!writer) continue;
+    writer->add_scalar("loss/<b>train</b>", 1.0 / (step + 1), step);
+    if (step % 100 == 0) writer->add_scalar("odd", step == 500 ? std::nan("") : step, step);
+  }
+  if (writer) writer->add_scalar("one", 5, 7);
+}
+
 void work(retinue::RankContext& context, const std::string& how) {
   if (how == "idle") return;
+  if (how == "train") return train(context);
   if (how == "twice") {
     for (int i = 0; i < 2; ++i) retinue::Communicator(context.world()).barrier();
     return;

@@ -152,12 +152,43 @@ TEST_F(Report, IsOfNoProgramThatARankStarts) {
       contains(shell_run("RETINUE_REPORT=$REPORT $RETINUE run sh -c 'echo \"<$RETINUE_REPORT>\"'").output, "<>"));
 }
 
+TEST_F(Report, HasTheCurvesOfScalarsAndTheTimesOfSteps) {
+  const auto run = shell_run("cd " + folder_.string() + " && RETINUE_REPORT=$REPORT $PROGRAM train idle");
+  ASSERT_EQ(run.status, 0) << run.output;
+  const json context = context_named(data(), "train");
+  const json& scalars = context["scalars"];
+  ASSERT_EQ(scalars.size(), 3u) << scalars;
+  EXPECT_EQ(scalars[0]["tag"], "loss/<b>train</b>");
+  const std::size_t points = scalars[0]["steps"].size();
+  EXPECT_EQ(points, 1000u);
+  EXPECT_EQ(scalars[0]["values"].size(), points);
+  EXPECT_EQ(scalars[0]["steps"][0], 0);
+  EXPECT_EQ(scalars[0]["values"][0], 1.0);
+  EXPECT_EQ(scalars[0]["steps"][points - 1], 2999);
+  EXPECT_EQ(scalars[1]["tag"], "odd");
+  EXPECT_EQ(scalars[1]["steps"].size(), 30u);
+  EXPECT_TRUE(scalars[1]["values"][5].is_null()) << "NaN";
+  EXPECT_EQ(scalars[2], (json{{"tag", "one"}, {"steps", {7}}, {"values", {5.0}}}));
+  for (const json& rank : context["ranks"]) {
+    const json& steps = rank["steps"];
+    EXPECT_EQ(steps["count"], 3000);
+    EXPECT_EQ(steps["data"].get<long>() + steps["compute"].get<long>() + steps["waiting"].get<long>() +
+                  steps["communication"].get<long>(),
+              steps["total"]);
+  }
+  EXPECT_GT(context["ranks"][0]["steps"]["waiting"], 40'000'000) << "nanoseconds that it waited for rank 1";
+  EXPECT_GT(context["ranks"][1]["steps"]["compute"], 60'000'000);
+  EXPECT_TRUE(context_named(data(), "idle")["scalars"].empty());
+  EXPECT_TRUE(context_named(data(), "idle")["ranks"][0]["steps"].is_null());
+}
+
 TEST_F(Report, IsShownByABrowserWithoutAnyError) {
   std::string browser;
   for (const char* name : kBrowsers)
     if (browser.empty() && shell_run(std::string("command -v ") + name).status == 0) browser = name;
   if (browser.empty()) GTEST_SKIP() << "there is no Chromium: install the package chromium";
-  const auto run = shell_run("RETINUE_REPORT=$REPORT $PROGRAM well die throw idle");
+  const auto run =
+      shell_run("cd " + folder_.string() + " && RETINUE_REPORT=$REPORT $PROGRAM well die throw idle train");
   ASSERT_EQ(WEXITSTATUS(run.status), 2) << run.output;
   setenv("BROWSER", browser.c_str(), 1);
   const auto shown = shell_run("HOME=" + folder_.string() +
@@ -165,13 +196,18 @@ TEST_F(Report, IsShownByABrowserWithoutAnyError) {
                                "--enable-logging=stderr --virtual-time-budget=5000 --dump-dom file://$REPORT");
   EXPECT_EQ(shown.status, 0) << shown.output;
   EXPECT_FALSE(contains(shown.output, "CONSOLE")) << shown.output.substr(shown.output.find("CONSOLE") - 100, 1000);
-  EXPECT_TRUE(contains(shown.output, "data-ready=\"4\"")) << "the page's script did not come to its end";
+  EXPECT_TRUE(contains(shown.output, "data-ready=\"5\"")) << "the page's script did not come to its end";
   for (const char* text : {"succeeded", "die: failed", "bad &lt;/script&gt; of &lt;b&gt;rank 1&lt;/b&gt;", "all_reduce",
-                           "1.00 KiB to 4.00 KiB", "report_program.cpp:", "the others waited longest for it: "})
+                           "1.00 KiB to 4.00 KiB", "report_program.cpp:", "the others waited longest for it: ",
+                           "loss/&lt;b&gt;train&lt;/b&gt;: 3.33e-4"})
     EXPECT_TRUE(contains(shown.output, text)) << text;
   // Of ranks that recorded no calls, it is not known how long they were in some.
-  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">peak memory</th>"), 4);
-  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">in calls</th>"), 3);
+  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">peak memory</th>"), 5);
+  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">in calls</th>"), 4);
+  EXPECT_EQ(count_of(shown.output, "<figure>"), 3);
+  EXPECT_EQ(count_of(shown.output, "<polyline"), 3) << "one of the curves has a gap, and one is a point";
+  EXPECT_EQ(count_of(shown.output, "<circle"), 1);
+  EXPECT_EQ(count_of(shown.output, "<th scope=\"col\">waiting for ranks</th>"), 1);
 }
 
 }  // namespace

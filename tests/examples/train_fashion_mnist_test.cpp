@@ -12,17 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "examples/fashion_mnist_files.h"
 #include "support/paths.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSide = 28;
-constexpr const char* kTrainImages = "train-images-idx3-ubyte.gz";
-constexpr const char* kTrainLabels = "train-labels-idx1-ubyte.gz";
-constexpr const char* kTestImages = "t10k-images-idx3-ubyte.gz";
-constexpr const char* kTestLabels = "t10k-labels-idx1-ubyte.gz";
+using namespace retinue::test;  // NOLINT(google-build-using-namespace): of the files' names and makers.
 
 struct Outcome {
   int exit_code;
@@ -47,46 +44,13 @@ Outcome run(const std::string& command) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, output};
 }
 
-void write_gzipped(const fs::path& path, const std::string& content) {
-  FILE* gzip = popen(fmt::format("gzip -1 > '{}'", path.string()).c_str(), "we");
-  ASSERT_NE(gzip, nullptr);
-  ASSERT_EQ(std::fwrite(content.data(), 1, content.size(), gzip), content.size());
-  ASSERT_EQ(pclose(gzip), 0);
-}
-
-std::string big_endian(std::uint32_t value) {
-  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
-          static_cast<char>(value)};
-}
-
-/// Image `index` is of class index % 10 and shows it: a bright band at a height of its own.
-std::string images_file(int count) {
-  std::string text = big_endian(0x803) + big_endian(count) + big_endian(kSide) + big_endian(kSide);
-  for (int index = 0; index < count; ++index) {
-    for (int row = 0; row < kSide; ++row) {
-      const bool bright = row / 2 == 2 + index % 10;
-      for (int column = 0; column < kSide; ++column) text.push_back(bright ? char(200 + column) : char(index % 7));
-    }
-  }
-  return text;
-}
-
-std::string labels_file(int count) {
-  std::string text = big_endian(0x801) + big_endian(count);
-  for (int index = 0; index < count; ++index) text.push_back(static_cast<char>(index % 10));
-  return text;
-}
-
 class TrainFashionMnist : public testing::Test {
  protected:
   void SetUp() override {
     std::string name = (fs::temp_directory_path() / "retinue-fashion-mnist-XXXXXX").string();
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;
-    write_gzipped(folder_ / kTrainImages, images_file(600));
-    write_gzipped(folder_ / kTrainLabels, labels_file(600));
-    write_gzipped(folder_ / kTestImages, images_file(101));
-    write_gzipped(folder_ / kTestLabels, labels_file(101));
+    write_fashion_mnist(folder_, 600, 101);
   }
 
   void TearDown() override {

@@ -7,6 +7,7 @@
 #include "fuzz/harness.h"
 #include "ipc/memory/job_layout.h"
 #include "ipc/records/flight_recorder.h"
+#include "ipc/records/progress_record.h"
 #include "ipc/records/recorded_calls.h"
 #include "process/observe/job_view.h"
 #include "process/trace/chrome_trace.h"
@@ -143,6 +144,28 @@ void recording(Bytes bytes) {
       last = call.record;
     }
     static_cast<void>(read_call(memory, kSlot, from));
+  });
+}
+
+void progress(Bytes bytes) {
+  JobMemory& memory = *Job::instance().memory();
+  Input input(bytes);
+  const auto which = input.number<std::uint8_t>() % 2;
+  const auto place = input.number<std::uint64_t>();
+  without_leaks([&] {
+    const BlockHandle block = memory.allocate(sizeof(ProgressRecord));
+    auto* const record = memory.at<ProgressRecord>(block.offset);
+    std::memset(static_cast<void*>(record), 0, sizeof *record);
+    record->magic.store(kProgressMagic);
+    if (which == 0) overwrite(input, std::as_writable_bytes(std::span(record, 1)).subspan(sizeof record->magic));
+    memory.header().processes[kSlot].progress.store(which == 1 ? place : block.offset);
+    if (const auto read = read_progress(memory, kSlot)) {
+      require(read->scalar_files.size() <= kScalarFiles, "more files than there is space for");
+      for (const std::string& file : read->scalar_files)
+        require(file.size() <= kScalarFileBytes, "a path that is longer than its place");
+    }
+    memory.header().processes[kSlot].progress.store(0);
+    memory.release(block);
   });
 }
 

@@ -25,6 +25,7 @@ void store_server(Bytes input);    ///< What members and strangers say to a TcpS
 void store_client(Bytes input);    ///< What a server says to a TcpStore.
 void store_file(Bytes input);      ///< A FileStore's file.
 void recording(Bytes input);       ///< What a process keeps of its last calls, and what is made of it.
+void progress(Bytes input);        ///< What a process tells of its training.
 void tensor(Bytes input);          ///< A tensor out of a message. In builds with LibTorch.
 
 struct Target {
@@ -47,6 +48,7 @@ inline constexpr Target kTargets[] = {
     {"store_client", store_client},
     {"store_file", store_file},
     {"recording", recording},
+    {"progress", progress},
 };
 
 }  // namespace retinue::fuzz

@@ -14,6 +14,7 @@
 #include "collective/engine/engine_group.h"
 #include "collective/session/session.h"
 #include "retinue/collective/explain.h"
+#include "retinue/ipc/detail/blocked_time.h"
 
 namespace retinue {
 
@@ -136,6 +137,7 @@ class Communicator::Impl {
   Request start(const CollectiveCall& call, CallSite site) {
     OperationEngine& engine = sharing(name_of(call.kind)).engine();
     const OneCaller::Scope scope(callers_, call.kind, site);
+    const detail::BlockedScope blocked;
     return engine.start(call, site);
   }
 
@@ -144,6 +146,7 @@ class Communicator::Impl {
   auto with_messages(const char* name, const CallSite& site, Make make) {
     MessageCalls& messages = sharing(name).messages();
     const OneCaller::Scope scope(callers_, name, site);
+    const detail::BlockedScope blocked;
     return make(messages);
   }
 
@@ -158,6 +161,7 @@ class Communicator::Impl {
 
   void run(const CollectiveCall& call, CallSite site) {
     const OneCaller::Scope scope(callers_, call.kind, site);
+    const detail::BlockedScope blocked;
     sharing_ ? sharing_->run(call, site) : apart_->run(call, site);
   }
 
@@ -168,6 +172,7 @@ class Communicator::Impl {
 
   void monitored_barrier(const MonitoredBarrierOptions& options, CallSite site) {
     const OneCaller::Scope scope(callers_, "monitored_barrier", site);
+    const detail::BlockedScope blocked;
     sharing_ ? sharing_->monitored_barrier(options, site) : apart_->monitored_barrier(options, site);
   }
 

@@ -5,6 +5,7 @@
 
 #include "collective/session/operation.h"
 #include "retinue/base/error.h"
+#include "retinue/ipc/detail/blocked_time.h"
 
 namespace retinue {
 
@@ -31,7 +32,10 @@ void Request::wait() const {
 
 bool Request::wait_for(std::chrono::nanoseconds time) const {
   const std::shared_ptr<Operation> operation = checked();
-  if (!operation->done() && !operation->engine().wait(*operation, time)) return false;
+  if (!operation->done()) {
+    const detail::BlockedScope blocked;
+    if (!operation->engine().wait(*operation, time)) return false;
+  }
   operation->call_back();
   if (operation->error()) std::rethrow_exception(operation->error());
   return true;
@@ -63,6 +67,7 @@ std::optional<std::size_t> Request::wait_any(std::span<const Request> requests, 
     for (const auto& operation : held) operation->call_back();
     return 0;
   }
+  const detail::BlockedScope blocked;
   return operations.front()->engine().wait_any(operations, needed, time);
 }
 

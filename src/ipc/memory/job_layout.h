@@ -19,7 +19,7 @@ namespace retinue {
 constexpr std::uint64_t kJobMagic = 0x31455554494e4552ull;  // "RETINUE1", shortened to eight bytes.
 /// Changes with every change of the layout; a process built against another one is refused, and one of another MINOR
 /// version of Retinue too.
-constexpr std::uint32_t kJobLayoutVersion = 14;
+constexpr std::uint32_t kJobLayoutVersion = 15;
 
 constexpr std::uint32_t kProgramSlot = 0;   ///< The process that made the job.
 constexpr std::uint32_t kGuardianSlot = 1;  ///< Its guardian.

@@ -64,6 +64,7 @@ struct alignas(4096) ProcessSlot {
   BlockHandle calls;                      ///< A payload with the board of calls to this rank.
   std::atomic<std::uint64_t> recorder;    ///< Offset of its RecorderHead; 0: none. Freed with what it holds.
   std::atomic<std::uint64_t> steps;       ///< See count_step().
+  std::atomic<std::uint64_t> progress;    ///< Offset of its ProgressRecord; 0: none. Freed with what it holds.
   CrashRecord crash;
 
   static constexpr std::uint32_t kNoContext = 0xffffffffu;

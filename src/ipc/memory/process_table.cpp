@@ -23,6 +23,7 @@ void clear_doings(ProcessSlot& slot) {
   slot.call_state.store(kNoCallsYet, std::memory_order_relaxed);
   slot.calls = {};
   slot.recorder.store(0, std::memory_order_relaxed);
+  slot.progress.store(0, std::memory_order_relaxed);
   slot.steps.store(0, std::memory_order_relaxed);
   slot.crash.phase.store(0, std::memory_order_relaxed);
   slot.crash.kind = CrashKind::kNone;
@@ -155,6 +156,7 @@ void free_process_slot(JobMemory& memory, std::uint32_t index) {
   // An abandoned process may still write to what it held: the guardian frees it when that has ended at last.
   if (slot.abandoned_in != 0) return context.store(ProcessSlot::kNoContext, std::memory_order_release);
   slot.recorder.store(0, std::memory_order_relaxed);
+  slot.progress.store(0, std::memory_order_relaxed);
   memory.release_all(index);
   RETINUE_CRASH_POINT();
   context.store(ProcessSlot::kNoContext, std::memory_order_release);
@@ -166,6 +168,7 @@ bool free_abandoned_slot(JobMemory& memory, std::uint32_t index) {
   ProcessSlot& slot = process_slot(memory, index);
   if (std::atomic_ref(slot.context).load(std::memory_order_acquire) != ProcessSlot::kNoContext) return false;
   slot.recorder.store(0, std::memory_order_relaxed);
+  slot.progress.store(0, std::memory_order_relaxed);
   memory.release_all(index);
   slot.abandoned_in = 0;
   make_free(slot);

@@ -74,6 +74,15 @@ std::shared_ptr<FlightRecorder> FlightRecorder::of(const std::shared_ptr<JobMemo
   return recorder;
 }
 
+std::vector<std::shared_ptr<JobMemory>> FlightRecorder::memories_of_this_process() {
+  OwnRecorders& own = own_recorders();
+  const std::lock_guard lock(own.mutex);
+  std::vector<std::shared_ptr<JobMemory>> memories;
+  for (const auto& entry : own.entries)
+    if (auto memory = entry.memory.lock(); memory && entry.pid == getpid()) memories.push_back(std::move(memory));
+  return memories;
+}
+
 FlightRecorder::FlightRecorder(const std::shared_ptr<JobMemory>& memory, std::size_t segments, const CallWords& words)
     : memory_(memory), segment_mask_(segments - 1), segments_(segments) {
   const std::uint64_t offset = memory->allocate(sizeof(RecorderHead), BlockUse::kRuntime).offset;

@@ -123,6 +123,8 @@ class FlightRecorder {
   /// This process's recorder in `memory`; null where RETINUE_FLIGHT_RECORDER is 0.
   /// Errors: SharedMemoryExhausted; UsageError for a bad RETINUE_FLIGHT_RECORDER.
   static std::shared_ptr<FlightRecorder> of(const std::shared_ptr<JobMemory>& memory, const CallWords& words);
+  /// The memories in which this process records calls.
+  static std::vector<std::shared_ptr<JobMemory>> memories_of_this_process();
 
   RecordedCallEnd begin(const CallFacts& facts) {
     const std::uint64_t call = head_->next.fetch_add(1, std::memory_order_relaxed);

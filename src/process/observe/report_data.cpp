@@ -11,10 +11,12 @@
 #include "base/version.h"
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/job_name.h"
+#include "ipc/records/progress_record.h"
 #include "os/sync/clock.h"
 #include "process/failure/failure_text.h"
 #include "process/observe/job_view.h"
 #include "process/observe/run_report.h"
+#include "process/observe/scalar_curves.h"
 #include "process/trace/merged_calls.h"
 
 namespace retinue {
@@ -115,6 +117,24 @@ nlohmann::json data_of(const ProcessSlot& slot, std::uint32_t process, const Run
           {"calls", std::move(calls)}};
 }
 
+/// Null where the rank had no StepTimer.
+nlohmann::json data_of(const StepSums& sums) {
+  if (sums.steps == 0) return nullptr;
+  return {{"count", sums.steps},        {"total", sums.total_ns},     {"data", sums.data_ns},
+          {"compute", sums.compute_ns}, {"waiting", sums.waiting_ns}, {"communication", sums.communication_ns}};
+}
+
+/// Adds what the ranks told of their training.
+void add_progress(const JobMemory& memory, const EndedContext& context, nlohmann::json& ranks,
+                  std::vector<std::string>& scalar_files) {
+  for (std::size_t i = 0; i < context.slots.size(); ++i) {
+    const auto progress = read_progress(memory, context.slots[i]).value_or(Progress());
+    ranks[i]["steps"] = data_of(progress.sums);
+    for (const std::string& file : progress.scalar_files)
+      if (std::ranges::find(scalar_files, file) == scalar_files.end()) scalar_files.push_back(file);
+  }
+}
+
 std::string failure_of(const std::vector<RankOutcome>& outcomes) {
   return std::any_of(outcomes.begin(), outcomes.end(), is_failure) ? failure_text(outcomes) : "";
 }
@@ -139,12 +159,15 @@ nlohmann::json report_data_of(const JobMemory& memory, const EndedContext& conte
   nlohmann::json ranks = nlohmann::json::array();
   for (std::uint32_t i = 0; i < context.slots.size(); ++i)
     ranks.push_back(data_of(process_slot(memory, context.slots[i]), i, run, most_calls, words));
+  std::vector<std::string> scalar_files;
+  add_progress(memory, context, ranks, scalar_files);
   const std::string failure = failure_of(outcomes);
   return {{"id", context.id},
           {"name", context.name},
           {"taken", end - std::min(begin, end)},
           {"failure", failure.empty() ? nlohmann::json() : nlohmann::json(failure)},
           {"ranks", std::move(ranks)},
+          {"scalars", scalar_curves(scalar_files)},
           {"kinds", words.kinds.take()},
           {"groups", words.groups.take()},
           {"sites", words.sites.take()}};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "retinue/base/error.h"
+#include "retinue/ipc/detail/blocked_time.h"
 #include "torch/backend/operation_queue.h"
 
 namespace retinue {
@@ -54,6 +55,7 @@ MessageWork::MessageWork(int rank, const P2POp& message, std::vector<at::Tensor>
 
 bool MessageWork::wait(std::chrono::milliseconds timeout) {
   using Clock = MessageQueue::Clock;
+  const detail::BlockedScope blocked;
   const auto queue = queue_.lock();
   if (!queue || timeout == ::kNoTimeout) {
     if (queue) queue->await_end(*this, std::nullopt);

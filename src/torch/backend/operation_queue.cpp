@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "retinue/base/error.h"
+#include "retinue/ipc/detail/blocked_time.h"
 
 namespace retinue {
 namespace {
@@ -108,6 +109,7 @@ void OperationQueue::run(const QueuedCall& call) {
 }
 
 void OperationQueue::start(const QueuedCall& call, c10::intrusive_ptr<ShmWork> work, std::function<void()> after) {
+  const detail::BlockedScope blocked;
   Operation operation{.call = call, .work = std::move(work), .after = std::move(after)};
   if (!try_acquire_communicator()) return push(std::move(operation));
   operation.is_on_its_way = true;

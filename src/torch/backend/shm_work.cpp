@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "retinue/base/error.h"
+#include "retinue/ipc/detail/blocked_time.h"
 
 namespace retinue {
 namespace {
@@ -40,6 +41,7 @@ ShmWork::ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, s
       sequence_(sequence) {}
 
 bool ShmWork::wait(std::chrono::milliseconds timeout) {
+  const detail::BlockedScope blocked;
   if (timeout == kNoTimeout) {
     if (help_ && !isCompleted()) help_(*this);
     return Work::wait();

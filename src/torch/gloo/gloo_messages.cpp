@@ -8,6 +8,7 @@
 
 #include "retinue/base/error.h"
 #include "retinue/collective/divergence.h"
+#include "retinue/ipc/detail/blocked_time.h"
 #include "torch/backend/shm_work.h"
 #include "torch/gloo/gloo_engine.h"
 
@@ -216,6 +217,7 @@ void GlooMessage::take_other_size(int peer, std::chrono::milliseconds timeout) {
 
 bool GlooMessage::wait(std::chrono::milliseconds timeout) {
   group_->check_owner();
+  const detail::BlockedScope blocked;
   const std::lock_guard lock(waiting_);
   if (!ended_.load(std::memory_order_acquire)) {
     try {

@@ -1,0 +1,91 @@
+// What one rank does wrong in a training, and what all ranks are told.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "retinue/base/error.h"
+#include "retinue/torch/distributed_data_parallel.h"
+#include "support/ranks.h"
+#include "support/says.h"
+#include "support/usage_error.h"
+#include "torch/calls_in_backward.h"
+#include "torch/trained_net.h"
+
+namespace retinue {
+namespace {
+
+namespace nn = torch::nn;
+using test::CallsInBackward;
+using test::make_mlp;
+using test::part_of;
+using test::run_training;
+using test::says;
+using test::usage_error_of;
+
+class DataParallelFailures : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, DataParallelFailures, testing::Values("shm", "gloo"));
+
+TEST_P(DataParallelFailures, OfAParameterFrozenLaterNameItAndTheRank) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    nn::Sequential net = make_mlp();
+    DistributedDataParallel ddp(net, group);
+    const auto loss_of = [&](int step) { return ddp(part_of(step, group, group->getRank())).square().sum(); };
+    loss_of(0).backward();
+    if (group->getRank() == 1) net->parameters()[3].requires_grad_(false);
+    const std::string text = usage_error_of([&] { loss_of(1).backward(); });
+    EXPECT_TRUE(says(text, "on rank 1: parameter \"2.bias\" got no gradient")) << text;
+    net->parameters()[3].requires_grad_(true);
+    ddp->zero_grad();
+    EXPECT_NO_THROW(loss_of(2).backward());
+  });
+}
+
+/// A rank that throws leaves; the others are told which one, in the backward that they are in.
+TEST_P(DataParallelFailures, OfARankThatThrowsAreToldToTheOthers) {
+  for (const bool in_backward : {false, true})
+    run_training(3, GetParam(), [&](const ProcessGroup& group) {
+      DistributedDataParallel ddp(make_mlp(), group);
+      CallsInBackward::call = [] { throw std::runtime_error("thrown by the program"); };
+      const auto make_step = [&](int step) {
+        const bool throws = step == 2 && group->getRank() == 1;
+        if (throws && !in_backward) throw std::runtime_error("thrown by the program");
+        at::Tensor output = ddp(part_of(step, group, group->getRank()));
+        if (throws) output = CallsInBackward::apply(output);
+        output.square().sum().backward();
+      };
+      make_step(0);
+      make_step(1);
+      if (group->getRank() == 1) {
+        EXPECT_THROW(make_step(2), std::runtime_error);
+        return;
+      }
+      try {
+        make_step(2);
+        ADD_FAILURE() << "nothing was thrown";
+      } catch (const PeerLost& lost) {
+        EXPECT_TRUE(says(lost.what(), "rank 1")) << lost.what();
+      }
+    });
+}
+
+/// A rank that goes on after an exception in forward has skipped a step: it is as if it had fewer inputs.
+TEST_P(DataParallelFailures, ThatAllRanksCatchMayBeFollowedByFurtherSteps) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    DistributedDataParallel ddp(make_mlp(), group);
+    CallsInBackward::call = [] { throw std::runtime_error("thrown by the program"); };
+    const auto loss_of = [&](int step) { return ddp(part_of(step, group, group->getRank())).square().sum(); };
+    loss_of(0).backward();
+    EXPECT_THROW(CallsInBackward::apply(loss_of(1)).backward(), std::runtime_error);
+    ddp->zero_grad();
+    loss_of(2).backward();
+    const at::Tensor averaged = ddp->parameters()[0].grad().clone();
+    broadcast(averaged, group);
+    EXPECT_TRUE(averaged.equal(ddp->parameters()[0].grad()));
+    EXPECT_GT(averaged.abs().sum().item<double>(), 0);
+  });
+}
+
+}  // namespace
+}  // namespace retinue
