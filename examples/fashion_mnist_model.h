@@ -19,6 +19,11 @@ constexpr int kClasses = 10;
 struct Dataset {
   retinue::LabelledImages training;
   retinue::LabelledImages test;
+
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(training, test);
+  }
 };
 
 /// The folder to read: `requested`, else the environment variable RETINUE_DATA, else where Debian's package

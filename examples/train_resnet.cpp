@@ -21,8 +21,11 @@
 #include "fashion_mnist_model.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/checkpoint.h"
+#include "retinue/torch/data_loader.h"
 #include "retinue/torch/distributed_data_parallel.h"
 #include "retinue/torch/distributed_sampler.h"
+#include "retinue/torch/image_transforms.h"
+#include "retinue/torch/load_once.h"
 #include "retinue/torch/process_group.h"
 #include "retinue/torch/sharded_optimizer.h"
 
@@ -100,19 +103,6 @@ struct Flags {
   }
 };
 
-/// Moves the images by up to two pixels to each side, and mirrors half of them.
-torch::Tensor augmented(const torch::Tensor& images) {
-  const std::int64_t count = images.size(0);
-  const std::int64_t side = images.size(2);
-  const torch::Tensor padded = nn::functional::pad(images, nn::functional::PadFuncOptions({2, 2, 2, 2}));
-  const torch::Tensor places = torch::arange(side);
-  const torch::Tensor rows = (torch::randint(5, {count, 1}, torch::kInt64) + places).view({count, side, 1});
-  torch::Tensor columns = torch::randint(5, {count, 1}, torch::kInt64) + places;
-  columns = torch::where(torch::rand({count, 1}) < 0.5, columns, columns.flip(1)).view({count, 1, side});
-  const torch::Tensor each = torch::arange(count).view({count, 1, 1});
-  return padded.squeeze(1).index({each, rows, columns}).unsqueeze(1);
-}
-
 /// One cycle: a tenth of the steps up, the rest down as a cosine.
 double learning_rate(double highest, std::int64_t step, std::int64_t steps) {
   const double done = static_cast<double>(step) / static_cast<double>(steps);
@@ -166,17 +156,16 @@ double train_epoch(Model& model, torch::optim::Optimizer& optimizer, Loader& loa
                    retinue::CheckpointState& state, retinue::Checkpoint* checkpoint, const Flags& flags) {
   double loss_sum = 0;
   std::int64_t batches = 0;
-  state.consumed = 0;
   for (const auto& [data, target] : loader) {
     optimizer.param_groups().front().options().set_lr(learning_rate(flags.lr, progress.step, progress.last_step));
     optimizer.zero_grad();
-    const torch::Tensor loss = nn::functional::cross_entropy(model.forward(augmented(data)), target);
+    const torch::Tensor loss = nn::functional::cross_entropy(model.forward(data), target);
     loss.backward();
     optimizer.step();
     loss_sum += loss.item<double>();
     ++batches;
     progress.images += data.size(0) * model.group()->getSize();
-    state.consumed += static_cast<std::size_t>(data.size(0));
+    state.consumed = loader.consumed();
     if (++progress.step % flags.checkpoint_every == 0 && checkpoint != nullptr) checkpoint->save(progress.step, state);
   }
   return loss_sum / static_cast<double>(batches);
@@ -186,18 +175,26 @@ double train_epoch(Model& model, torch::optim::Optimizer& optimizer, Loader& loa
 void train(RankContext& context, const Flags& flags) {
   // [setup]
   torch::set_num_threads(context.cpus_per_rank());
-  torch::manual_seed(flags.seed + context.rank());  // Each rank has its own crops. All get the parameters of rank 0.
+  torch::manual_seed(flags.seed);
   const ProcessGroup group = retinue::init_process_group(context);
-  const fashion_mnist::Dataset dataset = fashion_mnist::read_dataset(fashion_mnist::data_folder(flags.data));
+  // One rank of each host reads the files; the others map the same memory.
+  const auto dataset = retinue::load_once_per_host(
+      group, [&] { return fashion_mnist::read_dataset(fashion_mnist::data_folder(flags.data)); });
+  const retinue::ImageDataset images(dataset.training.images, dataset.training.labels,
+                                     {.padding = 2,
+                                      .random_crop = retinue::ImageSize{28, 28},
+                                      .horizontal_flip = 0.5,
+                                      .mean = {0.286},
+                                      .std = {0.353}});
+  retinue::DistributedSampler sampler(*images.size(), group, {.seed = flags.seed, .drop_last = true});
+  const auto batch_size = static_cast<std::size_t>(flags.batch_size);
+  const auto loader = retinue::make_data_loader(
+      images, sampler, {.batch_size = batch_size, .drop_last = true, .seed = static_cast<std::uint64_t>(flags.seed)});
 
   Model model(ResNet(), group, {.share_parameters = flags.share_parameters});
   const auto optimizer = make_optimizer(model, flags);
-  ImageBatches images(dataset.training);
-  retinue::DistributedSampler sampler(*images.size(), group, {.seed = flags.seed, .drop_last = true});
-  const auto loader = torch::data::make_data_loader(
-      std::move(images), sampler, torch::data::DataLoaderOptions().batch_size(flags.batch_size).drop_last(true));
   // [/setup]
-  const auto batches = static_cast<std::int64_t>(sampler.size()) / flags.batch_size;
+  const auto batches = static_cast<std::int64_t>(sampler.size() / batch_size);
   if (batches == 0) throw std::invalid_argument("the training images of a rank are fewer than one batch");
 
   // [loop]
