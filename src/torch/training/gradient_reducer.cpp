@@ -62,9 +62,11 @@ GradientReducer::GradientReducer(ProcessGroup group, GradientReducerOptions opti
   options_.parameters.clear();
   changed_.resize(averaged.size());
   if (options_.shares_parameters) shared_ = std::make_shared<SharedGradients>(group_, averaged);
-  buckets_ = std::make_unique<GradientBuckets>(
-      group_, std::move(averaged),
-      GradientBuckets::Options{.cap_mb = options_.bucket_cap_mb, .reducer = options_.reducer, .hook = options_.hook});
+  buckets_ = std::make_unique<GradientBuckets>(group_, std::move(averaged),
+                                               GradientBuckets::Options{.cap_mb = options_.bucket_cap_mb,
+                                                                        .reducer = options_.reducer,
+                                                                        .hook = options_.hook,
+                                                                        .others_read = options_.shares_parameters});
   if (!options_.find_unused_parameters && !options_.static_graph) buckets_->overlap();
   try {
     for (std::size_t i = 0; i < members_.size(); ++i) add_hooks(i);
