@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
+#include <cmath>
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +15,7 @@
 #include "support/ranks.h"
 #include "support/says.h"
 #include "support/usage_error.h"
+#include "torch/optim/optimizer_slices.h"
 #include "torch/trained_net.h"
 
 namespace retinue {
@@ -245,6 +249,78 @@ TEST(SharedParameters, AreThoseOfTheLastWholeStepWhenARankDies) {
                 EXPECT_TRUE(is_old || is_new) << "round " << round;
               },
               {.killed = {1}});
+}
+
+/// A rank that was lost had made all its changes, and another one still makes its own.
+TEST(SharedParameters, AreWholeWhenAFailedStepEnds) {
+  run_ranks(3, [](const JobGroup& members) {
+    const ProcessGroup group = init_process_group(members);
+    const std::vector<at::Tensor> parameters = {torch::zeros({96})};
+    share_parameters(parameters, group);
+    const FlatLayout layout(parameters, 3);
+    UndoLog log(parameters, layout, group);
+    const ElementRange own = slice_of(layout, parameters, members.rank, 3).front();
+    log.begin_step();
+    barrier(group);
+    // Long enough that the others look at a step that goes on.
+    if (members.rank == 2) usleep(100'000);
+    log.keep(own, elements_of(parameters[0], own.begin, own.end));
+    elements_of(parameters[0], own.begin, own.end).fill_(1);
+    log.end_step();
+    if (members.rank != 1) log.undo({1});
+    if (members.rank == 0) {
+      EXPECT_TRUE(parameters[0].eq(1).all().item<bool>());
+    }
+    barrier(group);
+  });
+}
+
+/// The gradients of one backward, and of one process alone.
+void expect_step_of_all(nn::Sequential& alone, SharedModel& ddp, const ProcessGroup& group,
+                        const std::function<at::Tensor(int rank)>& input_of) {
+  optim::SGD optimizer_alone(alone->parameters(), 0.1);
+  optimizer_alone.zero_grad();
+  for (int rank = 0; rank < group->getSize(); ++rank)
+    (alone->forward(input_of(rank)).square().mean() / group->getSize()).backward();
+  optimizer_alone.step();
+  for (std::size_t i = 0; i < alone->parameters().size(); ++i)
+    EXPECT_TRUE(torch::allclose(ddp.parameters()[i], alone->parameters()[i], 1e-4, 1e-6)) << "parameter " << i;
+}
+
+/// Something else may have the place in job memory that a gradient fits into.
+TEST(SharedParameters, AreUpdatedByGradientsThatFindNoSlot) {
+  run_training(2, "shm", [](const ProcessGroup& group) {
+    const auto make = [] { return nn::Sequential(nn::Linear(nn::LinearOptions(128, 128).bias(false))); };
+    nn::Sequential alone = seeded(4, make);
+    SharedModel ddp(seeded(4, make), group, {.share_parameters = true});
+    ShardedOptimizer<optim::SGD> optimizer(ddp, optim::SGDOptions(0.1));
+    std::vector<at::Tensor> kept;
+    for (int step = 0; step < 3; ++step) {
+      const auto input_of = [&](int rank) {
+        return test::random_numbers(static_cast<unsigned>(2 * step + rank), {128, 128}).to(torch::kFloat);
+      };
+      kept.push_back(ddp(input_of(group->getRank())));
+      kept.back().retain_grad();  // As large as the weight's.
+      kept.back().square().mean().backward();
+      optimizer.step();
+      expect_step_of_all(alone, ddp, group, input_of);
+    }
+  });
+}
+
+/// The failed backward was the first one that had its gradients where they are from then on.
+TEST(SharedParameters, AreUpdatedAfterABackwardThatFailed) {
+  run_training(2, "shm", [](const ProcessGroup& group) {
+    const auto make = [] { return nn::Sequential(nn::Linear(6, 16), nn::Tanh(), nn::Linear(16, 3)); };
+    nn::Sequential alone = seeded(4, make);
+    SharedModel ddp(seeded(4, make), group, {.check_gradients = true, .share_parameters = true});
+    ShardedOptimizer<optim::SGD> optimizer(ddp, optim::SGDOptions(0.1));
+    EXPECT_TRUE(says(usage_error_of([&] { (shared_loss(ddp, group, 0) * NAN).backward(); }), "has NaN in it"));
+    optimizer.zero_grad();
+    shared_loss(ddp, group, 1).backward();
+    optimizer.step();
+    expect_step_of_all(alone, ddp, group, [&](int rank) { return part_of(1, group, rank); });
+  });
 }
 
 TEST(SharedParameters, TakeNoMoreMemoryByAndBy) {

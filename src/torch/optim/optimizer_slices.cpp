@@ -83,9 +83,6 @@ void UndoLog::undo(const std::vector<int>& lost) const {
     return std::atomic_ref(progress_of(rank).ended).load(std::memory_order_acquire) >= step;
   };
   std::atomic_ref(progress_of(rank_).failed).store(step, std::memory_order_release);
-  std::vector<int> asked = lost;
-  for (int rank = 0; lost.empty() && rank < ranks_; ++rank) asked.push_back(rank);
-  if (std::ranges::all_of(asked, has_ended)) return;
   // Ranks that go on may still write. They end by the same error, or are stopped.
   const Deadline deadline = Deadline::after(kPatience);
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -95,6 +92,9 @@ void UndoLog::undo(const std::vector<int>& lost) const {
     };
     while (writes() && !deadline.passed()) std::this_thread::sleep_for(deadline.left(std::chrono::microseconds(200)));
   }
+  std::vector<int> asked = lost;
+  for (int rank = 0; lost.empty() && rank < ranks_; ++rank) asked.push_back(rank);
+  if (std::ranges::all_of(asked, has_ended)) return;
   for (int rank = 0; rank < ranks_; ++rank) {
     if (std::atomic_ref(progress_of(rank).begun).load(std::memory_order_acquire) < step) continue;
     auto left = static_cast<std::int64_t>(std::atomic_ref(progress_of(rank).kept).load(std::memory_order_acquire));
