@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <csignal>
@@ -15,7 +14,6 @@
 #include "support/ranks.h"
 #include "support/says.h"
 #include "support/usage_error.h"
-#include "torch/optim/optimizer_slices.h"
 #include "torch/trained_net.h"
 
 namespace retinue {
@@ -249,30 +247,6 @@ TEST(SharedParameters, AreThoseOfTheLastWholeStepWhenARankDies) {
                 EXPECT_TRUE(is_old || is_new) << "round " << round;
               },
               {.killed = {1}});
-}
-
-/// A rank that was lost had made all its changes, and another one still makes its own.
-TEST(SharedParameters, AreWholeWhenAFailedStepEnds) {
-  run_ranks(3, [](const JobGroup& members) {
-    const ProcessGroup group = init_process_group(members);
-    const std::vector<at::Tensor> parameters = {torch::zeros({96})};
-    share_parameters(parameters, group);
-    const FlatLayout layout(parameters, 3);
-    UndoLog log(parameters, layout, group);
-    const ElementRange own = slice_of(layout, parameters, members.rank, 3).front();
-    log.begin_step();
-    barrier(group);
-    // Long enough that the others look at a step that goes on.
-    if (members.rank == 2) usleep(100'000);
-    log.keep(own, elements_of(parameters[0], own.begin, own.end));
-    elements_of(parameters[0], own.begin, own.end).fill_(1);
-    log.end_step();
-    if (members.rank != 1) log.undo({1});
-    if (members.rank == 0) {
-      EXPECT_TRUE(parameters[0].eq(1).all().item<bool>());
-    }
-    barrier(group);
-  });
 }
 
 /// The gradients of one backward, and of one process alone.

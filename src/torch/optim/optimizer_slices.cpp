@@ -94,7 +94,11 @@ void UndoLog::undo(const std::vector<int>& lost) const {
   }
   std::vector<int> asked = lost;
   for (int rank = 0; lost.empty() && rank < ranks_; ++rank) asked.push_back(rank);
-  if (std::ranges::all_of(asked, has_ended)) return;
+  bool is_undone = false;  // By one that waited no longer for a rank that has ended since.
+  for (int rank = 0; rank < ranks_; ++rank)
+    is_undone |= std::atomic_ref(progress_of(rank).undone).load(std::memory_order_acquire) >= step;
+  if (!is_undone && std::ranges::all_of(asked, has_ended)) return;
+  std::atomic_ref(progress_of(rank_).undone).store(step, std::memory_order_release);
   for (int rank = 0; rank < ranks_; ++rank) {
     if (std::atomic_ref(progress_of(rank).begun).load(std::memory_order_acquire) < step) continue;
     auto left = static_cast<std::int64_t>(std::atomic_ref(progress_of(rank).kept).load(std::memory_order_acquire));
