@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -109,6 +110,22 @@ TEST(ShardedOptimizerChanges, ParametersThatMovedAreTold) {
     EXPECT_NO_THROW(second.step());
     ddp.parameters()[0].set_data(ddp.parameters()[0].detach().clone());
     EXPECT_TRUE(says(usage_error_of([&] { second.step(); }), "is no longer in the memory"));
+  });
+}
+
+struct NetWithoutSome : torch::nn::Module {
+  torch::nn::Linear linear = register_module("linear", torch::nn::Linear(6, 3));
+  at::Tensor nothing = register_parameter("nothing", torch::empty({0}));
+  at::Tensor forward(const at::Tensor& input) { return linear(input) + nothing.sum(); }
+};
+
+/// They are nowhere, and have not moved.
+TEST(ShardedOptimizerChanges, ParametersMayHaveNoElements) {
+  run_training(2, "shm", [](const ProcessGroup& group) {
+    DistributedDataParallel ddp(std::make_shared<NetWithoutSome>(), group);
+    ShardedOptimizer<optim::SGD> optimizer(ddp, optim::SGDOptions(0.1));
+    ddp(part_of(0, group, group->getRank())).sum().backward();
+    EXPECT_NO_THROW(optimizer.step());
   });
 }
 

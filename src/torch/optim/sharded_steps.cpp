@@ -134,7 +134,7 @@ void ShardedOptimizerBase::Impl::check_groups(const Groups& groups) const {
 void ShardedOptimizerBase::Impl::check_places() const {
   const auto* const begin = static_cast<const std::byte*>(memory_.const_data_ptr());
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].const_data_ptr() != begin + begins_[i])
+    if (parameters_[i].numel() > 0 && parameters_[i].const_data_ptr() != begin + begins_[i])
       throw UsageError(c10::str("ShardedOptimizer: a parameter of shape ", parameters_[i].sizes(),
                                 " is no longer in the ",
                                 "memory that this optimizer moved it to: set_data() or a later ShardedOptimizer moved "
