@@ -1,12 +1,16 @@
 // What one rank does wrong in a training, and what all ranks are told.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
+#include <cmath>
 #include <stdexcept>
 #include <string>
 
 #include "retinue/base/error.h"
 #include "retinue/torch/distributed_data_parallel.h"
+#include "retinue/torch/sharded_optimizer.h"
 #include "support/ranks.h"
 #include "support/says.h"
 #include "support/usage_error.h"
@@ -22,6 +26,7 @@ using test::make_mlp;
 using test::part_of;
 using test::run_training;
 using test::says;
+using test::seeded;
 using test::usage_error_of;
 
 class DataParallelFailures : public testing::TestWithParam<const char*> {};
@@ -85,6 +90,51 @@ TEST_P(DataParallelFailures, ThatAllRanksCatchMayBeFollowedByFurtherSteps) {
     EXPECT_TRUE(averaged.equal(ddp->parameters()[0].grad()));
     EXPECT_GT(averaged.abs().sum().item<double>(), 0);
   });
+}
+
+/// The parameters that only the failed backward reached have no gradient in the next one, and are not updated.
+TEST_P(DataParallelFailures, OfABackwardLeaveNoZerosBehind) {
+  run_training(2, GetParam(), [](const ProcessGroup& group) {
+    nn::Sequential net = make_mlp();
+    DistributedDataParallel ddp(net, group, {.find_unused_parameters = true, .check_gradients = true});
+    const at::Tensor input = part_of(0, group, group->getRank());
+    EXPECT_TRUE(says(usage_error_of([&] { (ddp(input) * NAN).sum().backward(); }), "has NaN in it"));
+    net->zero_grad();
+    net[0]->as<nn::Linear>()->forward(input).sum().backward();
+    EXPECT_TRUE(net->parameters()[0].grad().defined());
+    EXPECT_FALSE(net->parameters()[2].grad().defined());
+  });
+}
+
+/// A fork of a rank has the module and its gradients, which lie in shared memory.
+TEST(DataParallelFork, DoesNotAddToTheGradientsOfItsParent) {
+  for (const bool is_shared : {false, true})
+    run_training(2, "shm", [&](const ProcessGroup& group) {
+      DistributedDataParallel ddp(seeded(4, [] { return make_mlp(); }), group, {.share_parameters = is_shared});
+      ShardedOptimizer<torch::optim::SGD> optimizer(ddp, torch::optim::SGDOptions(0.1));
+      torch::nn::Sequential alone = seeded(4, [] { return make_mlp(); });
+      torch::optim::SGD optimizer_alone(alone->parameters(), 0.1);
+      ddp(part_of(0, group, group->getRank())).square().mean().backward();
+      const pid_t child = fork();
+      if (child == 0) {
+        try {
+          ddp(part_of(1, group, 0)).square().mean().backward();
+        } catch (const UsageError& error) {
+          _exit(says(error.what(), "fork()") ? 0 : 1);
+        }
+        _exit(2);
+      }
+      int status = -1;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+      barrier(group);
+      optimizer.step();
+      for (int rank = 0; rank < group->getSize(); ++rank)
+        (alone->forward(part_of(0, group, rank)).square().mean() / group->getSize()).backward();
+      optimizer_alone.step();
+      for (std::size_t i = 0; i < alone->parameters().size(); ++i)
+        EXPECT_TRUE(torch::allclose(ddp.parameters()[i], alone->parameters()[i], 1e-4, 1e-6)) << "parameter " << i;
+    });
 }
 
 }  // namespace

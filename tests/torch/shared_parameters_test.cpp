@@ -3,7 +3,9 @@
 #include <sys/resource.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -245,6 +247,54 @@ TEST(SharedParameters, AreThoseOfTheLastWholeStepWhenARankDies) {
                 EXPECT_TRUE(is_old || is_new) << "round " << round;
               },
               {.killed = {1}});
+}
+
+/// The gradients of one backward, and of one process alone.
+void expect_step_of_all(nn::Sequential& alone, SharedModel& ddp, const ProcessGroup& group,
+                        const std::function<at::Tensor(int rank)>& input_of) {
+  optim::SGD optimizer_alone(alone->parameters(), 0.1);
+  optimizer_alone.zero_grad();
+  for (int rank = 0; rank < group->getSize(); ++rank)
+    (alone->forward(input_of(rank)).square().mean() / group->getSize()).backward();
+  optimizer_alone.step();
+  for (std::size_t i = 0; i < alone->parameters().size(); ++i)
+    EXPECT_TRUE(torch::allclose(ddp.parameters()[i], alone->parameters()[i], 1e-4, 1e-6)) << "parameter " << i;
+}
+
+/// Something else may have the place in job memory that a gradient fits into.
+TEST(SharedParameters, AreUpdatedByGradientsThatFindNoSlot) {
+  run_training(2, "shm", [](const ProcessGroup& group) {
+    const auto make = [] { return nn::Sequential(nn::Linear(nn::LinearOptions(128, 128).bias(false))); };
+    nn::Sequential alone = seeded(4, make);
+    SharedModel ddp(seeded(4, make), group, {.share_parameters = true});
+    ShardedOptimizer<optim::SGD> optimizer(ddp, optim::SGDOptions(0.1));
+    std::vector<at::Tensor> kept;
+    for (int step = 0; step < 3; ++step) {
+      const auto input_of = [&](int rank) {
+        return test::random_numbers(static_cast<unsigned>(2 * step + rank), {128, 128}).to(torch::kFloat);
+      };
+      kept.push_back(ddp(input_of(group->getRank())));
+      kept.back().retain_grad();  // As large as the weight's.
+      kept.back().square().mean().backward();
+      optimizer.step();
+      expect_step_of_all(alone, ddp, group, input_of);
+    }
+  });
+}
+
+/// The failed backward was the first one that had its gradients where they are from then on.
+TEST(SharedParameters, AreUpdatedAfterABackwardThatFailed) {
+  run_training(2, "shm", [](const ProcessGroup& group) {
+    const auto make = [] { return nn::Sequential(nn::Linear(6, 16), nn::Tanh(), nn::Linear(16, 3)); };
+    nn::Sequential alone = seeded(4, make);
+    SharedModel ddp(seeded(4, make), group, {.check_gradients = true, .share_parameters = true});
+    ShardedOptimizer<optim::SGD> optimizer(ddp, optim::SGDOptions(0.1));
+    EXPECT_TRUE(says(usage_error_of([&] { (shared_loss(ddp, group, 0) * NAN).backward(); }), "has NaN in it"));
+    optimizer.zero_grad();
+    shared_loss(ddp, group, 1).backward();
+    optimizer.step();
+    expect_step_of_all(alone, ddp, group, [&](int rank) { return part_of(1, group, rank); });
+  });
 }
 
 TEST(SharedParameters, TakeNoMoreMemoryByAndBy) {

@@ -2,7 +2,9 @@
 #include "torch/tensors/tensor_slots.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <functional>
@@ -88,6 +90,23 @@ TEST(TensorSlots, LiveAsLongAsTheirTensors) {
     in_backward([&] { EXPECT_FALSE(is_in_slot(at::empty({kFloats}))); });
     kept.reset();
     EXPECT_EQ(memory->allocated_bytes(), before);
+  });
+}
+
+/// It would write where its parent's tensors are.
+TEST(TensorSlots, AreNotGivenToAFork) {
+  in_a_rank([](const std::shared_ptr<JobMemory>& memory) {
+    TensorSlots slots(memory, {kBytes});
+    const pid_t child = fork();
+    if (child == 0) {
+      bool gets_one = static_cast<bool>(slots.take(kBytes));
+      in_backward([&] { gets_one |= is_in_slot(at::empty({kFloats})); });
+      _exit(gets_one ? 1 : 0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(slots.take(kBytes));
   });
 }
 

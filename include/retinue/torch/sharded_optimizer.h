@@ -60,12 +60,12 @@ class ShardedOptimizerBase : public torch::optim::Optimizer, public ShardedState
                        std::unique_ptr<torch::optim::OptimizerOptions> defaults, std::source_location where);
 
  private:
-  void take_state_of_local();
+  void take_state_of_local() const;
 
   class Impl;
   std::unique_ptr<Impl> impl_;
   std::unique_ptr<torch::optim::Optimizer> local_;
-  bool local_may_have_changed_ = false;
+  mutable bool local_may_have_changed_ = false;
 };
 
 /// An optimizer whose state and work are divided among the ranks (ZeRO stage 1): each rank updates its slice of the

@@ -83,9 +83,6 @@ void UndoLog::undo(const std::vector<int>& lost) const {
     return std::atomic_ref(progress_of(rank).ended).load(std::memory_order_acquire) >= step;
   };
   std::atomic_ref(progress_of(rank_).failed).store(step, std::memory_order_release);
-  std::vector<int> asked = lost;
-  for (int rank = 0; lost.empty() && rank < ranks_; ++rank) asked.push_back(rank);
-  if (std::ranges::all_of(asked, has_ended)) return;
   // Ranks that go on may still write. They end by the same error, or are stopped.
   const Deadline deadline = Deadline::after(kPatience);
   for (int rank = 0; rank < ranks_; ++rank) {
@@ -95,6 +92,13 @@ void UndoLog::undo(const std::vector<int>& lost) const {
     };
     while (writes() && !deadline.passed()) std::this_thread::sleep_for(deadline.left(std::chrono::microseconds(200)));
   }
+  std::vector<int> asked = lost;
+  for (int rank = 0; lost.empty() && rank < ranks_; ++rank) asked.push_back(rank);
+  bool is_undone = false;  // By one that waited no longer for a rank that has ended since.
+  for (int rank = 0; rank < ranks_; ++rank)
+    is_undone |= std::atomic_ref(progress_of(rank).undone).load(std::memory_order_acquire) >= step;
+  if (!is_undone && std::ranges::all_of(asked, has_ended)) return;
+  std::atomic_ref(progress_of(rank_).undone).store(step, std::memory_order_release);
   for (int rank = 0; rank < ranks_; ++rank) {
     if (std::atomic_ref(progress_of(rank).begun).load(std::memory_order_acquire) < step) continue;
     auto left = static_cast<std::int64_t>(std::atomic_ref(progress_of(rank).kept).load(std::memory_order_acquire));

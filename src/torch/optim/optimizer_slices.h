@@ -38,7 +38,8 @@ class UndoLog {
   /// This rank has made all its changes.
   void end_step();
   /// Gives the parameters what they had before this step, unless the `lost` ranks, or all if none is known, have made
-  /// all their changes. All ranks that go on call it. Blocking: until these write no more, at most 5 s.
+  /// all their changes, and no rank undid it. All ranks that go on call it. Blocking: until these write no more, at
+  /// most 5 s.
   void undo(const std::vector<int>& lost) const;
 
  private:
@@ -46,6 +47,7 @@ class UndoLog {
     std::uint64_t begun = 0;  ///< Steps.
     std::uint64_t ended = 0;
     std::uint64_t failed = 0;  ///< The number of the step that this rank ended by an error.
+    std::uint64_t undone = 0;  ///< The number of the step that this rank undid.
     std::uint64_t kept = 0;    ///< Elements, in the step that goes on.
   };
   Progress& progress_of(int rank) const;

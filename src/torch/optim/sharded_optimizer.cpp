@@ -66,6 +66,7 @@ bool ShardedOptimizerBase::unscale_(double loss_scale) {
 }
 
 void ShardedOptimizerBase::save(torch::serialize::OutputArchive& archive) const {
+  take_state_of_local();
   write_number(archive, "rank", impl_->group()->getRank());
   write_number(archive, "ranks", impl_->group()->getSize());
   const std::vector<OptimizerShard::Slice>& slices = impl_->shard().slices();
@@ -107,6 +108,7 @@ void ShardedOptimizerBase::load(torch::serialize::InputArchive& archive) {
     param_groups_[i].options().serialize(options);
   }
   for (std::size_t i = 0; i < loaded.size(); ++i) impl_->shard().load(i, loaded[i].state);
+  local_may_have_changed_ = false;  // It has the state before.
 }
 
 std::vector<ParameterSlice> ShardedOptimizerBase::slices() const {
@@ -145,7 +147,7 @@ torch::optim::Optimizer& ShardedOptimizerBase::local_optimizer() {
   return *local_;
 }
 
-void ShardedOptimizerBase::take_state_of_local() {
+void ShardedOptimizerBase::take_state_of_local() const {
   if (!std::exchange(local_may_have_changed_, false)) return;
   std::vector<std::size_t> next(param_groups_.size());
   const std::vector<OptimizerShard::Slice>& slices = impl_->shard().slices();

@@ -50,9 +50,11 @@ bool ShardedOptimizerBase::Impl::step(const Groups& groups) {
   const bool skips = std::exchange(skips_, false);
   if (shared_) return step_shared(groups, skips);
   if (skips) return false;
+  check_places();
   for (const at::Tensor& parameter : parameters_) fit_gradient(parameter);
   shard_->step(gradients(), groups, {});
   gather();
+  note_update();
   return true;
 }
 
@@ -118,6 +120,7 @@ void ShardedOptimizerBase::Impl::flatten(const FlatLayout& layout) {
   memory_ = at::empty({static_cast<std::int64_t>(layout.bytes)},
                       parameters_.front().options().dtype(at::kByte).requires_grad(false));
   move_into(memory_, layout, parameters_, /*copies=*/true);
+  begins_ = layout.begins;
 }
 
 void ShardedOptimizerBase::Impl::check_groups(const Groups& groups) const {
@@ -126,6 +129,16 @@ void ShardedOptimizerBase::Impl::check_groups(const Groups& groups) const {
   if (given != given_)
     throw UsageError(
         "ShardedOptimizer: parameters were added after it was made; pass all parameter groups to its constructor");
+}
+
+void ShardedOptimizerBase::Impl::check_places() const {
+  const auto* const begin = static_cast<const std::byte*>(memory_.const_data_ptr());
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].numel() > 0 && parameters_[i].const_data_ptr() != begin + begins_[i])
+      throw UsageError(c10::str("ShardedOptimizer: a parameter of shape ", parameters_[i].sizes(),
+                                " is no longer in the ",
+                                "memory that this optimizer moved it to: set_data() or a later ShardedOptimizer moved "
+                                "it; make one optimizer for it, after it has its memory"));
 }
 
 OptimizerShard::GradientOf ShardedOptimizerBase::Impl::gradients() const {
@@ -137,7 +150,7 @@ OptimizerShard::GradientOf ShardedOptimizerBase::Impl::gradients() const {
 }
 
 bool ShardedOptimizerBase::Impl::step_shared(const Groups& groups, bool skips) {
-  if (!shared_->is_pending()) return false;
+  if (!has_shared_gradients()) return false;
   begin_use();
   const double divided_by = std::exchange(divisor_, 1.0) * group_->getSize();
   try {
@@ -158,8 +171,32 @@ bool ShardedOptimizerBase::Impl::step_shared(const Groups& groups, bool skips) {
     if (undo_ && !skips) undo_->undo({});
     throw;
   }
+  if (!skips) note_update();
   shared_->consume();
   return !skips;
+}
+
+bool ShardedOptimizerBase::Impl::has_shared_gradients() const {
+  if (shared_->is_pending()) return true;
+  for (const at::Tensor& parameter : parameters_)
+    if (parameter.grad().defined())
+      throw UsageError(c10::str("ShardedOptimizer: a parameter of shape ", parameter.sizes(),
+                                " has a gradient of this ",
+                                "rank alone: the last backward was in no_sync(), or ended by an error; call backward() "
+                                "outside of no_sync() before step(), or zero_grad()"));
+  return false;
+}
+
+/// The kernels and gather() write past the parameters. A graph that needs the values from before must not go on.
+void ShardedOptimizerBase::Impl::note_update() {
+  const OptimizerShard::GradientOf gradient_of = gradients();
+  const int ranks = shared_ ? group_->getSize() : 1;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (gradient_of(i, rank) == nullptr) continue;
+      parameters_[i].unsafeGetTensorImpl()->bump_version();
+      break;
+    }
 }
 
 /// A scale may be of gradients that the program has dropped.
@@ -192,7 +229,7 @@ void ShardedOptimizerBase::Impl::scale(double factor) {
 /// The common norm of what gradients() tells: averages, or sums, of all ranks. The same bits on all ranks.
 double ShardedOptimizerBase::Impl::norm_of(double norm_type) {
   if (shared_) {
-    if (!shared_->is_pending()) return 0;
+    if (!has_shared_gradients()) return 0;
     begin_use();
     if (!shared_->has_sums()) shard_->sum(gradients());
     shared_->note_sums();

@@ -41,7 +41,10 @@ class ShardedOptimizerBase::Impl {
   void find_places();
   void flatten(const FlatLayout& layout);
   void check_groups(const Groups& groups) const;
+  void check_places() const;
   OptimizerShard::GradientOf gradients() const;
+  bool has_shared_gradients() const;
+  void note_update();
   bool step_shared(const Groups& groups, bool skips);
   void begin_use();
   void gather();
@@ -58,6 +61,7 @@ class ShardedOptimizerBase::Impl {
   std::vector<std::size_t> group_of_;
   std::vector<std::size_t> places_;  ///< In `shared_`.
   at::Tensor memory_;                ///< Of all parameters, if they are not shared.
+  std::vector<std::size_t> begins_;  ///< Of parameters in it. Units: bytes.
   std::optional<UndoLog> undo_;
   std::optional<OptimizerShard> shard_;
   double divisor_ = 1;

@@ -1,6 +1,7 @@
 #include "torch/tensors/tensor_slots.h"
 
 #include <torch/csrc/autograd/graph_task.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -35,12 +36,14 @@ struct TensorSlots::Pool {
   std::unordered_map<std::size_t, std::vector<void*>> free = {};  ///< By size.
   std::size_t taken = 0;
   bool is_owned = true;
+  pid_t process = getpid();  ///< A fork of it has the same memory, and must not write there.
 
   bool contains(const void* data) const {
     const auto* const begin = static_cast<const std::byte*>(memory.get());
     return data >= begin && data < begin + bytes;
   }
   void* take(std::size_t size) {
+    if (process != getpid()) return nullptr;
     const auto found = free.find(size);
     if (found == free.end() || found->second.empty()) return nullptr;
     void* const data = found->second.back();

@@ -12,6 +12,7 @@ namespace retinue {
 
 /// Places in job memory for tensors of certain sizes, such as gradients. While a place is free, the first tensor of
 /// exactly its size that a backward of this process makes is made there. It is free again when that tensor is gone.
+/// A fork of the process gets none of them.
 ///
 /// Threads: any.
 class TensorSlots {

@@ -34,6 +34,9 @@ constexpr int kManyForwards = UINT8_MAX;  ///< More are told as so many.
 /// Ends on all ranks with the first one's problem, if one has any. Returns what the ranks average.
 GradientReducer::Agreed GradientReducer::agree(const Pass& pass) {
   std::string problem = pass.is_shadow ? "" : problem_of(pass);
+  // Those that came may be gone: the program dropped them, after an error or before this backward.
+  for (std::size_t place = 0; place < averaged_.size(); ++place)
+    if (!members_[averaged_[place]].parameter.grad().defined()) changed_[place] = 0;
   const bool learns_graph = options_.static_graph && static_dense_.empty();
   const std::size_t changed = options_.find_unused_parameters || learns_graph ? changed_.size() : 0;
   const std::size_t lacking = learns_graph ? changed : 0;

@@ -12,6 +12,7 @@
 
 #include "retinue/base/error.h"
 #include "torch/backend/shm_backend.h"
+#include "torch/tensors/shared_storage.h"
 
 namespace retinue {
 namespace {
@@ -71,6 +72,7 @@ GradientBuckets::GradientBuckets(ProcessGroup group, std::vector<at::Tensor> par
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
       hook_(options.hook),
+      others_read_(options.others_read),
       bucket_of_(parameters_.size()),
       is_ready_(parameters_.size()) {
   for (const at::Tensor& parameter : parameters_) {
@@ -122,12 +124,15 @@ bool GradientBuckets::is_placed(std::size_t parameter, const at::Tensor& gradien
 at::Tensor GradientBuckets::make_gradient(std::size_t parameter) {
   const at::Tensor& layout = layouts_[parameter];
   const at::TensorOptions options = layout.options().device(parameters_[parameter].device());
-  if (slots_ && layout.numel() > 0)
-    if (c10::DataPtr slot = slots_->take(layout.nbytes())) {
-      c10::Storage storage(c10::Storage::use_byte_size_t(), layout.nbytes(), std::move(slot), /*allocator=*/nullptr,
+  if (slots_ && layout.numel() > 0) {
+    c10::DataPtr data = slots_->take(layout.nbytes());
+    if (!data && others_read_) data = allocate_shared(ShmBackend::of(*group_)->memory(), layout.nbytes());
+    if (data) {
+      c10::Storage storage(c10::Storage::use_byte_size_t(), layout.nbytes(), std::move(data), /*allocator=*/nullptr,
                            /*resizable=*/false);
       return at::empty({0}, options).set_(std::move(storage), 0, layout.sizes(), layout.strides());
     }
+  }
   return at::empty_strided(layout.sizes(), layout.strides(), options);
 }
 

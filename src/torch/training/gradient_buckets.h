@@ -31,6 +31,7 @@ class GradientBuckets {
     std::size_t cap_mb;
     ReducerKind reducer = ReducerKind::kAuto;
     std::shared_ptr<GradientHook> hook = nullptr;
+    bool others_read = false;  ///< Other ranks read gradients where they lie: all are in job memory.
   };
 
   /// `parameters`: the same on all ranks.
@@ -77,6 +78,7 @@ class GradientBuckets {
   std::vector<at::Tensor> parameters_;
   std::shared_ptr<GradientHook> hook_;
   bool overlaps_ = false;
+  bool others_read_;
   std::unique_ptr<TensorSlots> slots_;  ///< Null: gradients may lie anywhere.
   std::vector<at::Tensor> layouts_;     ///< By parameter, of its gradients; on the meta device.
                                         /// By parameter: its gradient that was averaged last, if that is still there.

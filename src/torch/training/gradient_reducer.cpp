@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -49,7 +50,7 @@ class GradientReducer::AfterGradient final : public torch::autograd::FunctionPos
 };
 
 GradientReducer::GradientReducer(ProcessGroup group, GradientReducerOptions options)
-    : group_(std::move(group)), options_(std::move(options)) {
+    : group_(std::move(group)), process_(getpid()), options_(std::move(options)) {
   std::vector<at::Tensor> averaged;
   for (GradientReducerOptions::Parameter& given : options_.parameters) {
     Member& member = members_.emplace_back(Member{.name = std::move(given.name), .parameter = given.tensor});
@@ -62,9 +63,11 @@ GradientReducer::GradientReducer(ProcessGroup group, GradientReducerOptions opti
   options_.parameters.clear();
   changed_.resize(averaged.size());
   if (options_.shares_parameters) shared_ = std::make_shared<SharedGradients>(group_, averaged);
-  buckets_ = std::make_unique<GradientBuckets>(
-      group_, std::move(averaged),
-      GradientBuckets::Options{.cap_mb = options_.bucket_cap_mb, .reducer = options_.reducer, .hook = options_.hook});
+  buckets_ = std::make_unique<GradientBuckets>(group_, std::move(averaged),
+                                               GradientBuckets::Options{.cap_mb = options_.bucket_cap_mb,
+                                                                        .reducer = options_.reducer,
+                                                                        .hook = options_.hook,
+                                                                        .others_read = options_.shares_parameters});
   if (!options_.find_unused_parameters && !options_.static_graph) buckets_->overlap();
   try {
     for (std::size_t i = 0; i < members_.size(); ++i) add_hooks(i);
@@ -204,12 +207,20 @@ std::vector<char> GradientReducer::left_to_others(std::string& problem) const {
 
 void GradientReducer::before_gradient(const Member& member) {
   if (shared_ && !shared_->restore()) refuse_sums();
+  if (process_ != getpid()) copy_gradient(member.parameter);
   if (!syncs_) return;
   const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(member.parameter);
   if (is_captured(accumulator.get())) refuse_captured(member.name);
   if (accumulator == member.accumulator) return;
   const std::lock_guard lock(mutex_);
   current_pass().lost.insert(static_cast<std::size_t>(&member - members_.data()));
+}
+
+/// What a fork of the rank has lies in memory that it shares with the rank, and must not be added to.
+void GradientReducer::copy_gradient(const at::Tensor& parameter) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& gradient = parameter.mutable_grad();
+  if (gradient.defined()) gradient = gradient.clone();
 }
 
 /// On all ranks, if they average.

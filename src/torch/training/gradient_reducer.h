@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <sys/types.h>
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <cstddef>
@@ -121,6 +122,7 @@ class GradientReducer {
   void remove_hooks();
   void before_gradient(const Member& member);
   void after_gradient(const Member& member, bool is_defined);
+  static void copy_gradient(const at::Tensor& parameter);
   void refuse_sums();
   Pass& current_pass();
   void begin_task(const std::shared_ptr<Pass>& pass, int task);
@@ -142,6 +144,7 @@ class GradientReducer {
   [[noreturn]] void throw_on_all(const std::string& problem) const;
 
   const ProcessGroup group_;
+  const pid_t process_;
   GradientReducerOptions options_;
   std::vector<Member> members_;
   std::vector<std::size_t> averaged_;                   ///< Members by place.

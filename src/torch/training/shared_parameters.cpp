@@ -133,15 +133,15 @@ void SharedGradients::claim() {
 }
 
 bool SharedGradients::has_moved() {
-  bool moved = false;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& gradient = parameters_[i].grad();
     std::int64_t now = 0;
     if (gradient.defined() && gradient.numel() > 0)
       now = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(gradient.const_data_ptr()) - base_);
-    moved |= std::exchange(own_[i], now) != now;
+    own_[i] = now;
   }
-  return moved;
+  // Not what it was at the last call: after an error no exchange() followed that one.
+  return own_ != offsets_[static_cast<std::size_t>(group_->getRank())];
 }
 
 void SharedGradients::exchange() {
