@@ -146,7 +146,7 @@ TEST(DataLoader, RefusesWrongOptions) {
   };
   EXPECT_TRUE(test::says(error_of({.batch_size = 0}), "batch_size is 0"));
   EXPECT_TRUE(test::says(error_of({.workers = 100000}), "100000 workers"));
-  EXPECT_TRUE(test::says(error_of({.prefetch = std::size_t{1} << 60u}), "prefetch is 1152921504606846976"));
+  EXPECT_TRUE(test::says(error_of({.prefetch = std::size_t{1} << 61u}), "prefetch is 2305843009213693952"));
   EXPECT_TRUE(test::says(error_of({.timeout = std::chrono::milliseconds(-1)}), "timeout"));
   EXPECT_TRUE(test::says(error_of({.workers = 1, .kind = WorkerKind::kProcesses}), "no Runtime"));
 }
