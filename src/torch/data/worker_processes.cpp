@@ -30,8 +30,8 @@ void set_up_worker(std::size_t worker, pid_t parent, bool is_main_thread) {
 
 std::string how_it_ended(int status) {
   if (WIFSIGNALED(status))
-    return c10::str("was killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")",
-                    WTERMSIG(status) == SIGBUS ? ", as when a mapped file became shorter" : "");
+    return c10::str("was killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)),
+                    WTERMSIG(status) == SIGBUS ? ": a mapped file may have become shorter)" : ")");
   return c10::str("ended with exit code ", WEXITSTATUS(status));
 }
 
