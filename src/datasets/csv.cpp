@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
-#include <optional>
+#include <string>
+#include <type_traits>
 
 #include "datasets/data_file.h"
 
@@ -14,7 +16,7 @@ namespace retinue {
 namespace {
 
 std::string_view trimmed(std::string_view text) {
-  const auto is_space = [](char each) { return each == ' ' || each == '\t' || each == '\r'; };
+  const auto is_space = [](char each) { return each == ' ' || each == '\t'; };
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
   while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
   if (text.size() >= 2 && text.front() == '"' && text.back() == '"') text = text.substr(1, text.size() - 2);
@@ -35,13 +37,31 @@ std::size_t split_line(std::string_view line, char delimiter, Take take) {
   }
 }
 
+/// Returns what is wrong with the text; empty: nothing.
 template <class Number>
-std::optional<Number> number_of(std::string_view text) {
+std::string parse_number(std::string_view text, Number& number) {
   if (text.size() > 1 && text.front() == '+' && text[1] != '-') text.remove_prefix(1);
-  Number number{};
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (problem != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
+  const char* const end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data(), end, number);
+  if (stop != end || problem == std::errc::invalid_argument)
+    return std::is_integral_v<Number> ? "where a whole number must be" : "where a number must be";
+  if (problem == std::errc()) return "";
+  if constexpr (!std::is_integral_v<Number>) {
+    long double wide = 0;  // A number that is too small is the nearest that there is, as in Python.
+    if (std::from_chars(text.data(), end, wide).ec == std::errc() && std::fabs(wide) < 1) {
+      number = static_cast<Number>(wide);
+      return "";
+    }
+  }
+  return c10::str("which is out of the range of ", c10::CppTypeToScalarType<Number>::value);
+}
+
+/// The begin of a field, for a message.
+std::string shown(std::string_view field) {
+  std::string text(field.substr(0, 40));
+  std::replace_if(
+      text.begin(), text.end(), [](char each) { return static_cast<unsigned char>(each) < ' '; }, '?');
+  return text;
 }
 
 class CsvReader {
@@ -74,9 +94,10 @@ class CsvReader {
   /// The next line that isn't empty; false at the end.
   bool next_line(std::string_view& line) {
     while (!rest_.empty()) {
-      const std::size_t end = rest_.find('\n');
+      const std::size_t end = std::min(rest_.find_first_of("\r\n"), rest_.size());
       line = rest_.substr(0, end);
-      rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
+      rest_.remove_prefix(end);
+      rest_.remove_prefix(rest_.starts_with("\r\n") ? 2 : std::min<std::size_t>(rest_.size(), 1));
       ++number_;
       if (!trimmed(line).empty()) return true;
     }
@@ -86,11 +107,10 @@ class CsvReader {
   template <class Number>
   void read_row(std::string_view line, std::vector<Number>& values) {
     const std::size_t found = split_line(line, options_.delimiter, [&](std::size_t column, std::string_view field) {
-      const auto number = number_of<Number>(field);
-      if (!number)
-        throw DataError(file_, c10::str("has '", field.substr(0, 40), "' in line ", number_, ", column ", column + 1,
-                                        ", where a number must be"));
-      values.push_back(*number);
+      const std::string problem = parse_number(field, values.emplace_back());
+      if (!problem.empty())
+        throw DataError(file_,
+                        c10::str("has '", shown(field), "' in line ", number_, ", column ", column + 1, ", ", problem));
     });
     if (columns_ == 0) columns_ = found;
     if (found != columns_)

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -59,6 +60,15 @@ void read_whole_file(const std::filesystem::path& file, std::vector<std::uint8_t
     done += static_cast<std::size_t>(got);
   }
   bytes.resize(done);
+}
+
+std::optional<std::size_t> bytes_of(const std::vector<std::int64_t>& sizes, std::size_t element_bytes) {
+  std::size_t extent = element_bytes;
+  for (const std::int64_t size : sizes)
+    if (__builtin_mul_overflow(extent, static_cast<std::size_t>(std::max<std::int64_t>(size, 1)), &extent) ||
+        extent > std::size_t{1} << 62u)
+      return std::nullopt;
+  return std::find(sizes.begin(), sizes.end(), 0) == sizes.end() ? extent : 0;
 }
 
 MappedFile::MappedFile(const std::filesystem::path& file) {

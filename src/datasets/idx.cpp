@@ -5,6 +5,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -42,7 +43,7 @@ class IdxFile {
   explicit IdxFile(const std::filesystem::path& path) : path_(path), file_(nullptr, gzclose_r) {
     check_is_file(path);
     file_.reset(gzopen(path.c_str(), "rb"));
-    if (!file_) fail("can't be opened; check its permissions");
+    if (!file_) fail(std::string("can't be opened: ") + std::strerror(errno));
     gzbuffer(file_.get(), 256u << 10u);
   }
 
@@ -91,13 +92,11 @@ IdxHeader read_header(IdxFile& file) {
   const auto type = idx_type(magic[2]);
   if (magic[0] != 0 || magic[1] != 0 || !type || magic[3] == 0 || magic[3] > 8)
     file.fail("is not an IDX file: it begins with other bytes");
-  IdxHeader header{*type, {}, c10::elementSize(*type)};
-  for (int i = 0; i < magic[3]; ++i) {
-    const std::uint32_t size = file.read_number();
-    header.sizes.push_back(size);
-    if (__builtin_mul_overflow(header.bytes, std::size_t{size}, &header.bytes) || header.bytes > std::size_t{1} << 48u)
-      file.fail(c10::str("is not an IDX file: its header claims sizes of ", at::IntArrayRef(header.sizes)));
-  }
+  IdxHeader header{*type, {}, 0};
+  for (int i = 0; i < magic[3]; ++i) header.sizes.push_back(file.read_number());
+  const auto bytes = bytes_of(header.sizes, c10::elementSize(*type));
+  if (!bytes) file.fail(c10::str("is not an IDX file: its header claims sizes of ", at::IntArrayRef(header.sizes)));
+  header.bytes = *bytes;
   return header;
 }
 

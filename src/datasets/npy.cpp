@@ -156,20 +156,19 @@ at::Tensor read_npy(const std::filesystem::path& file) {
   if (!type)
     throw DataError(file, c10::str("has elements of type '", header.type,
                                    "', which LibTorch doesn't have; convert them with numpy's astype()"));
-  std::size_t wanted = c10::elementSize(*type);
-  for (const std::int64_t size : header.sizes)
-    if (__builtin_mul_overflow(wanted, static_cast<std::size_t>(size), &wanted) || wanted > std::size_t{1} << 62u)
-      throw DataError(file, c10::str("is damaged: its header claims sizes of ", at::IntArrayRef(header.sizes)));
-  if (bytes.size() - start < wanted) throw DataError(file, "is truncated; copy it again");
-  if (bytes.size() - start > wanted) throw DataError(file, "is longer than its header says");
+  const auto wanted = bytes_of(header.sizes, c10::elementSize(*type));
+  if (!wanted)
+    throw DataError(file, c10::str("is damaged: its header claims sizes of ", at::IntArrayRef(header.sizes)));
+  if (bytes.size() - start < *wanted) throw DataError(file, "is truncated; copy it again");
+  if (bytes.size() - start > *wanted) throw DataError(file, "is longer than its header says");
   const std::vector<std::int64_t> strides = strides_of(header);
   std::byte* const data = bytes.data() + start;
   const at::TensorOptions options(*type);
-  if (wanted == 0) return at::empty(header.sizes, options);
+  if (*wanted == 0) return at::empty(header.sizes, options);
   // Files of old versions of NumPy align data to 16 bytes, and other programs' perhaps not at all.
   if (start % c10::elementSize(*type) != 0) {
     at::Tensor copy = at::empty_strided(header.sizes, strides, options);
-    std::memcpy(copy.mutable_data_ptr(), data, wanted);
+    std::memcpy(copy.mutable_data_ptr(), data, *wanted);
     return copy;
   }
   return at::from_blob(

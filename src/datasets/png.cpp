@@ -29,18 +29,25 @@ void read_png_bytes(png_structp png, png_bytep into, std::size_t count) {
   bytes.rest = bytes.rest.subspan(count);
 }
 
+/// Grey as Pillow makes it, by ITU-R 601: libpng's own is off by one for every second pixel.
+void turn_grey(std::vector<std::uint8_t>& pixels) {
+  constexpr std::uint32_t kRed = 19595, kGreen = 38470, kBlue = 7471, kHalf = 1u << 15u;
+  for (std::size_t at = 0; at < pixels.size() / 3; ++at) {
+    const std::uint8_t* const rgb = &pixels[3 * at];
+    pixels[at] = static_cast<std::uint8_t>((rgb[0] * kRed + rgb[1] * kGreen + rgb[2] * kBlue + kHalf) >> 16u);
+  }
+  pixels.resize(pixels.size() / 3);
+}
+
 /// libpng jumps back into these two, so they have no objects with destructors.
 bool read_png_header(png_structp png, png_infop info, std::int64_t channels) {
   if (setjmp(png_jmpbuf(png)) != 0) return false;
   png_read_info(png, info);
   png_set_expand(png);  // Palettes, fewer than 8 bits, and transparent colours.
-  png_set_scale_16(png);
+  png_set_strip_16(png);
   png_set_strip_alpha(png);
   const bool is_grey = (png_get_color_type(png, info) & PNG_COLOR_MASK_COLOR) == 0;
   if (is_grey && channels == 3) png_set_gray_to_rgb(png);
-  constexpr double kRed = 0.299;  // ITU-R 601, as in JPEG.
-  constexpr double kGreen = 0.587;
-  if (!is_grey && channels == 1) png_set_rgb_to_gray(png, PNG_ERROR_ACTION_NONE, kRed, kGreen);
   png_set_interlace_handling(png);
   png_read_update_info(png, info);
   return true;
@@ -70,11 +77,16 @@ class Png {
     std::string size_problem =
         begin_image(png_get_image_height(png_, info_), png_get_image_width(png_, info_), what, image);
     if (!size_problem.empty() || what == Decode::kSize) return size_problem;
-    const auto row_bytes = static_cast<std::size_t>(image.size.width * image.channels);
-    if (png_get_rowbytes(png_, info_) != row_bytes) return "is a PNG file of an unknown kind of pixels";
+    const std::size_t row_bytes = png_get_rowbytes(png_, info_);
+    const bool has_colour = png_get_channels(png_, info_) == 3;
+    if (row_bytes != static_cast<std::size_t>(image.size.width * (has_colour ? 3 : image.channels)))
+      return "is a PNG file of an unknown kind of pixels";
+    image.pixels.resize(row_bytes * static_cast<std::size_t>(image.size.height));
     std::vector<png_bytep> rows(static_cast<std::size_t>(image.size.height));
     for (std::size_t row = 0; row < rows.size(); ++row) rows[row] = image.pixels.data() + row * row_bytes;
-    return read_png_rows(png_, rows.data()) ? "" : problem();
+    if (!read_png_rows(png_, rows.data())) return problem();
+    if (has_colour && image.channels == 1) turn_grey(image.pixels);
+    return "";
   }
 
  private:

@@ -71,8 +71,9 @@ class SummaryWriter::Impl {
     const EventTime time{.wall_time = wall_time(), .step = step};
     add([&] {
       for (const auto& [key, value] : values) {
-        lines_.add(time, fmt::format("{}/{}", main_tag, key), value);
+        // First: it fails if the key's file can't be made.
         events_.add(subfolder_of(main_tag, key), time, scalar_event(time, main_tag, static_cast<float>(value)));
+        lines_.add(time, fmt::format("{}/{}", main_tag, key), value);
       }
     });
   }
@@ -102,7 +103,8 @@ class SummaryWriter::Impl {
     const std::lock_guard lock(mutex_);
     check_usable();
     add_events();
-    if (std::chrono::steady_clock::now() - written_ >= options_.flush_secs) return write_all_files();
+    const auto waited = std::chrono::floor<std::chrono::seconds>(std::chrono::steady_clock::now() - written_);
+    if (waited >= options_.flush_secs) return write_all_files();
     if (events_.pending_events() > options_.max_queue) write_files([this] { lines_.write_ended_steps(); });
   }
 
@@ -154,7 +156,10 @@ SummaryWriter::~SummaryWriter() {
 }
 
 SummaryWriter::SummaryWriter(SummaryWriter&&) noexcept = default;
-SummaryWriter& SummaryWriter::operator=(SummaryWriter&&) noexcept = default;
+SummaryWriter& SummaryWriter::operator=(SummaryWriter&& other) noexcept {
+  SummaryWriter(std::move(other)).impl_.swap(impl_);  // The destructor closes what this one wrote so far.
+  return *this;
+}
 
 void SummaryWriter::add_scalar(std::string_view tag, double value, std::int64_t global_step) {
   checked_writer(impl_).add_scalar(tag, value, global_step);

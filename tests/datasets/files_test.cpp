@@ -87,6 +87,7 @@ TEST_F(IdxFiles, RefusesWhatIsNone) {
   EXPECT_TRUE(says(error_of("a letter to somebody"), "is not an IDX file"));
   EXPECT_TRUE(says(error_of(packed(">4BI", "0, 0, 8, 1, 4000000000")), "is truncated"));
   EXPECT_TRUE(says(error_of(packed(">4B3I", "0, 0, 8, 3, 4000000000, 4000000000, 4000000000")), "claims sizes"));
+  EXPECT_TRUE(says(error_of(packed(">4B4I", "0, 0, 8, 4, 0, 4000000000, 4000000000, 4000000000")), "claims sizes"));
   EXPECT_TRUE(says(error_of(packed(">4BI3B", "0, 0, 8, 1, 2, 1, 2, 3")), "longer than its header says"));
   EXPECT_TRUE(says(data_error_of(folder_ / "none", [&] { read_idx(folder_ / "none"); }), "is missing"));
   EXPECT_TRUE(says(data_error_of(folder_, [&] { read_idx(folder_); }), "is not a file"));
@@ -171,9 +172,11 @@ TEST_F(NpyFiles, RefusesWhatATensorCannotHave) {
   EXPECT_TRUE(says(data_error_of(golden("text.npy"), [] { read_npy(golden("text.npy")); }), "'<U2'"));
   const auto foreign = write("x.npy", "PK\x03\x04 an npz file");
   EXPECT_TRUE(says(data_error_of(foreign, [&] { read_npy(foreign); }), "is not an npy file"));
-  const std::string shape = "{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807, 9), }";
-  const auto huge = write("y.npy", std::string("\x93NUMPY\1\0", 8) + static_cast<char>(shape.size()) + '\0' + shape);
-  EXPECT_TRUE(says(data_error_of(huge, [&] { read_npy(huge); }), "claims sizes"));
+  for (const char* sizes : {"(9223372036854775807, 9)", "(0, 9223372036854775807, 9)"}) {
+    const std::string shape = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': {}, }}", sizes);
+    const auto huge = write("y.npy", std::string("\x93NUMPY\1\0", 8) + static_cast<char>(shape.size()) + '\0' + shape);
+    EXPECT_TRUE(says(data_error_of(huge, [&] { read_npy(huge); }), "claims sizes")) << sizes;
+  }
 }
 
 class CsvFiles : public test::DataFiles {
@@ -201,6 +204,23 @@ TEST_F(CsvFiles, AreRowsOfNumbers) {
   EXPECT_EQ(read_csv(write("w.csv", "a,b\n")).values.sizes(), (std::vector<std::int64_t>{0, 2}));
 }
 
+TEST_F(CsvFiles, HaveTheNearestOfNumbersThatAreTooSmall) {
+  const auto file = write("x.csv", "1e-50\n-1e-400\n1e-42\n1e-310\n");
+  EXPECT_TRUE(
+      torch::equal(read_csv(file, {.header = false}).values, torch::tensor({{0.0f}, {-0.0f}, {1e-42f}, {0.0f}})));
+  EXPECT_TRUE(torch::equal(read_csv(file, {.header = false, .type = at::kDouble}).values,
+                           torch::tensor({{1e-50}, {-0.0}, {1e-42}, {1e-310}}, at::kDouble)));
+}
+
+TEST_F(CsvFiles, MayHaveTheLineEndsOfAnySystem) {
+  for (const char* text : {"a,b\n1,2\n\n3,4\n", "a,b\r\n1,2\r\n\r\n3,4\r\n", "a,b\r1,2\r\r3,4"}) {
+    const CsvTable table = read_csv(write("x.csv", text));
+    EXPECT_EQ(table.columns, (std::vector<std::string>{"a", "b"}));
+    EXPECT_TRUE(torch::equal(table.values, torch::tensor({{1.0f, 2.0f}, {3.0f, 4.0f}})));
+  }
+  EXPECT_TRUE(says(error_of("a\r\n1\r\n\r\nx\r\n"), "has 'x' in line 4"));
+}
+
 TEST_F(CsvFiles, HaveADecimalPointInEveryLocale) {
   for (const char* locale : {"de_DE.UTF-8", "C.UTF-8"}) std::setlocale(LC_ALL, locale);
   EXPECT_EQ(read_csv(write("x.csv", "1.5\n"), {.header = false}).values.item<float>(), 1.5f);
@@ -213,7 +233,10 @@ TEST_F(CsvFiles, RefusesWhatIsNoNumber) {
   EXPECT_TRUE(says(error_of("a,b\n1,\n"), "has '' in line 2, column 2"));
   EXPECT_TRUE(says(error_of("a,b\n1,2\n3\n"), "has 1 fields in line 3, and 2 before"));
   EXPECT_TRUE(says(error_of("a\n1.5\n", {.type = at::kLong}), "'1.5'"));
-  EXPECT_TRUE(says(error_of("a\n99999999999999999999\n", {.type = at::kLong}), "in line 2"));
+  EXPECT_TRUE(says(error_of("a\n99999999999999999999\n", {.type = at::kLong}),
+                   "in line 2, column 1, which is out of the range of Long"));
+  EXPECT_TRUE(says(error_of("a\n1e50\n"), "which is out of the range of Float"));
+  EXPECT_TRUE(says(error_of(std::string("a\n1\0\n", 5)), "has '1?' in line 2, column 1"));
   EXPECT_TRUE(says(error_of("a\n1 2\n"), "'1 2'"));
   EXPECT_TRUE(says(error_of("a\n+-1\n"), "'+-1'"));
   EXPECT_TRUE(says(error_of(""), "is empty"));

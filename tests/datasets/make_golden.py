@@ -5,6 +5,8 @@ For x.jpg and x.png, x.npy has the pixels of convert("RGB"), and x.grey.npy thos
 width]. Run it in this folder.
 """
 import pathlib
+import struct
+import zlib
 
 import numpy as np
 from PIL import Image
@@ -51,6 +53,19 @@ def write_images():
             np.asarray(picture.resize((40, 31), Image.BILINEAR)).transpose(2, 0, 1))
 
 
+def write_deep_image():
+    """16 bits for each channel, which Pillow reads but doesn't write."""
+    pixels = np.random.default_rng(16).integers(0, 65536, (5, 7, 3), dtype=np.uint16).astype(">u2")
+
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    (GOLDEN / "deep.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 7, 5, 16, 2, 0, 0, 0)) +
+                                      chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    keep_pixels("deep.png")
+
+
 def write_arrays():
     counted = np.arange(24).reshape(2, 3, 4)
     np.save(GOLDEN / "float32.npy", counted.astype(np.float32))
@@ -69,4 +84,5 @@ def write_arrays():
 
 
 write_images()
+write_deep_image()
 write_arrays()

@@ -62,6 +62,20 @@ TEST(SummaryWriterErrors, FolderThatCannotBeMade) {
             ENOENT);
 }
 
+TEST(SummaryWriterErrors, AScalarWhoseFileCannotBeMadeIsInNoFile) {
+  const LogFolder folder;
+  SummaryWriter writer(folder.path());
+  const std::string longest(300, 'k');
+  EXPECT_EQ(errno_of_error(
+                [&] {
+                  writer.add_scalars("loss", {{longest, 1}}, 1);
+                },
+                "cannot make the folder"),
+            ENAMETOOLONG);
+  writer.close();
+  EXPECT_EQ(folder.text_of("scalars.jsonl"), "");
+}
+
 TEST(SummaryWriterErrors, AFullDiskIsOneErrorAndLeavesWholeEvents) {
   const LogFolder folder;
   SummaryWriter writer(folder.path(), {.max_queue = 1000});

@@ -106,6 +106,13 @@ TEST(SummaryWriter, WritesWhenTimeHasPassed) {
   EXPECT_EQ(json_lines(folder.text_of("scalars.jsonl")).size(), 1u);
 }
 
+TEST(SummaryWriter, WaitsForTheLongestTimeThatThereIs) {
+  const LogFolder folder;
+  SummaryWriter writer(folder.path(), {.flush_secs = std::chrono::seconds::max()});
+  writer.add_scalar("loss", 1, 1);
+  EXPECT_EQ(folder.text_of("scalars.jsonl"), "");
+}
+
 TEST(SummaryWriter, GivesEachOfSeveralScalarsAFolder) {
   const LogFolder folder;
   SummaryWriter writer(folder.path());
@@ -227,6 +234,18 @@ TEST(SummaryWriter, CanBeMoved) {
   writer.add_scalar("loss", 1);
   // NOLINTNEXTLINE(bugprone-use-after-move,clang-analyzer-cplusplus.Move)
   EXPECT_TRUE(says(usage_error_of([&] { first.add_scalar("loss", 1); }), "moved from"));
+}
+
+TEST(SummaryWriter, WritesWhatItHasBeforeAnotherIsAssigned) {
+  const LogFolder folder, other;
+  SummaryWriter writer(folder.path());
+  writer.add_scalar("loss", 1, 7);
+  writer = SummaryWriter(other.path());
+  EXPECT_EQ(json_lines(folder.text_of("scalars.jsonl")).at(0)["step"], 7);
+  EXPECT_EQ(events_in(folder.event_files().at(0)).size(), 3u);
+  writer.add_scalar("loss", 1, 8);
+  writer.close();
+  EXPECT_EQ(json_lines(other.text_of("scalars.jsonl")).at(0)["step"], 8);
 }
 
 }  // namespace

@@ -146,6 +146,7 @@ TEST(DataLoader, RefusesWrongOptions) {
   };
   EXPECT_TRUE(test::says(error_of({.batch_size = 0}), "batch_size is 0"));
   EXPECT_TRUE(test::says(error_of({.workers = 100000}), "100000 workers"));
+  EXPECT_TRUE(test::says(error_of({.prefetch = std::size_t{1} << 61u}), "prefetch is 2305843009213693952"));
   EXPECT_TRUE(test::says(error_of({.timeout = std::chrono::milliseconds(-1)}), "timeout"));
   EXPECT_TRUE(test::says(error_of({.workers = 1, .kind = WorkerKind::kProcesses}), "no Runtime"));
 }
@@ -184,6 +185,40 @@ TEST(DataLoader, RefusesItemsThatCannotBeStacked) {
     std::optional<std::size_t> size() const override { return 1; }
   };
   EXPECT_TRUE(test::says(test::usage_error_of([] { make_data_loader<SequentialSampler>(Sparse(), {}); }), "Sparse"));
+  struct Undefined : torch::data::datasets::Dataset<Undefined, torch::data::TensorExample> {
+    torch::data::TensorExample get(std::size_t index) override { return index == 5 ? at::Tensor() : torch::zeros({2}); }
+    std::optional<std::size_t> size() const override { return 8; }
+  };
+  const auto loader = make_data_loader<SequentialSampler>(Undefined(), {});
+  EXPECT_TRUE(test::says(test::usage_error_of([&] {
+                           for ([[maybe_unused]] auto& batch : *loader) continue;
+                         }),
+                         "data of item 5 is an undefined tensor"));
+}
+
+/// Its batches have one item too many, or too few.
+struct MiscountedBatches : torch::data::datasets::BatchDataset<MiscountedBatches, std::vector<torch::data::Example<>>> {
+  explicit MiscountedBatches(std::int64_t difference) : difference(difference) {}
+  std::vector<torch::data::Example<>> get_batch(at::ArrayRef<std::size_t> indices) override {
+    const bool is_first = indices.front() == 0;
+    return {indices.size() + static_cast<std::size_t>(is_first ? 0 : difference),
+            {torch::zeros({2}), torch::zeros({})}};
+  }
+  std::optional<std::size_t> size() const override { return 8; }
+  std::int64_t difference;
+};
+
+TEST(DataLoader, RefusesBatchesWithAnotherNumberOfItems) {
+  for (const int difference : {-1, 1}) {
+    const auto loader = make_data_loader<SequentialSampler>(MiscountedBatches(difference), {.batch_size = 4});
+    EXPECT_TRUE(test::says(test::usage_error_of([&] { all_batches(*loader); }),
+                           "returned " + std::to_string(4 + difference) + " items for 4 indices"));
+  }
+}
+
+TEST(DataLoader, MayWaitForTheLongestTimeThatThereIs) {
+  const DataLoaderOptions options{.batch_size = 3, .workers = 1, .timeout = std::chrono::milliseconds::max()};
+  EXPECT_EQ(all_batches(*make_data_loader<SequentialSampler>(CountedItems(10), options)).size(), 4u);
 }
 
 TEST(DataLoader, StacksItemsOfOtherLayouts) {

@@ -1,11 +1,18 @@
 // Workers that fail, die, hang or are no longer needed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -152,6 +159,37 @@ TEST_F(LoaderWorkers, WhatADatasetThrowsComesToTheLoop) {
   }
   const auto alone = make_data_loader<OrderSampler>(FaultyItems(Fault::kThrow, 9, 1), {.batch_size = 4});
   EXPECT_THROW(test::all_batches(*alone), std::out_of_range);
+}
+
+/// Lets fork() fail in this process and its forks, as a limit on processes does.
+void forbid_forks() {
+  sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{std::size(filter), filter};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+TEST(LoaderWorkersOfARank, AreAnErrorWhereTheyCannotBeReplaced) {
+  test::run_ranks(1, [&](const JobGroup& members) {
+    JobMemory::set_current(members.memory);
+    at::set_num_threads(1);
+    DataLoaderOptions options = kForks;
+    options.workers = 1;
+    const auto loader = make_data_loader<OrderSampler>(FaultyItems(Fault::kKill, 9, 1), options);
+    forbid_forks();
+    for (int pass = 0; pass < 3; ++pass) {
+      try {
+        test::all_batches(*loader);
+        ADD_FAILURE() << "no error in pass " << pass;
+      } catch (const SystemError& error) {
+        EXPECT_EQ(error.errno_value(), EAGAIN);
+        EXPECT_TRUE(says(error.what(), "can't fork worker 0")) << error.what();
+      }
+    }
+  });
 }
 
 TEST_F(LoaderWorkers, OneThatHangsRunsIntoTheTimeout) {

@@ -105,6 +105,8 @@ TEST(ImageTransforms, AreRefusedIfTheyContradictEachOther) {
   EXPECT_TRUE(says(error_of({.mean = {1, 2}}), "2 values of mean for 3 channels"));
   EXPECT_TRUE(says(error_of({.std = {0}}), "std is 0"));
   EXPECT_THROW(ImageDataset(images, torch::arange(3)), UsageError);
+  EXPECT_THROW(ImageDataset(images, at::Tensor()), UsageError);
+  EXPECT_THROW(ImageDataset(images, torch::eye(2).to_sparse()), UsageError);
   EXPECT_THROW(ImageDataset(images.to(torch::kFloat), torch::arange(2)), UsageError);
 }
 

@@ -26,8 +26,9 @@ struct CsvTable {
 };
 
 /// Reads a file of numbers. Numbers have a decimal point in every locale; nan and inf are numbers. Spaces around them
-/// and quotation marks are allowed, empty lines are left out. Errors: DataError, which names the line and the column,
-/// for anything that is no number, an integer out of range, and lines of different lengths.
+/// and quotation marks are allowed, empty lines are left out. Lines end with LF, CRLF or CR. Errors: DataError, which
+/// names the line and the column, for anything that is no number, a number out of the range of `type`, and lines of
+/// different lengths.
 CsvTable read_csv(const std::filesystem::path& file, const CsvOptions& options = {});
 
 }  // namespace retinue

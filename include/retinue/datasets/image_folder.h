@@ -18,7 +18,7 @@ namespace retinue {
 
 /// Reads a JPEG or PNG file, whatever its name: [channels, height, width], uint8. `channels`: 3 for RGB, 1 for grey.
 /// Pixels are converted as Pillow's convert("RGB") and convert("L") do: an alpha channel is dropped. A JPEG has its own
-/// grey channel.
+/// grey channel. Of 16 bits, the upper 8 count, also for a grey PNG, which Pillow would clip.
 /// Errors: DataError, also for a JPEG of colour model CMYK and an image of more than 2^28 pixels.
 at::Tensor read_image(const std::filesystem::path& file, std::int64_t channels = 3);
 

@@ -45,6 +45,7 @@ class SummaryWriter {
   /// Calls close(), and prints an error on standard error.
   ~SummaryWriter();
   SummaryWriter(SummaryWriter&&) noexcept;
+  /// Closes what this one wrote so far, as the destructor does.
   SummaryWriter& operator=(SummaryWriter&&) noexcept;
 
   /// Logs a value. TensorBoard gets it as a 32-bit float, as PyTorch writes it; the JSON lines have all its digits. In

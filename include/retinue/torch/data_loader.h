@@ -99,8 +99,8 @@ class LoaderEngine {
 /// Threads: one at a time. Blocking: advancing the loop waits for the next batch; destruction and begin() wait for the
 /// items that worker threads are in.
 /// Errors of the loop: DataLoaderError; UsageError for items of different sizes or types; TimeoutError after
-/// `timeout`; SharedMemoryExhausted; without workers, what the data set throws. After an error: the next begin() starts
-/// a new pass.
+/// `timeout`; SharedMemoryExhausted; SystemError if a worker can't be replaced; without workers, what the data set
+/// throws. After an error: the next begin() starts a new pass.
 template <class Dataset, class Sampler>
 class DataLoader {
  public:
@@ -163,8 +163,8 @@ class DataLoader {
 ///
 /// The loader makes copies of the data set and of the sampler. It loads one item to learn sizes and types, unless the
 /// data set has item_layout().
-/// Errors: UsageError for invalid options, an empty data set in `dataset` with kProcesses without a Runtime;
-/// SystemError if a worker can't be started; whatever the data set throws for that item.
+/// Errors: UsageError for invalid options, and for kProcesses without a Runtime; SystemError if a worker can't be
+/// started; whatever the data set throws for that item.
 template <class Dataset, class Sampler>
 requires(!std::is_same_v<std::decay_t<Sampler>, DataLoaderOptions>)
     std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset, Sampler sampler,

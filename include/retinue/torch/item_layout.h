@@ -36,7 +36,8 @@ struct ItemMemory {
   std::byte* target = nullptr;
 };
 
-/// A data set that writes its items straight into a batch: a DataLoader then makes no tensor for an item.
+/// A data set that writes its items straight into a batch: a DataLoader then makes no tensor for an item. Its
+/// ExampleType, which data sets of LibTorch have, is torch::data::Example<> or, without a target, TensorExample.
 template <class Dataset>
 concept WritesItems = requires(Dataset dataset, const Dataset& same, std::size_t index, ItemGenerator generator,
                                const ItemMemory& memory) {

@@ -19,15 +19,18 @@ std::size_t PartLayout::bytes() const {
 namespace detail {
 namespace {
 
-void check_is_dense(const at::Tensor& tensor, const char* part) {
-  if (!tensor.defined()) throw UsageError(c10::str("DataLoader: an item's ", part, " is an undefined tensor"));
-  if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() || tensor.is_nested())
-    throw UsageError(c10::str("DataLoader: an item's ", part, " is a tensor of layout ", tensor.layout(), " on ",
-                              tensor.device().str(), "; a batch stacks dense tensors of the CPU"));
+/// `name` returns, for an error, "data of item 7".
+template <class Name>
+void check_is_dense(const at::Tensor& tensor, Name name) {
+  if (!tensor.defined()) throw UsageError(c10::str("DataLoader: the ", name(), " is an undefined tensor"));
+  if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() || tensor.is_nested() || tensor.is_quantized())
+    throw UsageError(c10::str("DataLoader: the ", name(), " is a ", tensor.scalar_type(), " tensor of layout ",
+                              tensor.layout(), " on ", tensor.device().str(),
+                              "; a batch stacks dense tensors of the CPU, which are not quantized"));
 }
 
 PartLayout part_layout(const at::Tensor& tensor, const char* part, bool is_batch) {
-  check_is_dense(tensor, part);
+  check_is_dense(tensor, [&] { return c10::str(part, is_batch ? " of a batch" : " of an item"); });
   if (is_batch && tensor.dim() == 0)
     throw UsageError(c10::str("DataLoader: a batch's ", part, " has no dimensions; the first one counts its items"));
   const at::IntArrayRef sizes = is_batch ? tensor.sizes().slice(1) : tensor.sizes();
@@ -45,14 +48,16 @@ void copy_to(const at::Tensor& tensor, std::byte* memory) {
 /// `count`: of items, if the tensor is a whole batch.
 void store_part(const at::Tensor& tensor, const char* part, std::size_t first, std::optional<std::size_t> count,
                 const PartLayout& layout, std::byte* memory, const BatchJob& job) {
-  check_is_dense(tensor, part);
+  const auto name = [&] {
+    return c10::str(part, " of ", count ? "the batch that begins with item " : "item ", job.indices[first]);
+  };
+  check_is_dense(tensor, name);
   std::vector<std::int64_t> sizes = layout.sizes;
   if (count) sizes.insert(sizes.begin(), static_cast<std::int64_t>(*count));
   if (tensor.sizes() != at::IntArrayRef(sizes) || tensor.scalar_type() != layout.type)
-    throw UsageError(c10::str("DataLoader: the ", part, " of ", count ? "the batch that begins with item " : "item ",
-                              job.indices[first], " is a ", tensor.scalar_type(), " tensor of sizes ", tensor.sizes(),
-                              ", but expected was a ", layout.type, " tensor of sizes ", at::IntArrayRef(sizes),
-                              ": items must be alike to be stacked"));
+    throw UsageError(c10::str("DataLoader: the ", name(), " is a ", tensor.scalar_type(), " tensor of sizes ",
+                              tensor.sizes(), ", but expected was a ", layout.type, " tensor of sizes ",
+                              at::IntArrayRef(sizes), ": items must be alike to be stacked"));
   copy_to(tensor, memory + first * layout.bytes());
 }
 
@@ -68,6 +73,12 @@ void store(const at::Tensor& data, const at::Tensor* target, std::size_t first, 
            const ItemLayout& layout, const BatchJob& job) {
   store_part(data, "data", first, count, layout.data, job.memory.data, job);
   if (target != nullptr) store_part(*target, "target", first, count, *layout.target, job.memory.target, job);
+}
+
+void check_count(std::size_t got, std::span<const std::size_t> indices) {
+  if (got != indices.size())
+    throw UsageError(c10::str("DataLoader: get_batch() returned ", got, " items for ", indices.size(),
+                              " indices, of which the first is ", indices.front()));
 }
 
 void copy_row(const at::Tensor& tensor, std::size_t row, std::byte* memory) {

@@ -96,6 +96,14 @@ at::Tensor checked_images(const at::Tensor& images) {
   return images.dim() == 3 ? images.unsqueeze(1) : images;
 }
 
+at::Tensor checked_targets(const at::Tensor& targets, std::int64_t images) {
+  if (!targets.defined() || targets.layout() != at::kStrided || !targets.device().is_cpu())
+    throw UsageError("ImageDataset: targets are a dense tensor of the CPU");
+  if (targets.dim() == 0 || targets.size(0) != images)
+    throw UsageError(c10::str("ImageDataset: ", images, " images, and targets of sizes ", targets.sizes()));
+  return targets.detach();
+}
+
 }  // namespace
 
 ImageTransform::ImageTransform(ImageTransforms options, std::int64_t channels) : options_(std::move(options)) {
@@ -137,9 +145,9 @@ void ImageTransform::apply(const PixelView& image, ItemGenerator& generator, flo
 }
 
 ImageDataset::ImageDataset(const at::Tensor& images, const at::Tensor& targets, const ImageTransforms& transforms)
-    : images_(checked_images(images)), targets_(targets.detach()), transform_(transforms, images_.size(1)) {
-  if (targets_.dim() == 0 || targets_.size(0) != images_.size(0) || !targets_.device().is_cpu())
-    throw UsageError(c10::str("ImageDataset: ", images_.size(0), " images, and targets of sizes ", targets_.sizes()));
+    : images_(checked_images(images)),
+      targets_(checked_targets(targets, images_.size(0))),
+      transform_(transforms, images_.size(1)) {
   const ImageSize size = transform_.size_of_result({images_.size(2), images_.size(3)});
   layout_.data = {{images_.size(1), size.height, size.width}, at::kFloat};
   layout_.target = PartLayout{targets_.sizes().slice(1).vec(), targets_.scalar_type()};

@@ -23,6 +23,8 @@ constexpr std::chrono::milliseconds kLookForDeaths{20};
 /// For an item whose batch nobody wants any more, in a worker process.
 constexpr std::chrono::seconds kGraceOfDropped{5};
 constexpr std::size_t kMostWorkers = 1024;
+constexpr std::size_t kMostBatches = std::size_t{1} << 16;
+constexpr std::chrono::hours kLongestTimeout{24 * 365};  // A sum with the clock must not overflow.
 
 void check_options(const DataLoaderOptions& options) {
   if (options.batch_size < 1 || options.batch_size > std::numeric_limits<std::uint32_t>::max())
@@ -30,6 +32,9 @@ void check_options(const DataLoaderOptions& options) {
   if (options.workers > kMostWorkers)
     throw UsageError(
         c10::str("make_data_loader: ", options.workers, " workers, and at most ", kMostWorkers, " are possible"));
+  if (options.prefetch > kMostBatches)
+    throw UsageError(c10::str("make_data_loader: prefetch is ", options.prefetch, " batches, and at most ",
+                              kMostBatches, " are possible"));
   if (options.timeout.count() < 0) throw UsageError("make_data_loader: the timeout is negative");
   if (options.kind == WorkerKind::kProcesses && options.workers > 0 && JobMemory::current_or_null() == nullptr)
     throw UsageError("make_data_loader: WorkerKind::kProcesses needs job memory, and this process has no Runtime");
@@ -96,7 +101,9 @@ class LoaderEngine::Impl {
   Impl& operator=(const Impl&) = delete;
 
   std::size_t begin_pass(std::optional<std::int64_t> epoch, NextIndices next_indices) {
+    is_failed_ = true;  // Until the new pass has begun.
     drop_jobs();
+    if (processes_) processes_->replace_ended();
     next_indices_ = std::move(next_indices);
     epoch_ = epoch.value_or(static_cast<std::int64_t>(pass_));
     consumed_ = 0;
@@ -181,7 +188,8 @@ class LoaderEngine::Impl {
       replace_dead();
       std::chrono::milliseconds wait = processes_ ? kLookForDeaths : std::chrono::seconds(1);
       if (options_.timeout.count() > 0) {
-        const auto left = start + options_.timeout - std::chrono::steady_clock::now();
+        const auto left = start + std::min<std::chrono::milliseconds>(options_.timeout, kLongestTimeout) -
+                          std::chrono::steady_clock::now();
         if (left.count() <= 0) throw_late(*place.job);
         wait = std::min(wait, std::chrono::ceil<std::chrono::milliseconds>(left));
       }
@@ -223,21 +231,20 @@ class LoaderEngine::Impl {
       });
       if (taken == places_.end()) {
         tell("retinue: " + who + "; another process replaces it");
-        processes_->replace(death->worker);
+        processes_->replace_ended();
         continue;
       }
       const std::uint32_t position = taken->job->position.load();
       const std::size_t index = board_.indices(*taken->job)[position];
       const bool is_second = std::count(taken->deaths.begin(), taken->deaths.end(), position) != 0;
       taken->deaths.push_back(position);
-      processes_->replace(death->worker);
-      if (is_second) {
-        taken->job->state.store(BoardJob::kFree);
+      taken->job->state.store(BoardJob::kFree);  // First: nobody has it any more, even if no process can be started.
+      processes_->replace_ended();
+      if (is_second)
         throw DataLoaderError(c10::str("DataLoader: ", who, " in item ", index,
                                        ", where the worker before it died too: look at that item, or whether the "
                                        "machine has enough memory"),
                               death->worker, index);
-      }
       tell(c10::str("retinue: ", who, " in item ", index, "; another process replaces it and loads the batch again"));
       board_.post(*taken->job);
     }
@@ -264,7 +271,7 @@ class LoaderEngine::Impl {
     board_.let_work();
   }
 
-  /// Waits for a dropped job's worker. A process that takes long is killed and replaced.
+  /// Waits for a dropped job's worker. A process that takes long is killed.
   void await_end(BoardJob& job) {
     const auto start = std::chrono::steady_clock::now();
     while (job.phase() == BoardJob::kTaken) {
@@ -273,11 +280,9 @@ class LoaderEngine::Impl {
       const std::uint32_t state = job.state.load();
       if ((state & 0xffu) == BoardJob::kTaken && std::chrono::steady_clock::now() - start > kGraceOfDropped)
         processes_->kill_worker(state >> BoardJob::kWorkerShift);
-      while (const auto death = processes_->find_death()) {
-        processes_->replace(death->worker);
+      while (const auto death = processes_->find_death())
         for (BoardJob& each : board_.jobs())
           if (each.is_taken_by(death->worker)) each.state.store(BoardJob::kFree);
-      }
     }
   }
 

@@ -30,7 +30,8 @@ void set_up_worker(std::size_t worker, pid_t parent, bool is_main_thread) {
 
 std::string how_it_ended(int status) {
   if (WIFSIGNALED(status))
-    return c10::str("was killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)), ")");
+    return c10::str("was killed by signal ", WTERMSIG(status), " (", strsignal(WTERMSIG(status)),
+                    WTERMSIG(status) == SIGBUS ? ": a mapped file may have become shorter)" : ")");
   return c10::str("ended with exit code ", WEXITSTATUS(status));
 }
 
@@ -47,6 +48,11 @@ WorkerProcesses::WorkerProcesses(std::size_t count, Body body) : body_(std::move
 
 WorkerProcesses::~WorkerProcesses() {
   kill_all();
+}
+
+void WorkerProcesses::replace_ended() {
+  for (std::size_t worker = 0; worker < pids_.size(); ++worker)
+    if (pids_[worker] == 0) pids_[worker] = start(worker);
 }
 
 void WorkerProcesses::kill_worker(std::size_t worker) const noexcept {
@@ -66,7 +72,10 @@ pid_t WorkerProcesses::start(std::size_t worker) {
   const pid_t parent = getpid();
   const bool is_main_thread = gettid() == parent;
   const pid_t pid = fork();
-  if (pid < 0) throw SystemError(c10::str("DataLoader: forking worker ", worker), errno);
+  if (pid < 0)
+    throw SystemError(c10::str("DataLoader: can't fork worker ", worker,
+                               "; lower `workers`, or raise the limits on processes and memory"),
+                      errno);
   if (pid != 0) return pid;
   try {
     set_up_worker(worker, parent, is_main_thread);

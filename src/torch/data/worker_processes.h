@@ -35,8 +35,8 @@ class WorkerProcesses {
   };
   /// Returns a worker that has ended since the last look, and lets it go.
   std::optional<Death> find_death();
-  /// Starts a new process for a worker that has ended. Errors: SystemError.
-  void replace(std::size_t worker) { pids_[worker] = start(worker); }
+  /// Starts a new process for each worker that find_death() has returned. Errors: SystemError.
+  void replace_ended();
 
   void kill_worker(std::size_t worker) const noexcept;
 

@@ -44,6 +44,9 @@ ItemLayout layout_of(const at::Tensor& data, const at::Tensor* target, bool is_b
 void store(const at::Tensor& data, const at::Tensor* target, std::size_t first, std::optional<std::size_t> count,
            const ItemLayout& layout, const BatchJob& job);
 
+/// Errors: UsageError if get_batch() returned another number of items than it was asked for.
+void check_count(std::size_t got, std::span<const std::size_t> indices);
+
 /// Copies a row of a tensor, as contiguous memory.
 void copy_row(const at::Tensor& tensor, std::size_t row, std::byte* memory);
 
@@ -120,10 +123,12 @@ class DatasetSource : public BatchSource {
       return layout_of(item.data, target_of(item), false);
     } else {
       const auto batch = dataset_.get_batch(std::vector<std::size_t>{index});
-      if constexpr (kGetsVectors)
-        return layout_of(batch.at(0).data, target_of(batch.at(0)), false);
-      else
+      if constexpr (kGetsVectors) {
+        check_count(batch.size(), {&index, 1});
+        return layout_of(batch[0].data, target_of(batch[0]), false);
+      } else {
         return layout_of(batch.data, target_of(batch), true);
+      }
     }
   }
 
@@ -132,11 +137,13 @@ class DatasetSource : public BatchSource {
       for (std::size_t at = 0; at < job.indices.size() && job.begin_item(at); ++at) load_item(job, at, layout);
     } else if (job.begin_item(0)) {
       const auto batch = dataset_.get_batch(std::vector<std::size_t>(job.indices.begin(), job.indices.end()));
-      if constexpr (kGetsVectors)
+      if constexpr (kGetsVectors) {
+        check_count(batch.size(), job.indices);
         for (std::size_t at = 0; at < job.indices.size(); ++at)
-          store(batch.at(at).data, target_of(batch.at(at)), at, std::nullopt, layout, job);
-      else
+          store(batch[at].data, target_of(batch[at]), at, std::nullopt, layout, job);
+      } else {
         store(batch.data, target_of(batch), 0, job.indices.size(), layout, job);
+      }
     }
   }
 
