@@ -8,6 +8,7 @@
 
 #include "ps_text.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {
@@ -28,7 +29,8 @@ int ps_command(const PsOptions& options) {
   bool is_complete = true;
   for (FoundJob& job : find_jobs(options.all ? WhoseJobs::kAll : WhoseJobs::kOwn)) {
     if (!job.memory) {
-      fmt::print(stderr, "retinue ps: job {} of user {} cannot be inspected: {}\n", job.id, job.user, job.problem);
+      write_standard_error(
+          fmt::format("retinue ps: job {} of user {} cannot be inspected: {}\n", job.id, job.user, job.problem));
       is_complete = false;
     }
     std::vector<RankView> ranks = job.memory ? view_ranks(*job.memory) : std::vector<RankView>();

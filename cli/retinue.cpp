@@ -18,6 +18,7 @@
 #include "manual_page.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"
+#include "retinue/os/detail/standard_error.h"
 #include "run_command.h"
 #include "run_flags.h"
 
@@ -91,9 +92,9 @@ int main(int argc, char** argv) try {
   std::fputs(retinue::completion_script(app, shell).c_str(), stdout);
   return 0;
 } catch (const retinue::UsageError& error) {
-  std::fprintf(stderr, "retinue: %s\n", error.what());
+  retinue::write_standard_error(std::string("retinue: ") + error.what() + "\n");
   return kWrongUse;
 } catch (const std::exception& error) {
-  std::fprintf(stderr, "retinue: %s\n", error.what());
+  retinue::write_standard_error(std::string("retinue: ") + error.what() + "\n");
   return 1;
 }

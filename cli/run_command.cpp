@@ -18,6 +18,7 @@
 #include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
+#include "retinue/os/detail/standard_error.h"
 #include "run_logs.h"
 #include "signal_forwarder.h"
 
@@ -72,7 +73,7 @@ int ended_by(const SignalForwarder& signals) {
 /// Who sits before this command did not ask for it: it says by whom it was stopped.
 int exit_code_at_end(const SignalForwarder& signals) {
   const int signal = ended_by(signals);
-  if (signal != 0 && signals.ended_by() == 0) fmt::print(stderr, "retinue run: stopped by `retinue stop`\n");
+  if (signal != 0 && signals.ended_by() == 0) write_standard_error("retinue run: stopped by `retinue stop`\n");
   return signal == 0 ? 0 : 128 + signal;
 }
 
@@ -105,17 +106,18 @@ int run_command(const RunOptions& options) {
   RunLogs logs(options.log_dir, options.run_id);
   for (int number = 0;; ++number) {
     const std::string log_dir = logs.make_attempt(number);
-    if (number == 0 && !log_dir.empty()) fmt::print(stderr, "retinue run: logs are in {}\n", logs.run_folder());
+    if (number == 0 && !log_dir.empty())
+      write_standard_error(fmt::format("retinue run: logs are in {}\n", logs.run_folder()));
     try {
       run_attempt(options, plan, devices, number, log_dir, signals);
       return exit_code_at_end(signals);
     } catch (const ProcessException& failure) {
-      fmt::print(stderr, "retinue run: {}\n", failure.what());
+      write_standard_error(fmt::format("retinue run: {}\n", failure.what()));
       if (ended_by(signals) != 0) return exit_code_at_end(signals);
       if (number >= options.max_restarts) return exit_code_of(failure);
     }
-    fmt::print(stderr, "retinue run: starting all {} ranks again: restart {} of {}\n", plan.size(), number + 1,
-               options.max_restarts);
+    write_standard_error(fmt::format("retinue run: starting all {} ranks again: restart {} of {}\n", plan.size(),
+                                     number + 1, options.max_restarts));
   }
 }
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 
 #include "jobs.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {
@@ -21,15 +21,17 @@ std::chrono::milliseconds patience_of(const StopOptions& options, const FoundJob
 }
 
 void report_rest(const FoundJob& job, std::chrono::milliseconds patience) {
-  fmt::print(stderr, "retinue stop: after {:.1f} s job {} still has ranks:\n",
-             std::chrono::duration<double>(patience).count(), job.name());
+  std::string text = fmt::format("retinue stop: after {:.1f} s job {} still has ranks:\n",
+                                 std::chrono::duration<double>(patience).count(), job.name());
   for (const RankView& rank : view_ranks(*job.memory)) {
     if (!rank.is_alive()) continue;
     const char* reason = rank.process_state == 'D' ? ", in uninterruptible sleep in the kernel (state D)" : "";
-    fmt::print(stderr, "  rank {} of context {} (pid {}): {}{}\n", rank.rank, rank.context, rank.pid, rank.state,
-               reason);
+    text +=
+        fmt::format("  rank {} of context {} (pid {}): {}{}\n", rank.rank, rank.context, rank.pid, rank.state, reason);
   }
-  fmt::print(stderr, "  the guardian continues to stop them; kill -KILL {} ends the whole job at once\n", job.guardian);
+  text +=
+      fmt::format("  the guardian continues to stop them; kill -KILL {} ends the whole job at once\n", job.guardian);
+  write_standard_error(text);
 }
 
 }  // namespace

@@ -74,8 +74,8 @@ class StepTimer::Impl {
   Impl() {
     if (detail::blocked_times != nullptr && !detail::blocked_times->is_of_parent())
       throw UsageError("StepTimer: this thread has a StepTimer already; use that one, or destroy it first");
-    detail::blocked_times = &blocked_;
     follow_recorders();
+    detail::blocked_times = &blocked_;  // After what can throw: there is no destructor then.
     begun_ns_ = monotonic_ns();
   }
   ~Impl() {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "progress/scalar_lines.h"
 #include "progress/tags.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {
@@ -151,7 +151,7 @@ SummaryWriter::~SummaryWriter() {
   try {
     impl_->close();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "retinue: %s\n", error.what());
+    write_standard_error(fmt::format("retinue: {}\n", error.what()));
   }
 }
 

@@ -15,9 +15,9 @@
 #include "collective/diagnosis/report.h"
 #include "ipc/memory/job_clock.h"
 #include "ipc/memory/process_table.h"
-#include "os/files/standard_error.h"
 #include "os/process/process_look.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {

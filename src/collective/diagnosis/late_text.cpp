@@ -4,7 +4,7 @@
 
 #include "base/ranks_text.h"
 #include "ipc/memory/late_mailbox.h"
-#include "os/files/standard_error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {

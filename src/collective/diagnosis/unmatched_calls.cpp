@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "collective/diagnosis/report.h"
-#include "os/files/standard_error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {

@@ -13,9 +13,9 @@
 #include "ipc/queue/channel_impl.h"
 #include "ipc/ring/loss_text.h"
 #include "ipc/ring/ring_words.h"
-#include "os/files/standard_error.h"
 #include "os/sync/clock.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue::detail {
 namespace {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -23,6 +22,7 @@
 #include "process/guardian/guardian.h"
 #include "process/observe/found_job.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {
@@ -109,10 +109,10 @@ void warn_of_other_world(const JobMemory& memory, const ProcessSlot& slot) {
     others += fmt::format("{}{} is {}, but was {}", others.empty() ? "" : ", ", name, now, given.at(name));
   }
   if (others.empty()) return;
-  std::fprintf(stderr,
-               "retinue: the environment differs from what the launcher set: %s. rank_context() and join_world() still "
-               "use rank %d of %u of the job\n",
-               others.c_str(), slot.rank, record.nprocs);
+  write_standard_error(fmt::format(
+      "retinue: the environment differs from what the launcher set: {}. rank_context() and join_world() still "
+      "use rank {} of {} of the job\n",
+      others, slot.rank, record.nprocs));
 }
 
 /// A program that is to be one of its own has neither.

@@ -34,6 +34,7 @@
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/world_place.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {
@@ -173,9 +174,9 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
     header.guardian_forks_program = 1;
     fork_guardian(std::move(receive), std::move(lifeline_read));
   } else {
-    std::fprintf(stderr,
-                 "retinue: this program had several threads when it made its Runtime, so ranks start by a new "
-                 "execution of the program (kSpawn) and not by fork; make the Runtime in the first line of main\n");
+    write_standard_error(
+        "retinue: this program had several threads when it made its Runtime, so ranks start by a new "
+        "execution of the program (kSpawn) and not by fork; make the Runtime in the first line of main\n");
     execute_guardian(std::move(receive), std::move(lifeline_read));
   }
   try {
@@ -206,7 +207,7 @@ void Runtime::Impl::fork_guardian(FileDescriptor control_receive, FileDescriptor
   try {
     Guardian(std::move(setup)).run();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "retinue: the guardian failed: %s\n", error.what());
+    write_standard_error(fmt::format("retinue: the guardian failed: {}\n", error.what()));
   }
   _exit(1);
 }

@@ -27,6 +27,7 @@
 #include "os/testing/fault_point.h"
 #include "process/guardian/unretrieved_failure.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {
@@ -94,12 +95,12 @@ void Runtime::Impl::print_running() const {
       standing += fmt::format("retinue: rank {} (pid {}) {}\n", slot.rank, pid, why);
   }
   if (running == 0) {
-    std::fprintf(stderr, "retinue: the program ends after the last output of its ranks is shown\n");
+    write_standard_error("retinue: the program ends after the last output of its ranks is shown\n");
   } else {
-    std::fprintf(stderr,
-                 "retinue: the program ends, but %d of its ranks are still running; they are stopped after their "
-                 "exit_grace (join them, or start them with daemon = true)\n%s",
-                 running, standing.c_str());
+    write_standard_error(
+        fmt::format("retinue: the program ends, but {} of its ranks are still running; they are stopped after their "
+                    "exit_grace (join them, or start them with daemon = true)\n{}",
+                    running, standing));
   }
 }
 
@@ -132,8 +133,8 @@ void Runtime::Impl::shut_down_guardian() noexcept {
   try {
     sweep();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "retinue: the job's guardian was killed, and the search for orphaned processes failed: %s\n",
-                 error.what());
+    write_standard_error(fmt::format(
+        "retinue: the job's guardian was killed, and the search for orphaned processes failed: {}\n", error.what()));
   }
 }
 

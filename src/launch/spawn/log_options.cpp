@@ -16,6 +16,7 @@
 #include "os/files/environment.h"
 #include "os/files/file_descriptor.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {
@@ -229,16 +230,17 @@ void PreparedLogs::remove_files() noexcept {
 void PreparedLogs::keep() {
   is_kept_ = true;
   if (!request_.is_temporary) return;
-  std::fprintf(stderr, "retinue: the logs of %s are in %s, which is kept if one of these ranks fails\n",
-               request_.name.c_str(), request_.directory.c_str());
+  write_standard_error(fmt::format("retinue: the logs of {} are in {}, which is kept if one of these ranks fails\n",
+                                   request_.name, request_.directory));
 }
 
 void warn_if_full(const LogRequest& logs) {
   struct statvfs status {};
   if (logs.directory.empty() || statvfs(logs.directory.c_str(), &status) != 0) return;
   if (status.f_blocks == 0 || status.f_bavail != 0) return;
-  std::fprintf(stderr, "retinue: no space is left on the disk under %s: logs of %s may lack their last lines\n",
-               logs.directory.c_str(), logs.name.c_str());
+  write_standard_error(
+      fmt::format("retinue: no space is left on the disk under {}: logs of {} may lack their last lines\n",
+                  logs.directory, logs.name));
 }
 
 }  // namespace retinue

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include "os/files/late_after.h"
 #include "os/process/process_look.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 #include "retinue/store/file_store.h"
 #include "retinue/store/tcp_store.h"
 
@@ -151,8 +151,7 @@ std::shared_ptr<Store> wait_to_open(const WorldPlace& place, const WorldOptions&
           return open(std::max<std::chrono::nanoseconds>(look.left(), std::chrono::milliseconds(1)));
         },
         [&](const TimeoutError& error, std::chrono::nanoseconds waited) {
-          std::fprintf(stderr, "%s\n",
-                       fmt::format("retinue: {}\n  {}; {}", head(waited), error.what(), end_text(deadline)).c_str());
+          write_standard_error(fmt::format("retinue: {}\n  {}; {}\n", head(waited), error.what(), end_text(deadline)));
         });
     store->set_timeout(options.timeout);
     return store;

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "base/ranks_text.h"
@@ -10,6 +9,7 @@
 #include "os/process/process_look.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/store_exchange.h"
+#include "retinue/os/detail/standard_error.h"
 #include "store/find_value.h"
 
 /// What a StoreExchange makes of ranks that don't come, stand still or die.
@@ -126,7 +126,7 @@ void StoreExchange::report_late(std::chrono::nanoseconds waited, bool store_answ
         text += fmt::format("\n  rank {} is process {}{}", late[i], there->pid(),
                             there->is_here() ? standstill_clause(there->pid()) : " on another host");
   }
-  std::fprintf(stderr, "%s; %s\n", text.c_str(), end_text(meeting_.deadline).c_str());
+  write_standard_error(fmt::format("{}; {}\n", text, end_text(meeting_.deadline)));
 }
 
 /// Those that have given nothing to this step. Rank 0 does so when all others have: of it only this is known, or, in

@@ -1,4 +1,4 @@
-#include "os/files/standard_error.h"
+#include "retinue/os/detail/standard_error.h"
 
 #include <unistd.h>
 

@@ -1,12 +1,12 @@
 #include "process/failure/helper.h"
 
+#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <string>
@@ -19,6 +19,7 @@
 #include "process/failure/failure_text.h"
 #include "process/symbols/symbolizer.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {
@@ -121,7 +122,7 @@ void write_file(const std::string& file, const ErrorReport& report) {
   try {
     write_error_file(file, report);
   } catch (const Error& error) {
-    std::fprintf(stderr, "retinue: %s (the path comes from %s)\n", error.what(), kErrorFileVariable);
+    write_standard_error(fmt::format("retinue: {} (the path comes from {})\n", error.what(), kErrorFileVariable));
   }
 }
 
@@ -145,16 +146,17 @@ void run_with(const CallerRights& rights, const std::function<void()>& work) {
   const pid_t helper = getpid();
   const pid_t pid = fork();
   if (pid < 0)
-    std::fprintf(stderr,
-                 "retinue: the stack, the error file and the trace of a failed rank are lost: cannot fork a process\n");
+    write_standard_error(fmt::format(
+        "retinue: the stack, the error file and the trace of a failed rank are lost: cannot fork a process: {}\n",
+        std::strerror(errno)));
   if (pid == 0) {
     try {
       rights.take();
       die_with_parent(helper);
       work();
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "retinue: the stack, the error file or the trace of a failed rank is lost: %s\n",
-                   error.what());
+      write_standard_error(
+          fmt::format("retinue: the stack, the error file or the trace of a failed rank is lost: {}\n", error.what()));
     }
     _exit(0);
   }

@@ -1,10 +1,10 @@
 // The last part of a context: the helper that names the stacks, the failure that is told, the end that is published.
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <utility>
 
@@ -16,6 +16,7 @@
 #include "process/observe/run_report.h"
 #include "process/trace/failure_trace.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {
@@ -115,7 +116,8 @@ void GuardedContext::add_to_report() const {
   try {
     retinue::add_to_report(*memory_, {.id = record().id, .name = request_.name, .slots = slots_by_rank()});
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "retinue: %s is missing from the job's report: %s\n", request_.name.c_str(), error.what());
+    write_standard_error(
+        fmt::format("retinue: {} is missing from the job's report: {}\n", request_.name, error.what()));
   }
 }
 
@@ -123,7 +125,7 @@ void GuardedContext::write_trace() const {
   try {
     write_failure_trace(request_.logs, *memory_, record().id, slots_by_rank());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "retinue: the last calls of %s are lost: %s\n", request_.name.c_str(), error.what());
+    write_standard_error(fmt::format("retinue: the last calls of {} are lost: {}\n", request_.name, error.what()));
   }
 }
 

@@ -1,11 +1,11 @@
 // What becomes of the dead and of what they leave behind.
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "os/process/process_calls.h"
 #include "os/sockets/control_socket.h"
@@ -13,6 +13,7 @@
 #include "process/guardian/job_sweep.h"
 #include "process/guardian/unretrieved_failure.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {
@@ -203,7 +204,7 @@ bool Guardian::sweep_by_marks() const {
     sweep_job(*setup_.memory);
     return true;
   } catch (const SystemError& error) {
-    std::fprintf(stderr, "retinue: the guardian: %s\n", error.what());
+    write_standard_error(fmt::format("retinue: the guardian: {}\n", error.what()));
     return false;
   }
 }

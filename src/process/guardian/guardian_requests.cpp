@@ -15,6 +15,7 @@
 #include "process/guardian/guardian.h"
 #include "process/observe/run_report.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 
@@ -38,7 +39,7 @@ void Guardian::for_each_request(const Serve& serve) {
       serve(message, descriptors, sender);
     } catch (const std::exception& error) {
       // One bad request must not take the job along.
-      std::fprintf(stderr, "retinue: the guardian could not serve a request: %s\n", error.what());
+      write_standard_error(fmt::format("retinue: the guardian could not serve a request: {}\n", error.what()));
       if (message.kind == ControlKind::kStart && message.context < kMaxContexts) refuse(message.context, error.what());
     }
   }

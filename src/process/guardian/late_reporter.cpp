@@ -14,12 +14,12 @@
 #include "base/split.h"
 #include "ipc/memory/job_layout.h"
 #include "ipc/memory/late_mailbox.h"
-#include "os/files/standard_error.h"
 #include "os/process/process_activity.h"
 #include "os/sockets/bell_socket.h"
 #include "process/failure/helper.h"
 #include "process/symbols/stack_reader.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {

@@ -20,6 +20,7 @@
 #include "os/process/scheduling.h"
 #include "process/guardian/job_sweep.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
 namespace {
@@ -70,7 +71,8 @@ void Watcher::start(const JobMemory& memory, int program_pidfd) {
     }
     _exit(1);
   }
-  if (pid < 0) std::fprintf(stderr, "retinue: cannot fork the watcher (RETINUE_WATCHER): %m\n");
+  if (pid < 0)
+    write_standard_error(fmt::format("retinue: cannot fork the watcher (RETINUE_WATCHER): {}\n", std::strerror(errno)));
   pid_ = pid > 0 ? pid : 0;
   add(0);
 }

@@ -7,7 +7,6 @@
 #include <cereal/types/string.hpp>
 #include <cereal/types/utility.hpp>
 #include <cereal/types/vector.hpp>
-#include <cstdio>
 #include <exception>
 #include <memory>
 #include <numeric>
@@ -17,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include "retinue/os/detail/standard_error.h"
 #include "retinue/torch/groups.h"
 #include "retinue/torch/objects.h"
 #include "torch/checkpoint/checkpoint_folder.h"
@@ -79,7 +79,7 @@ class Checkpoint::Impl {
     try {
       std::rethrow_exception(std::exchange(error_, nullptr));
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "retinue: %s\n", error.what());
+      write_standard_error(c10::str("retinue: ", error.what(), "\n"));
     }
   }
   Impl(const Impl&) = delete;

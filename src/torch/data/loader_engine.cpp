@@ -1,6 +1,5 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/StringUtil.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "retinue/ipc/job_memory.h"
+#include "retinue/os/detail/standard_error.h"
 #include "retinue/torch/data_loader.h"
 #include "torch/data/batch_buffers.h"
 #include "torch/data/job_board.h"
@@ -57,11 +57,6 @@ ItemLayout learn_layout(BatchSource& source, const DataLoaderOptions& options) {
   if (source.size() == std::size_t{0}) return {};
   const KeptTorchGenerator kept;
   return source.layout(0, ItemGenerator(options.seed));
-}
-
-void tell(const std::string& text) {
-  const std::string line = text + "\n";
-  static_cast<void>(write(STDERR_FILENO, line.data(), line.size()) < 0);
 }
 
 }  // namespace
@@ -230,7 +225,7 @@ class LoaderEngine::Impl {
         return place.job != nullptr && place.job->is_taken_by(death->worker);
       });
       if (taken == places_.end()) {
-        tell("retinue: " + who + "; another process replaces it");
+        write_standard_error("retinue: " + who + "; another process replaces it\n");
         processes_->replace_ended();
         continue;
       }
@@ -245,7 +240,8 @@ class LoaderEngine::Impl {
                                        ", where the worker before it died too: look at that item, or whether the "
                                        "machine has enough memory"),
                               death->worker, index);
-      tell(c10::str("retinue: ", who, " in item ", index, "; another process replaces it and loads the batch again"));
+      write_standard_error(
+          c10::str("retinue: ", who, " in item ", index, "; another process replaces it and loads the batch again\n"));
       board_.post(*taken->job);
     }
   }

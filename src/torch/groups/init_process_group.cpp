@@ -1,7 +1,6 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -12,6 +11,7 @@
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/join_world.h"
 #include "retinue/launch/runtime.h"
+#include "retinue/os/detail/standard_error.h"
 #include "retinue/store/tcp_store.h"
 #include "retinue/torch/c10d_store.h"
 #include "retinue/torch/process_group.h"
@@ -97,10 +97,9 @@ std::shared_ptr<Store> store_of_agent(const ProcessGroupOptions& options) {
 }
 
 void warn_of_slower_transport(const std::string& group, const std::string& reason) {
-  std::fprintf(stderr,
-               "retinue: group \"%s\": %s: all its ranks use gloo over TCP, which is slower than shared memory; "
-               "split_by_host() gives groups that share it\n",
-               group.c_str(), reason.c_str());
+  write_standard_error(c10::str("retinue: group \"", group, "\": ", reason,
+                                ": all its ranks use gloo over TCP, which is slower than shared memory; "
+                                "split_by_host() gives groups that share it\n"));
 }
 
 /// As reports name the call that opens a group.
