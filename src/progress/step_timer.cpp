@@ -67,26 +67,48 @@ int rank_of_slot(const ProcessSlot& slot) {
                                                              : slot.rank;
 }
 
+/// Keeps what detail::blocked_times points to: the timer may be destroyed on another thread.
+struct ThreadTimes {
+  ThreadTimes() = default;
+  ~ThreadTimes() { let_go(); }
+  ThreadTimes(const ThreadTimes&) = delete;
+  ThreadTimes& operator=(const ThreadTimes&) = delete;
+
+  void keep(const std::shared_ptr<detail::BlockedTimes>& given) {
+    times = given;
+    detail::blocked_times = given.get();
+  }
+  void let_go() {
+    detail::blocked_times = nullptr;
+    times.reset();
+  }
+  bool has_timer() const { return times.use_count() > 1 && !times->is_of_parent(); }
+
+  std::shared_ptr<detail::BlockedTimes> times = {};
+};
+
+thread_local ThreadTimes thread_times;
+
 }  // namespace
 
 class StepTimer::Impl {
  public:
   Impl() {
-    if (detail::blocked_times != nullptr && !detail::blocked_times->is_of_parent())
+    if (thread_times.has_timer())
       throw UsageError("StepTimer: this thread has a StepTimer already; use that one, or destroy it first");
     follow_recorders();
-    detail::blocked_times = &blocked_;  // After what can throw: there is no destructor then.
+    thread_times.keep(blocked_);  // After what can throw: there is no destructor then.
     begun_ns_ = monotonic_ns();
   }
   ~Impl() {
-    if (detail::blocked_times == &blocked_) detail::blocked_times = nullptr;
+    if (thread_times.times == blocked_) thread_times.let_go();
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   void data_loaded() {
     const std::uint64_t taken = monotonic_ns() - begun_ns_;
-    data_ns_ = taken - std::min(taken, blocked_.sum_ns());
+    data_ns_ = taken - std::min(taken, blocked_->sum_ns());
   }
 
   StepTimes step() {
@@ -98,15 +120,15 @@ class StepTimer::Impl {
       waits.insert(waits.end(), some.begin(), some.end());
     }
     const std::uint64_t total = now - begun_ns_;
-    const std::uint64_t blocked = std::min(blocked_.sum_ns(), total - data_ns_);
-    const std::uint64_t waiting = std::min(blocked, overlap_ns(blocked_.intervals(), std::move(waits)));
+    const std::uint64_t blocked = std::min(blocked_->sum_ns(), total - data_ns_);
+    const std::uint64_t waiting = std::min(blocked, overlap_ns(blocked_->intervals(), std::move(waits)));
     const StepTimes times{.steps = 1,
                           .total = nanoseconds(total),
                           .data = nanoseconds(data_ns_),
                           .compute = nanoseconds(total - data_ns_ - blocked),
                           .waiting = nanoseconds(waiting),
                           .communication = nanoseconds(blocked - waiting)};
-    blocked_.clear();
+    blocked_->clear();
     data_ns_ = 0;
     begun_ns_ = now;
     add_times(sum_, times);
@@ -195,7 +217,7 @@ class StepTimer::Impl {
         waits_.emplace_back(memory);
   }
 
-  detail::BlockedTimes blocked_;
+  const std::shared_ptr<detail::BlockedTimes> blocked_ = std::make_shared<detail::BlockedTimes>();
   std::vector<WaitsForRanks> waits_;
   std::uint64_t begun_ns_ = 0;
   std::uint64_t data_ns_ = 0;

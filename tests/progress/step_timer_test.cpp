@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <span>
 #include <thread>
 
@@ -12,6 +13,7 @@
 #include "progress/log_folder.h"
 #include "progress/waits_for_ranks.h"
 #include "retinue/collective/communicator.h"
+#include "retinue/ipc/detail/blocked_time.h"
 #include "support/ranks.h"
 #include "support/says.h"
 #include "support/usage_error.h"
@@ -189,6 +191,15 @@ TEST(StepTimer, IsOnlyOneOnAThread) {
     communicator.barrier();
     EXPECT_GT(of_another_process.step().total, nanoseconds(0));
   });
+}
+
+TEST(StepTimer, MayBeDestroyedOnAnotherThread) {
+  auto timer = std::make_unique<StepTimer>();
+  std::thread([&] { timer.reset(); }).join();
+  run_ranks(2, [](const JobGroup& group) { Communicator(group).barrier(); });
+  { const detail::BlockedScope call; }
+  StepTimer next;
+  EXPECT_GE(next.step().total, nanoseconds(0));
 }
 
 TEST(StepTimer, WithoutARecorderWaitingIsCommunication) {
