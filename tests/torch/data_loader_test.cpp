@@ -163,6 +163,11 @@ TEST(DataLoader, LeavesTheProgramsRandomNumbersAlone) {
   EXPECT_TRUE(torch::equal(drawn, torch::rand({3})));
 }
 
+/// What the compiler says of these is one line that names the mistake.
+static_assert(!detail::IsSampler<torch::data::DataLoaderOptions> && detail::IsSampler<SequentialSampler>);
+static_assert(!detail::HasSize<int> && detail::HasSize<test::CountedItems>);
+static_assert(!detail::kHasItems<std::vector<int>> && detail::kHasItems<test::CountedItems>);
+
 /// Sizes vary from item to item.
 struct UnequalItems : torch::data::datasets::Dataset<UnequalItems, torch::data::TensorExample> {
   torch::data::TensorExample get(std::size_t index) override { return torch::zeros({index == 5 ? 3 : 2}); }
@@ -179,6 +184,7 @@ TEST(DataLoader, RefusesItemsThatCannotBeStacked) {
     EXPECT_EQ(batches, 2u);
     EXPECT_TRUE(test::says(error, "item 5")) << error;
     EXPECT_TRUE(test::says(error, "[3]")) << error;
+    EXPECT_EQ(test::says(error, "DataLoader: worker "), workers > 0) << error;
   }
   struct Sparse : torch::data::datasets::Dataset<Sparse, torch::data::TensorExample> {
     torch::data::TensorExample get(std::size_t) override { return torch::eye(2).to_sparse(); }

@@ -39,7 +39,7 @@ constexpr std::size_t kItems = 40;
 
 /// Does something at one item, a given number of times.
 struct FaultyItems : test::CountedItems {
-  enum class Fault { kKill, kExit, kThrow, kThrowNumber, kHang };
+  enum class Fault { kKill, kExit, kThrow, kThrowNumber, kMisuse, kHang };
 
   FaultyItems(Fault fault, std::size_t at, int times) : CountedItems(kItems), fault(fault), at(at), times(times) {}
 
@@ -58,6 +58,8 @@ struct FaultyItems : test::CountedItems {
         throw std::out_of_range("no such picture");
       case Fault::kThrowNumber:
         throw 17;
+      case Fault::kMisuse:
+        throw UsageError("no such folder");
       case Fault::kHang:
         pause();
         break;
@@ -156,6 +158,9 @@ TEST_F(LoaderWorkers, WhatADatasetThrowsComesToTheLoop) {
     EXPECT_EQ(test::all_batches(*loader).size(), 10u);
     const auto with_number = make_data_loader<OrderSampler>(FaultyItems(Fault::kThrowNumber, 9, 1), options);
     EXPECT_TRUE(says(error_of_loop(*with_number, batches), "no std::exception"));
+    const auto misused = make_data_loader<OrderSampler>(FaultyItems(Fault::kMisuse, 9, 1), options);
+    const std::string misuse = test::usage_error_of([&] { test::all_batches(*misused); });
+    EXPECT_TRUE(says(misuse, "failed to load item 9: no such folder")) << misuse;
   }
   const auto alone = make_data_loader<OrderSampler>(FaultyItems(Fault::kThrow, 9, 1), {.batch_size = 4});
   EXPECT_THROW(test::all_batches(*alone), std::out_of_range);

@@ -103,6 +103,17 @@ class LoaderEngine {
 /// throws. After an error: the next begin() starts a new pass.
 template <class Dataset, class Sampler>
 class DataLoader {
+  static_assert(
+      std::is_copy_constructible_v<Dataset>,
+      "a DataLoader's workers have copies of the data set, which this one doesn't allow: let it hold its data "
+      "by a std::shared_ptr");
+  static_assert(detail::HasSize<Dataset>, "a DataLoader's data set needs the member std::size_t size() const");
+  static_assert(detail::kHasItems<Dataset>,
+                "a DataLoader's data set needs get(std::size_t), or what retinue/torch/item_layout.h describes");
+  static_assert(detail::IsSampler<Sampler>,
+                "make_data_loader: this is no sampler, which has reset() and next(batch_size), and the options are a "
+                "retinue::DataLoaderOptions");
+
  public:
   using BatchType = detail::ExampleOf<Dataset>;
   using Iterator = torch::data::Iterator<BatchType>;
@@ -164,7 +175,7 @@ class DataLoader {
 /// The loader makes copies of the data set and of the sampler. It loads one item to learn sizes and types, unless the
 /// data set has item_layout().
 /// Errors: UsageError for invalid options, and for kProcesses without a Runtime; SystemError if a worker can't be
-/// started; whatever the data set throws for that item.
+/// started; whatever the data set throws for that item, which is item 0.
 template <class Dataset, class Sampler>
 requires(!std::is_same_v<std::decay_t<Sampler>, DataLoaderOptions>)
     std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset, Sampler sampler,
@@ -175,6 +186,7 @@ requires(!std::is_same_v<std::decay_t<Sampler>, DataLoaderOptions>)
 /// As above, with a sampler of the given type for the data set's size; as LibTorch's, it is random by default.
 template <class Sampler = torch::data::samplers::RandomSampler, class Dataset>
 std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset, const DataLoaderOptions& options = {}) {
+  static_assert(detail::HasSize<Dataset>, "make_data_loader: a data set needs the member std::size_t size() const");
   const std::optional<std::size_t> size = dataset.size();
   if (!size) throw UsageError("make_data_loader: the data set has no size; give a sampler");
   return std::make_unique<DataLoader<Dataset, Sampler>>(std::move(dataset), Sampler(*size), options);

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -22,6 +24,7 @@ namespace {
 constexpr std::chrono::milliseconds kLookForDeaths{20};
 /// For an item whose batch nobody wants any more, in a worker process.
 constexpr std::chrono::seconds kGraceOfDropped{5};
+constexpr std::string_view kSource = "DataLoader: ";  // Errors begin with it.
 constexpr std::size_t kMostWorkers = 1024;
 constexpr std::size_t kMostBatches = std::size_t{1} << 16;
 constexpr std::chrono::hours kLongestTimeout{24 * 365};  // A sum with the clock must not overflow.
@@ -198,11 +201,12 @@ class LoaderEngine::Impl {
   }
 
   [[noreturn]] void throw_failure(const BoardJob& job) const {
-    if (job.is_usage_error) throw UsageError(job.error);
     const std::size_t index = board_.indices(job)[job.position];
-    throw DataLoaderError(
-        c10::str("DataLoader: ", name_of(job.failed_worker), " failed to load item ", index, ": ", job.error),
-        job.failed_worker, index);
+    std::string_view why = job.error;
+    if (why.starts_with(kSource)) why.remove_prefix(kSource.size());
+    const std::string text = c10::str(kSource, name_of(job.failed_worker), " failed to load item ", index, ": ", why);
+    if (job.is_usage_error) throw UsageError(text);
+    throw DataLoaderError(text, job.failed_worker, index);
   }
 
   [[noreturn]] void throw_late(const BoardJob& job) const {

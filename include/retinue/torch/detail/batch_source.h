@@ -70,6 +70,20 @@ concept Gets = requires(Dataset dataset, std::size_t index) {
   dataset.get(index);
 };
 
+template <class Dataset>
+concept HasSize = requires(const Dataset& dataset) {
+  std::optional<std::size_t>(dataset.size());
+};
+template <class Dataset>
+constexpr bool kHasItems = WritesItems<Dataset> || GetsWithGenerator<Dataset> || Gets<Dataset> || requires {
+  typename Dataset::BatchType;
+};
+template <class Sampler>
+concept IsSampler = requires(Sampler sampler) {
+  sampler.reset();
+  sampler.next(std::size_t{1});
+};
+
 template <class T>
 struct ItemOfBatch {
   using Type = T;
