@@ -80,6 +80,31 @@ TEST(ShardedOptimizerChanges, StateIsWhatWasLoadedLast) {
   });
 }
 
+/// Only an optimizer writes shared parameters, but a checkpoint gives all ranks the same values.
+TEST(ShardedOptimizerChanges, SharedParametersMayBeLoadedWhenTrainingHasBegun) {
+  const test::Folder folder;
+  run_training(2, "shm", [&](const ProcessGroup& group) {
+    ChangedModel ddp = make_changed_model(group, /*is_shared=*/true);
+    ShardedOptimizer<optim::AdamW> optimizer(ddp, optim::AdamWOptions(0.1));
+    Checkpoint checkpoint(folder.path(), group);
+    parameters_after(ddp, optimizer, group, 0);
+    checkpoint.save(1, {.model = ddp, .optimizer = optimizer});
+    const std::vector<at::Tensor> wanted = parameters_after(ddp, optimizer, group, 1);
+    parameters_after(ddp, optimizer, group, 2);
+    checkpoint.load(1, {.model = ddp, .optimizer = optimizer});
+    expect_equal_lists(parameters_after(ddp, optimizer, group, 1), wanted);
+    checkpoint.load(1, {.model = ddp, .optimizer = optimizer});
+    barrier(group);
+    {
+      const torch::NoGradGuard no_grad;
+      ddp.parameters()[0].mul_(2);  // Is still no load.
+    }
+    barrier(group);
+    const at::Tensor loss = changed_loss(ddp, group, 1);
+    EXPECT_TRUE(says(usage_error_of([&] { loss.backward(); }), "was written by the program"));
+  });
+}
+
 /// As with LibTorch's optimizers: the old graph has the old values in it, and they are gone.
 TEST(ShardedOptimizerChanges, AGraphFromBeforeAStepIsRefused) {
   for (const bool is_shared : {false, true})

@@ -202,6 +202,32 @@ TEST(SharedParameters, ThatTheProgramReplacesOrWritesAreTold) {
   });
 }
 
+/// Rank 0 makes the memory. Where it can't, the others don't wait for it, and the group is as it was.
+TEST(SharedParameters, ThatNeedMoreThanTheMemoryAreRefusedOnAllRanks) {
+  run_ranks(3,
+            [](const JobGroup& members) {
+              const ProcessGroup group = init_process_group(members);
+              nn::Sequential large(nn::Linear(1, 32 << 20));
+              std::string error;
+              bool is_exhausted = false;
+              try {
+                SharedModel(large, group, {.share_parameters = true});
+              } catch (const SharedMemoryExhausted&) {
+                is_exhausted = true;
+              } catch (const UsageError& caught) {
+                error = caught.what();
+              }
+              EXPECT_EQ(is_exhausted, group->getRank() == 0);
+              if (group->getRank() != 0)
+                EXPECT_TRUE(says(error, "DistributedDataParallel: cannot share ") && says(error, " bytes: rank 0: "))
+                    << error;
+              const at::Tensor sum = torch::ones({2});
+              all_reduce(sum, group);
+              EXPECT_TRUE(sum.eq(3).all().item<bool>());
+            },
+            {.memory_bytes = std::size_t{128} << 20});
+}
+
 /// A rank that dies in the midst of a step leaves the others the parameters of the last whole one.
 TEST(SharedParameters, AreThoseOfTheLastWholeStepWhenARankDies) {
   for (int round = 0; round < 12; ++round)

@@ -24,9 +24,9 @@
 #include "torch/checkpoint/checkpoint_writer.h"
 #include "torch/checkpoint/collected_state.h"
 #include "torch/checkpoint/crc32.h"
-#include "torch/checkpoint/failure.h"
 #include "torch/checkpoint/snapshot.h"
 #include "torch/checkpoint/state_restorer.h"
+#include "torch/groups/failure.h"
 #include "torch/groups/make_group.h"
 
 namespace retinue {
@@ -70,7 +70,7 @@ class Checkpoint::Impl {
         group_(std::move(group)),
         writers_(make_writers_group(group_, where)),
         options_(options) {
-    throw_if_any_failed(c10::str("cannot use the folder ", folder_.path().string()),
+    throw_if_any_failed(c10::str("Checkpoint: cannot use the folder ", folder_.path().string()),
                         failure_of([&] { folder_.create(); }), group_, where);
   }
   ~Impl() {
@@ -127,12 +127,12 @@ class Checkpoint::Impl {
         if (!steps.empty()) found.second = steps.back();
       });
     broadcast_object(found, group_, 0, where);
-    if (found.first) throw_failure("cannot load", found.first, 0, group_->getSize());
+    if (found.first) throw_failure("Checkpoint: cannot load", found.first, 0, group_->getSize());
     return found.second < 0 ? std::nullopt : std::optional(found.second);
   }
 
   void load(std::int64_t step, const CheckpointState& state, const std::source_location& where) {
-    const std::string doing = c10::str("cannot load step ", step);
+    const std::string doing = c10::str("Checkpoint: cannot load step ", step);
     std::optional<CheckpointReader> reader;
     std::optional<StateRestorer> restorer;
     std::pair<Failure, std::vector<RecordPart>> mine;
@@ -158,7 +158,7 @@ class Checkpoint::Impl {
  private:
   /// Compares what ranks save, and joins what they have slices of.
   void agree(std::int64_t step, CollectedState& collected, SaveNotice& notice, const std::source_location& where) {
-    const std::string doing = c10::str("cannot save step ", step);
+    const std::string doing = c10::str("Checkpoint: cannot save step ", step);
     const std::string common = common_part(collected.manifest);
     notice.bytes = common.size();
     notice.crc = crc32(common.data(), common.size());

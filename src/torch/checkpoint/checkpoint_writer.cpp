@@ -100,7 +100,7 @@ class Writer {
         group_(group),
         is_root_(group->getRank() == 0),
         unfinished_(job.folder.unfinished_file_of(job.manifest.step)),
-        doing_(c10::str("cannot save step ", job.manifest.step)) {}
+        doing_(c10::str("Checkpoint: cannot save step ", job.manifest.step)) {}
 
   void write() {
     // Others can open the file when rank 0 has made it.

@@ -7,10 +7,10 @@
 
 #include "retinue/torch/process_group.h"
 #include "torch/checkpoint/checkpoint_folder.h"
-#include "torch/checkpoint/failure.h"
 #include "torch/checkpoint/manifest.h"
 #include "torch/checkpoint/snapshot.h"
 #include "torch/checkpoint/zip_file.h"
+#include "torch/groups/failure.h"
 
 namespace retinue {
 

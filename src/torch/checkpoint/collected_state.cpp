@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "retinue/base/error.h"
-#include "torch/checkpoint/failure.h"
 #include "torch/checkpoint/optimizer_kind.h"
+#include "torch/groups/failure.h"
 
 namespace retinue {
 namespace {

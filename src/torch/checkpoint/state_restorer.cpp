@@ -14,6 +14,7 @@
 
 #include "retinue/base/error.h"
 #include "torch/checkpoint/collected_state.h"
+#include "torch/training/gradient_reducer.h"
 
 namespace retinue {
 namespace {
@@ -136,8 +137,13 @@ void StateRestorer::restore() {
   if (state_.model.get() != nullptr) {
     const std::unordered_map<std::string, std::size_t> in_file(saved_.model->begin(), saved_.model->end());
     std::unordered_set<const c10::TensorImpl*> done;  // Names may share a tensor.
-    for (const ModelTensor& own : model_tensors(*state_.model.get()))
-      if (done.insert(own.tensor.unsafeGetTensorImpl()).second) reader_.read(in_file.at(own.name), 0, own.tensor);
+    std::vector<at::Tensor> loaded;
+    for (const ModelTensor& own : model_tensors(*state_.model.get())) {
+      if (!done.insert(own.tensor.unsafeGetTensorImpl()).second) continue;
+      reader_.read(in_file.at(own.name), 0, own.tensor);
+      loaded.push_back(own.tensor);
+    }
+    GradientReducer::note_loaded(loaded);
   }
   if (local_ != nullptr) restore_optimizer();
   restore_generators();

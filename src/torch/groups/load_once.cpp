@@ -1,15 +1,11 @@
 #include "retinue/torch/load_once.h"
 
-#include <c10/util/StringUtil.h>
-#include <c10/util/Type.h>
-
 #include <exception>
-#include <string>
-#include <typeinfo>
 
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/ipc/job_memory.h"
+#include "torch/groups/failure.h"
 
 namespace retinue::detail {
 namespace {
@@ -38,16 +34,6 @@ bool is_of_own_job(const ProcessGroup& group) {
   return is_own;
 }
 
-std::string text_of_exception(const std::exception_ptr& exception) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const std::exception& error) {
-    return c10::demangle(typeid(error).name()) + ": " + error.what();
-  } catch (...) {
-    return "something that is no std::exception";
-  }
-}
-
 }  // namespace
 
 void load_then_share(const ProcessGroup& group, const std::function<void()>& load,
@@ -58,19 +44,11 @@ void load_then_share(const ProcessGroup& group, const std::function<void()>& loa
     return;
   }
   const bool loads = host.get()->getRank() == 0;
-  std::exception_ptr exception;
-  std::string problem;
-  if (loads) {
-    try {
-      load();
-    } catch (...) {
-      exception = std::current_exception();
-      problem = text_of_exception(exception);
-    }
-  }
-  broadcast_object(problem, host.get(), 0, where);
-  if (exception) std::rethrow_exception(exception);
-  if (!problem.empty()) throw UsageError("load_once_per_host: the first rank of this host failed to load: " + problem);
+  Failure failure;
+  if (loads) failure = failure_of(load);
+  broadcast_object(failure, host.get(), 0, where);
+  if (failure.exception) std::rethrow_exception(failure.exception);
+  if (failure) throw UsageError("load_once_per_host: the first rank of this host failed to load: " + failure.text);
   share(host.get());
 }
 

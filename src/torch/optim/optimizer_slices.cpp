@@ -37,11 +37,12 @@ at::Tensor elements_of(const at::Tensor& tensor, std::int64_t begin, std::int64_
   return tensor.as_strided({end - begin}, {1}, tensor.storage_offset() + begin);
 }
 
-UndoLog::UndoLog(const std::vector<at::Tensor>& parameters, const FlatLayout& layout, const ProcessGroup& group)
+UndoLog::UndoLog(const std::vector<at::Tensor>& parameters, const FlatLayout& layout, const ProcessGroup& group,
+                 const std::source_location& where)
     : parameters_(parameters), layout_(layout), rank_(group->getRank()), ranks_(group->getSize()) {
   const c10::NoGradGuard no_grad;
   const std::size_t table = FlatLayout::kAlignment * static_cast<std::size_t>(ranks_);
-  const at::Tensor memory = make_shared_memory(layout_.bytes + table, group);
+  const at::Tensor memory = make_shared_memory(layout_.bytes + table, group, where);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     kept_.push_back(at::empty({0}, parameters_[i].options().requires_grad(false))
                         .set_(memory.storage(),
@@ -49,7 +50,7 @@ UndoLog::UndoLog(const std::vector<at::Tensor>& parameters, const FlatLayout& la
                               {parameters_[i].numel()}, {1}));
   progress_ = memory.narrow(0, static_cast<std::int64_t>(layout_.bytes), static_cast<std::int64_t>(table));
   progress_of(rank_) = {};
-  barrier(group);
+  barrier(group, {}, where);
 }
 
 UndoLog::Progress& UndoLog::progress_of(int rank) const {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <source_location>
 #include <vector>
 
 #include "torch/training/shared_parameters.h"
@@ -29,7 +30,8 @@ at::Tensor elements_of(const at::Tensor& tensor, std::int64_t begin, std::int64_
 class UndoLog {
  public:
   /// Blocking: all ranks call it. `layout`: of the parameters, for as many slices as there are ranks.
-  UndoLog(const std::vector<at::Tensor>& parameters, const FlatLayout& layout, const ProcessGroup& group);
+  UndoLog(const std::vector<at::Tensor>& parameters, const FlatLayout& layout, const ProcessGroup& group,
+          const std::source_location& where = std::source_location::current());
 
   /// This rank begins a step.
   void begin_step();

@@ -34,7 +34,7 @@ ShardedOptimizerBase::Impl::Impl(ShardedOptimizerAlgorithm algorithm, DataParall
     : update_(algorithm), group_(ddp.group()), shared_(ddp.shared_gradients()), where_(where) {
   take_parameters(ddp, groups);
   const FlatLayout layout(parameters_, group_->getSize());
-  if (shared_ && group_->getSize() > 1) undo_.emplace(parameters_, layout, group_);
+  if (shared_ && group_->getSize() > 1) undo_.emplace(parameters_, layout, group_, where_);
   if (!shared_) flatten(layout);
   shard_.emplace(parameters_, slice_of(layout, parameters_, group_->getRank(), group_->getSize()), group_of_, update_,
                  shared_ ? group_->getRank() : 0, shared_ ? group_->getSize() : 1);

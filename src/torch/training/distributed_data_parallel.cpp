@@ -165,7 +165,7 @@ class DataParallelCore::Impl {
   void share(const std::vector<GradientReducerOptions::Parameter>& parameters) {
     std::vector<at::Tensor> shared;
     for (const auto& [name, tensor] : parameters) shared.push_back(tensor);
-    share_parameters(shared, group_);
+    share_parameters(shared, group_, where_);
   }
 
   void before_averaging(bool is_shadow) {

@@ -101,7 +101,7 @@ std::string GradientReducer::problem_of(const Pass& pass) {
   if (const auto written = shared_ ? shared_->change_of_parameters() : std::nullopt; written && change.empty())
     change = c10::str("parameter \"", members_[averaged_[written->parameter]].name, "\" ", written->what,
                       "; with share_parameters only a ShardedOptimizer writes them: load values before the first "
-                      "backward, in place");
+                      "backward, in place, or by a Checkpoint");
   if (change.empty() && !static_arrived_.empty()) change = difference_from_static_graph(pass);
   if (!change.empty() || options_.find_unused_parameters || options_.static_graph) return change;
   for (std::size_t place = 0; place < averaged_.size(); ++place)

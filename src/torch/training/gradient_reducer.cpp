@@ -43,6 +43,7 @@ class GradientReducer::AfterGradient final : public torch::autograd::FunctionPos
     return outputs;
   }
   const GradientReducer& reducer() const { return reducer_; }
+  std::size_t place() const { return reducer_.members_[member_].place; }
 
  private:
   GradientReducer& reducer_;
@@ -62,7 +63,7 @@ GradientReducer::GradientReducer(ProcessGroup group, GradientReducerOptions opti
   }
   options_.parameters.clear();
   changed_.resize(averaged.size());
-  if (options_.shares_parameters) shared_ = std::make_shared<SharedGradients>(group_, averaged);
+  if (options_.shares_parameters) shared_ = std::make_shared<SharedGradients>(group_, averaged, options_.where);
   buckets_ = std::make_unique<GradientBuckets>(group_, std::move(averaged),
                                                GradientBuckets::Options{.cap_mb = options_.bucket_cap_mb,
                                                                         .reducer = options_.reducer,
@@ -203,6 +204,16 @@ std::vector<char> GradientReducer::left_to_others(std::string& problem) const {
     }
   }
   return left;
+}
+
+void GradientReducer::note_loaded(const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) {
+    const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
+    if (accumulator == nullptr) continue;
+    for (const auto& hook : accumulator->post_hooks())
+      if (const auto* const after = dynamic_cast<const AfterGradient*>(hook.get()))
+        if (const auto& shared = after->reducer().shared_) shared->note_loaded(after->place());
+  }
 }
 
 void GradientReducer::before_gradient(const Member& member) {

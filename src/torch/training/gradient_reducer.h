@@ -75,6 +75,9 @@ class GradientReducer {
   /// Blocking: the rank that ended last.
   int last_in_join() const;
 
+  /// All ranks gave these the same values, and are going to wait for each other. It is no misuse of shared parameters.
+  static void note_loaded(const std::vector<at::Tensor>& parameters);
+
   /// Null unless parameters are shared.
   const std::shared_ptr<SharedGradients>& shared_gradients() const { return shared_; }
 

@@ -6,12 +6,17 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <cereal/types/string.hpp>
+#include <cereal/types/utility.hpp>
 #include <cstring>
-#include <source_location>
+#include <exception>
+#include <string>
 #include <utility>
 
 #include "retinue/base/error.h"
+#include "retinue/torch/objects.h"
 #include "torch/backend/shm_backend.h"
+#include "torch/groups/failure.h"
 #include "torch/groups/rank_agreement.h"
 #include "torch/tensors/shared_storage.h"
 
@@ -52,28 +57,35 @@ void move_into(const at::Tensor& memory, const FlatLayout& layout, const std::ve
   }
 }
 
-at::Tensor make_shared_memory(std::size_t bytes, const ProcessGroup& group) {
-  const at::Tensor handle = at::empty({sizeof(BlockHandle)}, at::kByte);
+at::Tensor make_shared_memory(std::size_t bytes, const ProcessGroup& group, const std::source_location& where) {
   if (group->getSize() == 1) return at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
   const std::shared_ptr<JobMemory>& job_memory = ShmBackend::of(*group)->memory();
+  const std::string doing = c10::str("DistributedDataParallel: cannot share ", bytes, " bytes");
   c10::Storage storage;
-  if (group->getRank() == 0) {
-    storage = c10::Storage(c10::Storage::use_byte_size_t(), bytes, allocate_shared(job_memory, bytes),
-                           /*allocator=*/nullptr, /*resizable=*/false);
-    const BlockHandle own = sent_block(storage).handle();
-    std::memcpy(handle.data_ptr(), &own, sizeof own);
-  }
-  broadcast(handle, group);
-  if (group->getRank() != 0) {
-    BlockHandle given;
-    std::memcpy(&given, handle.const_data_ptr(), sizeof given);
-    storage = received_storage(job_memory, given, bytes);
-  }
-  barrier(group);  // Every rank holds it.
+  std::pair<Failure, std::string> made;  // With the handle.
+  if (group->getRank() == 0)
+    made.first = failure_of([&] {
+      storage = c10::Storage(c10::Storage::use_byte_size_t(), bytes, allocate_shared(job_memory, bytes),
+                             /*allocator=*/nullptr, /*resizable=*/false);
+      const BlockHandle handle = sent_block(storage).handle();
+      made.second.assign(reinterpret_cast<const char*>(&handle), sizeof handle);
+    });
+  broadcast_object(made, group, 0, where);
+  if (made.first.exception) std::rethrow_exception(made.first.exception);
+  if (made.first) throw_failure(doing, made.first, 0, group->getSize());
+  // Afterwards every rank holds it.
+  throw_if_any_failed(doing, failure_of([&] {
+                        if (group->getRank() == 0) return;
+                        BlockHandle handle;
+                        std::memcpy(&handle, made.second.data(), sizeof handle);
+                        storage = received_storage(job_memory, handle, bytes);
+                      }),
+                      group, where);
   return at::empty({0}, at::kByte).set_(std::move(storage));
 }
 
-void share_parameters(const std::vector<at::Tensor>& parameters, const ProcessGroup& group) {
+void share_parameters(const std::vector<at::Tensor>& parameters, const ProcessGroup& group,
+                      const std::source_location& where) {
   if (group->getSize() == 1) return;
   const ShmBackend* const backend = ShmBackend::of(*group);
   const bool all_on_cpu = std::ranges::all_of(parameters, [](const at::Tensor& tensor) { return tensor.is_cpu(); });
@@ -82,12 +94,14 @@ void share_parameters(const std::vector<at::Tensor>& parameters, const ProcessGr
                               "memory, but this group's backend is ", group->getBackendName(),
                               all_on_cpu ? "" : ", and a parameter is on another device"));
   const FlatLayout layout(parameters, 1);
-  move_into(make_shared_memory(layout.bytes, group), layout, parameters, /*copies=*/group->getRank() == 0);
-  barrier(group);  // The values are there.
+  move_into(make_shared_memory(layout.bytes, group, where), layout, parameters, /*copies=*/group->getRank() == 0);
+  barrier(group, {}, where);  // The values are there.
 }
 
-SharedGradients::SharedGradients(ProcessGroup group, std::vector<at::Tensor> parameters)
+SharedGradients::SharedGradients(ProcessGroup group, std::vector<at::Tensor> parameters,
+                                 const std::source_location& where)
     : group_(std::move(group)),
+      where_(where),
       parameters_(std::move(parameters)),
       hidden_(parameters_.size()),
       offsets_(static_cast<std::size_t>(group_->getSize()), std::vector<std::int64_t>(parameters_.size())),
@@ -103,6 +117,10 @@ std::optional<SharedGradients::Change> SharedGradients::change_of_parameters() c
     if (!versions_.empty() && parameters_[i]._version() != versions_[i]) return Change{i, "was written by the program"};
   }
   return std::nullopt;
+}
+
+void SharedGradients::note_loaded(std::size_t parameter) {
+  if (!versions_.empty()) versions_[parameter] = static_cast<std::uint32_t>(parameters_[parameter]._version());
 }
 
 void SharedGradients::note_versions() {
@@ -145,7 +163,7 @@ bool SharedGradients::has_moved() {
 }
 
 void SharedGradients::exchange() {
-  offsets_ = gather_numbers(own_, group_, std::source_location::current());
+  offsets_ = gather_numbers(own_, group_, where_);
 }
 
 void SharedGradients::hide() {

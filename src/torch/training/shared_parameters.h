@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <source_location>
 #include <vector>
 
 #include "retinue/torch/process_group.h"
@@ -29,19 +30,21 @@ void move_into(const at::Tensor& memory, const FlatLayout& layout, const std::ve
 
 /// One run of bytes in job memory that all ranks have. In a world of one it is memory of this process.
 ///
-/// Blocking: all ranks call it. Errors: SharedMemoryExhausted.
-at::Tensor make_shared_memory(std::size_t bytes, const ProcessGroup& group);
+/// Blocking: all ranks call it. Errors: SharedMemoryExhausted on the rank that has too little, and UsageError with its
+/// text on the others.
+at::Tensor make_shared_memory(std::size_t bytes, const ProcessGroup& group, const std::source_location& where);
 
 /// Gives the ranks one copy of parameters, in job memory, with rank 0's values. In a world of one they stay where they
 /// are.
 ///
-/// Blocking: all ranks call it. Errors: UsageError where they share no memory; SharedMemoryExhausted.
-void share_parameters(const std::vector<at::Tensor>& parameters, const ProcessGroup& group);
+/// Blocking: all ranks call it. Errors: UsageError where they share no memory; those of make_shared_memory().
+void share_parameters(const std::vector<at::Tensor>& parameters, const ProcessGroup& group,
+                      const std::source_location& where);
 
 /// The parameters' gradients of all ranks, each in its own rank's memory, until an optimizer takes them.
 class SharedGradients {
  public:
-  SharedGradients(ProcessGroup group, std::vector<at::Tensor> parameters);
+  SharedGradients(ProcessGroup group, std::vector<at::Tensor> parameters, const std::source_location& where);
 
   // Of the reducer.
   struct Change {
@@ -50,6 +53,8 @@ class SharedGradients {
   };
   /// What the program did to a parameter that only the optimizer may write, if anything.
   std::optional<Change> change_of_parameters() const;
+  /// All ranks gave a parameter the same values.
+  void note_loaded(std::size_t parameter);
   /// Before a backward: gradients that nobody took are the parameters' again, and are added to. Those that the program
   /// set to zero are gone. False: some can't be added to, because the optimizer summed them.
   bool restore();
@@ -89,6 +94,7 @@ class SharedGradients {
   };
 
   ProcessGroup group_;
+  std::source_location where_;
   std::vector<at::Tensor> parameters_;
   std::vector<Hidden> hidden_;           ///< By parameter.
   RankNumbers offsets_;                  ///< By rank, then by parameter: bytes in job memory, or a place here; 0: none.

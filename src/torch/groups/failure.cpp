@@ -1,8 +1,10 @@
-#include "torch/checkpoint/failure.h"
+#include "torch/groups/failure.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
+#include <c10/util/Type.h>
 
+#include <typeinfo>
 #include <vector>
 
 #include "retinue/base/error.h"
@@ -24,17 +26,20 @@ Failure current_failure() {
   try {
     throw;
   } catch (const SystemError& error) {
-    return {.text = text_before_errno(error), .errno_value = error.errno_value()};
+    return {text_before_errno(error), error.errno_value(), std::current_exception()};
   } catch (const c10::Error& error) {
-    return {.text = error.what_without_backtrace()};
+    return {error.what_without_backtrace(), 0, std::current_exception()};
+  } catch (const Error& error) {
+    return {error.what(), 0, std::current_exception()};
   } catch (const std::exception& error) {
-    return {.text = error.what()};
+    return {c10::str(c10::demangle(typeid(error).name()), ": ", error.what()), 0, std::current_exception()};
+  } catch (...) {
+    return {"something that is no std::exception", 0, std::current_exception()};
   }
 }
 
 void throw_failure(const std::string& doing, const Failure& failure, int rank, int size) {
-  const std::string text =
-      c10::str("Checkpoint: ", doing, ": ", size > 1 ? c10::str("rank ", rank, ": ") : "", failure.text);
+  const std::string text = c10::str(doing, ": ", size > 1 ? c10::str("rank ", rank, ": ") : "", failure.text);
   if (failure.errno_value != 0) throw SystemError(text, failure.errno_value);
   throw UsageError(text);
 }

@@ -11,8 +11,9 @@ namespace retinue {
 
 /// One rank's error, in a form that all ranks can throw.
 struct Failure {
-  std::string text;     ///< Empty: no error.
-  int errno_value = 0;  ///< 0: a UsageError.
+  std::string text;                        ///< Empty: no error.
+  int errno_value = 0;                     ///< 0: a UsageError.
+  std::exception_ptr exception = nullptr;  ///< On the rank that has it.
 
   explicit operator bool() const { return !text.empty(); }
   template <class Archive>
@@ -24,7 +25,8 @@ struct Failure {
 /// Of the exception that is being handled.
 Failure current_failure();
 
-/// Throws it as the error of `rank` in what `doing` says. `size`: the number of ranks.
+/// Throws it as the error of `rank` in what `doing` says: "Checkpoint: cannot save step 3". `size`: the number of
+/// ranks.
 [[noreturn]] void throw_failure(const std::string& doing, const Failure& failure, int rank, int size);
 
 /// Calls `body` and returns its error.
