@@ -14,7 +14,7 @@
 #include "collective/diagnosis/late_report.h"
 #include "collective/late_scene.h"
 #include "ipc/memory/job_clock.h"
-#include "os/files/late_after.h"
+#include "retinue/os/detail/late_after.h"
 #include "support/ranks.h"
 #include "support/says.h"
 

@@ -210,6 +210,23 @@ TEST_F(LoaderWorkers, OneThatHangsRunsIntoTheTimeout) {
   }
 }
 
+TEST_F(LoaderWorkers, OneThatHangsIsReported) {
+  const test::CapturedStderr captured;
+  DataLoaderOptions options = kForks;
+  options.late_after = std::chrono::milliseconds(10);
+  options.timeout = std::chrono::milliseconds(200);
+  const auto loader = make_data_loader<OrderSampler>(FaultyItems(Fault::kHang, 9, 1), options);
+  captured.begin();
+  EXPECT_THROW(test::all_batches(*loader), TimeoutError);
+  EXPECT_TRUE(says(captured.text(), "retinue: DataLoader: the loop has waited 0")) << captured.text();
+  EXPECT_TRUE(says(captured.text(), ") is in item 9\n")) << captured.text();
+  captured.clear();
+  options.late_after = std::chrono::nanoseconds(0);
+  const auto silent = make_data_loader<OrderSampler>(FaultyItems(Fault::kHang, 9, 1), options);
+  EXPECT_THROW(test::all_batches(*silent), TimeoutError);
+  EXPECT_EQ(captured.text(), "");
+}
+
 TEST_F(LoaderWorkers, ALoopMayEndEarly) {
   for (const WorkerKind kind : {WorkerKind::kThreads, WorkerKind::kProcesses})
     for (std::size_t steps = 0; steps < 10; ++steps) {

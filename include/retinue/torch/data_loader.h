@@ -34,6 +34,9 @@ struct DataLoaderOptions {
   bool drop_last = false;                ///< Leaves out the last batch if it has fewer than `batch_size` items.
   std::uint64_t seed = 0;                ///< With the epoch and an item's index, the seed of the item's ItemGenerator.
   std::chrono::milliseconds timeout{0};  ///< The longest that the loop waits for a batch; 0: as long as it takes.
+  /// When a wait for a batch is reported on standard error, and again after times that double. 0: never. Unset: the
+  /// value of RETINUE_LATE_AFTER_S, in seconds, or else 10 s.
+  std::optional<std::chrono::nanoseconds> late_after = std::nullopt;
 };
 
 /// A worker couldn't load an item: the data set threw, or the worker process died there twice.

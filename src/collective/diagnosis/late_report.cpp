@@ -10,9 +10,9 @@
 #include "collective/diagnosis/late_text.h"
 #include "collective/diagnosis/report.h"
 #include "ipc/memory/late_mailbox.h"
-#include "os/files/late_after.h"
 #include "os/process/process_look.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/late_after.h"
 
 namespace retinue {
 namespace {

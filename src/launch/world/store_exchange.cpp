@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "launch/world/store_exchange_parts.h"
-#include "os/files/late_after.h"
 #include "os/process/process_look.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/join_group.h"
+#include "retinue/os/detail/late_after.h"
 
 namespace retinue {
 namespace {

@@ -1,4 +1,4 @@
-#include "os/files/late_after.h"
+#include "retinue/os/detail/late_after.h"
 
 #include <fmt/format.h>
 

@@ -2,46 +2,33 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
-#include <limits>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 
-#include "retinue/ipc/job_memory.h"
+#include "retinue/os/detail/late_after.h"
 #include "retinue/os/detail/standard_error.h"
 #include "retinue/torch/data_loader.h"
 #include "torch/data/batch_buffers.h"
 #include "torch/data/job_board.h"
+#include "torch/data/loader_options.h"
 #include "torch/data/worker_processes.h"
 
 namespace retinue::detail {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 /// Between two looks at worker processes, which may have died without a word.
 constexpr std::chrono::milliseconds kLookForDeaths{20};
 /// For an item whose batch nobody wants any more, in a worker process.
 constexpr std::chrono::seconds kGraceOfDropped{5};
 constexpr std::string_view kSource = "DataLoader: ";  // Errors begin with it.
-constexpr std::size_t kMostWorkers = 1024;
-constexpr std::size_t kMostBatches = std::size_t{1} << 16;
 constexpr std::chrono::hours kLongestTimeout{24 * 365};  // A sum with the clock must not overflow.
-
-void check_options(const DataLoaderOptions& options) {
-  if (options.batch_size < 1 || options.batch_size > std::numeric_limits<std::uint32_t>::max())
-    throw UsageError(c10::str("make_data_loader: batch_size is ", options.batch_size, ", and must be at least 1"));
-  if (options.workers > kMostWorkers)
-    throw UsageError(
-        c10::str("make_data_loader: ", options.workers, " workers, and at most ", kMostWorkers, " are possible"));
-  if (options.prefetch > kMostBatches)
-    throw UsageError(c10::str("make_data_loader: prefetch is ", options.prefetch, " batches, and at most ",
-                              kMostBatches, " are possible"));
-  if (options.timeout.count() < 0) throw UsageError("make_data_loader: the timeout is negative");
-  if (options.kind == WorkerKind::kProcesses && options.workers > 0 && JobMemory::current_or_null() == nullptr)
-    throw UsageError("make_data_loader: WorkerKind::kProcesses needs job memory, and this process has no Runtime");
-}
 
 /// Leaves LibTorch's generator as it was: a loader must not change what a program draws.
 class KeptTorchGenerator {
@@ -68,6 +55,7 @@ class LoaderEngine::Impl {
  public:
   Impl(std::unique_ptr<BatchSource> source, const DataLoaderOptions& options)
       : options_(options),
+        late_after_(options.late_after.value_or(default_late_after())),
         source_(std::move(source)),
         layout_(learn_layout(*source_, options)),
         prefetch_(options.prefetch != 0 ? options.prefetch : std::max<std::size_t>(2 * options.workers, 1)),
@@ -178,20 +166,28 @@ class LoaderEngine::Impl {
   }
 
   void await(Place& place) {
-    const auto start = std::chrono::steady_clock::now();
+    const Clock::time_point start = Clock::now();
+    std::chrono::nanoseconds report_after = std::min<std::chrono::nanoseconds>(late_after_, kLongestTimeout);
     for (;;) {
       const BoardJob::Phase phase = place.job->phase();
       if (phase == BoardJob::kDone) return;
       if (phase == BoardJob::kFailed) throw_failure(*place.job);
       replace_dead();
-      std::chrono::milliseconds wait = processes_ ? kLookForDeaths : std::chrono::seconds(1);
+      const std::chrono::nanoseconds waited = Clock::now() - start;
+      std::chrono::nanoseconds wait = processes_ ? kLookForDeaths : std::chrono::seconds(1);
       if (options_.timeout.count() > 0) {
-        const auto left = start + std::min<std::chrono::milliseconds>(options_.timeout, kLongestTimeout) -
-                          std::chrono::steady_clock::now();
+        const auto left = std::min<std::chrono::nanoseconds>(options_.timeout, kLongestTimeout) - waited;
         if (left.count() <= 0) throw_late(*place.job);
-        wait = std::min(wait, std::chrono::ceil<std::chrono::milliseconds>(left));
+        wait = std::min(wait, left);
       }
-      board_.await(*place.job, wait);
+      if (report_after.count() > 0) {
+        if (waited >= report_after) {
+          report_late(*place.job, waited);
+          report_after = 2 * waited;
+        }
+        wait = std::min(wait, report_after - waited);
+      }
+      board_.await(*place.job, std::chrono::ceil<std::chrono::milliseconds>(wait));
     }
   }
 
@@ -209,14 +205,21 @@ class LoaderEngine::Impl {
     throw DataLoaderError(text, job.failed_worker, index);
   }
 
-  [[noreturn]] void throw_late(const BoardJob& job) const {
+  std::string state_of(const BoardJob& job) const {
     const std::uint32_t state = job.state.load();
-    const bool is_taken = (state & 0xffu) == BoardJob::kTaken;
-    const std::string where =
-        is_taken ? c10::str(name_of(state >> BoardJob::kWorkerShift), " is in item ", board_.indices(job)[job.position])
-                 : "no worker has begun it";
-    throw TimeoutError(
-        c10::str("DataLoader: a batch took longer than the timeout of ", options_.timeout.count(), " ms: ", where));
+    if ((state & 0xffu) != BoardJob::kTaken) return "no worker has begun it";
+    return c10::str(name_of(state >> BoardJob::kWorkerShift), " is in item ", board_.indices(job)[job.position]);
+  }
+
+  [[noreturn]] void throw_late(const BoardJob& job) const {
+    throw TimeoutError(c10::str("DataLoader: a batch took longer than the timeout of ", options_.timeout.count(),
+                                " ms: ", state_of(job)));
+  }
+
+  void report_late(const BoardJob& job, std::chrono::nanoseconds waited) const {
+    const double seconds = std::round(std::chrono::duration<double>(waited).count() * 10) / 10;
+    write_standard_error(
+        c10::str("retinue: DataLoader: the loop has waited ", seconds, " s for a batch: ", state_of(job), "\n"));
   }
 
   /// Replaces worker processes that have died, and lets others load what they had begun.
@@ -273,12 +276,12 @@ class LoaderEngine::Impl {
 
   /// Waits for a dropped job's worker. A process that takes long is killed.
   void await_end(BoardJob& job) {
-    const auto start = std::chrono::steady_clock::now();
+    const Clock::time_point start = Clock::now();
     while (job.phase() == BoardJob::kTaken) {
       board_.await(job, kLookForDeaths);
       if (!processes_) continue;
       const std::uint32_t state = job.state.load();
-      if ((state & 0xffu) == BoardJob::kTaken && std::chrono::steady_clock::now() - start > kGraceOfDropped)
+      if ((state & 0xffu) == BoardJob::kTaken && Clock::now() - start > kGraceOfDropped)
         processes_->kill_worker(state >> BoardJob::kWorkerShift);
       while (const auto death = processes_->find_death())
         for (BoardJob& each : board_.jobs())
@@ -293,6 +296,7 @@ class LoaderEngine::Impl {
   }
 
   DataLoaderOptions options_;
+  std::chrono::nanoseconds late_after_;
   std::unique_ptr<BatchSource> source_;
   ItemLayout layout_;
   std::size_t prefetch_;
