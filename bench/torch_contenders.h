@@ -35,8 +35,9 @@ inline constexpr NetCase kNets[] = {
 /// Training steps of each rank, with one thread.
 struct TrainingRound : Round {
   enum class Mode : std::uint8_t {
-    kLocal,       ///< Unconnected processes, each for itself, at the same time.
-    kLocalFused,  ///< The same with LibTorch's fused kernel as optimizer.
+    kLocal,        ///< Unconnected processes, each for itself, at the same time.
+    kLocalFused,   ///< The same with LibTorch's fused kernel as optimizer,
+    kLocalReduce,  ///< or with an all_reduce of as many bytes as the gradients have, but not of them.
     kDdp,
     kDdpFused,
     kSharded,  ///< DDP and ShardedOptimizer,

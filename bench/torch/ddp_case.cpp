@@ -47,13 +47,15 @@ Figures overhead_of(const Figures& local, const Figures& ddp) {
 
 using Peers = std::vector<std::pair<std::string, Figures>>;
 
-/// What averaging adds to a step, beside an averaging of as many bytes that nothing else surrounds.
+/// What averaging adds to a step, beside an averaging of as many bytes that nothing else surrounds, and what such an
+/// averaging adds to a step: the ranks wait there for the one that was slower this time.
 std::vector<Row> run_net(const Settings& settings, int index, const std::shared_ptr<Peer>& gloo) {
   const NetCase& net = kNets[index];
   std::vector<Contender> contenders = {
       own_steps(settings.ranks, index, Mode::kLocal),
       own_steps(settings.ranks, index, Mode::kDdp),
       bare_average(settings.ranks, net.bytes()),
+      own_steps(settings.ranks, index, Mode::kLocalReduce),
   };
   if (settings.peers) {
     contenders.push_back(peer_steps(gloo, net, "local:sgd"));
@@ -61,11 +63,12 @@ std::vector<Row> run_net(const Settings& settings, int index, const std::shared_
   }
   const std::vector<Figures> figures = run_interleaved(contenders, settings.rounds);
   const Figures &local = figures[0], &ddp = figures[1], &bare = figures[2];
-  Peers local_peers, ddp_peers, overhead_peers{{"bare all_reduce", bare}};
+  Peers local_peers, ddp_peers,
+      overhead_peers{{"bare all_reduce", bare}, {"all_reduce after backward", overhead_of(local, figures[3])}};
   if (settings.peers) {
-    local_peers.emplace_back("torch, unconnected", figures[3]);
-    ddp_peers.emplace_back("torch DDP over gloo", figures[4]);
-    overhead_peers.emplace_back("torch DDP over gloo", overhead_of(figures[3], figures[4]));
+    local_peers.emplace_back("torch, unconnected", figures[4]);
+    ddp_peers.emplace_back("torch DDP over gloo", figures[5]);
+    overhead_peers.emplace_back("torch DDP over gloo", overhead_of(figures[4], figures[5]));
   }
   std::vector<Row> rows;
   const auto add = [&](const char* what, const Figures& ours, const Peers& peers) {

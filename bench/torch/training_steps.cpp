@@ -104,9 +104,9 @@ void check_equal_params(const Net& net, Communicator& group) {
   }
 }
 
-template <class Forward>
+template <class Forward, class Average>
 void measure_steps(const TrainingRound& round, const RankContext& context, torch::optim::Optimizer& optimizer,
-                   const Batch& batch, Forward&& forward) {
+                   const Batch& batch, Forward&& forward, Average&& average) {
   at::Tensor loss;
   measure_iterations(
       round, context, [](int) {},
@@ -114,12 +114,28 @@ void measure_steps(const TrainingRound& round, const RankContext& context, torch
         optimizer.zero_grad();
         loss = torch::nn::functional::cross_entropy(forward(batch.data), batch.target);
         loss.backward();
+        average();
         optimizer.step();
       },
       [&](int) {
         if (!std::isfinite(loss.item<double>())) throw std::runtime_error("training: the loss is not finite");
       });
 }
+
+/// Numbers of this rank, in job memory.
+class SharedValues {
+ public:
+  SharedValues(const RankContext& context, std::size_t bytes)
+      : block_(SharedBlock::allocate(context.memory(), bytes)),
+        values_(reinterpret_cast<float*>(block_.data()), bytes / sizeof(float)) {
+    std::fill(values_.begin(), values_.end(), 1.0F);
+  }
+  std::span<float> get() const { return values_; }
+
+ private:
+  SharedBlock block_;
+  std::span<float> values_;
+};
 
 void training_rank(RankContext& context, const TrainingRound& round) {
   torch::set_num_threads(1);
@@ -128,17 +144,25 @@ void training_rank(RankContext& context, const TrainingRound& round) {
   const std::shared_ptr<Net> net = make_net(which);
   const Batch batch = make_batch(which, context.rank());
   Communicator checks(context.world());
+  const auto plain = [&](const at::Tensor& data) { return net->forward(data); };
   if (round.mode == Mode::kLocal || round.mode == Mode::kLocalFused) {
     const auto optimizer = make_optimizer(round, *net, nullptr);
     checks.barrier();
-    measure_steps(round, context, *optimizer, batch, [&](const at::Tensor& data) { return net->forward(data); });
+    measure_steps(round, context, *optimizer, batch, plain, [] {});
     checks.barrier();
+    return;
+  }
+  if (round.mode == Mode::kLocalReduce) {
+    const auto optimizer = make_optimizer(round, *net, nullptr);
+    const SharedValues values(context, which.bytes());
+    measure_steps(round, context, *optimizer, batch, plain, [&] { checks.all_reduce(values.get(), ReduceOp::kAvg); });
     return;
   }
   const ProcessGroup group = init_process_group(context);
   Model model(net, group, {.share_parameters = round.mode == Mode::kShared});
   const auto optimizer = make_optimizer(round, *net, &model);
-  measure_steps(round, context, *optimizer, batch, [&](const at::Tensor& data) { return model.forward(data); });
+  measure_steps(
+      round, context, *optimizer, batch, [&](const at::Tensor& data) { return model.forward(data); }, [] {});
   check_equal_params(*net, checks);
   if (round.mode != Mode::kShared) check_gradients(model, *net, round, batch, checks);
 }
@@ -146,11 +170,10 @@ void training_rank(RankContext& context, const TrainingRound& round) {
 void averaging_rank(RankContext& context, const Round& round) {
   torch::set_num_threads(1);
   Communicator group(context.world());
-  SharedBlock block = SharedBlock::allocate(context.memory(), round.bytes);
-  const std::span values(reinterpret_cast<float*>(block.data()), round.bytes / sizeof(float));
-  std::fill(values.begin(), values.end(), 1.0F);
+  const SharedValues values(context, round.bytes);
   measure_iterations(
-      round, context, [&](int) { group.barrier(); }, [&] { group.all_reduce(values, ReduceOp::kAvg); }, [](int) {});
+      round, context, [&](int) { group.barrier(); }, [&] { group.all_reduce(values.get(), ReduceOp::kAvg); },
+      [](int) {});
 }
 
 }  // namespace
