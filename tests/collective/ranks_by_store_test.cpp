@@ -75,7 +75,7 @@ TEST_F(RanksByStoreTest, ALossThatOneFindsIsThatOfAll) {
   LateByStore elsewhere(members(2, "another"), 0s);
   be(1, [](RanksByStore&) {});
   EXPECT_NO_THROW(elsewhere.look(wait_of(1)));
-  EXPECT_FALSE(elsewhere.loss_of_others().has_value());
+  EXPECT_FALSE(elsewhere.agreed_loss(wait_of(1), /*looks=*/false).has_value());
   for (LateByStore* one : {&here, &elsewhere}) try {
       one->look(wait_of(1));
       ADD_FAILURE() << "rank 1 has ended";
@@ -83,7 +83,21 @@ TEST_F(RanksByStoreTest, ALossThatOneFindsIsThatOfAll) {
       EXPECT_EQ(error.ranks(), std::vector<int>{1});
       EXPECT_TRUE(std::string(error.what()).starts_with("rank 1 (pid ")) << error.what();
     }
-  EXPECT_TRUE(elsewhere.loss_of_others().has_value());
+  EXPECT_TRUE(elsewhere.agreed_loss(wait_of(1), /*looks=*/false).has_value());
+}
+
+/// A connection ended, nobody knows whose: who finds that rank 1 has ended tells the others before it ends itself.
+TEST_F(RanksByStoreTest, ALossThatOneLooksForIsThatOfAll) {
+  LateByStore here(members(0), 0s);
+  LateByStore elsewhere(members(2, "another"), 0s);
+  be(1, [](RanksByStore&) {});
+  EXPECT_FALSE(elsewhere.agreed_loss(wait_of(1), /*looks=*/true).has_value());
+  const auto found = here.agreed_loss(wait_of(1), /*looks=*/true);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->ranks(), std::vector<int>{1});
+  const auto told = elsewhere.agreed_loss(wait_of(1), /*looks=*/true);
+  ASSERT_TRUE(told.has_value());
+  EXPECT_STREQ(told->what(), found->what());
 }
 
 /// What they waited for long ended well: nobody's time is over.

@@ -218,9 +218,10 @@ TEST(SharedParameters, ThatNeedMoreThanTheMemoryAreRefusedOnAllRanks) {
                 error = caught.what();
               }
               EXPECT_EQ(is_exhausted, group->getRank() == 0);
-              if (group->getRank() != 0)
+              if (group->getRank() != 0) {
                 EXPECT_TRUE(says(error, "DistributedDataParallel: cannot share ") && says(error, " bytes: rank 0: "))
                     << error;
+              }
               const at::Tensor sum = torch::ones({2});
               all_reduce(sum, group);
               EXPECT_TRUE(sum.eq(3).all().item<bool>());

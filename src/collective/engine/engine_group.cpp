@@ -98,14 +98,10 @@ std::exception_ptr EngineGroup::failure_of(const PeerLost& error, WhenLost when_
   const std::string timeout = late_.timeout_of_others(sequence_);
   if (!timeout.empty()) return thrown_here(TimeoutError(timeout));
   // Of several at one address an engine may not know which, and who closed a connection may have done so for another.
-  const std::optional<PeerLost> said = late_.loss_of_others();
-  const PeerLost& loss = said ? *said : error;
+  const std::optional<PeerLost> agreed = late_.agreed_loss(wait(), /*looks=*/error.ranks().empty());
+  const PeerLost& loss = agreed ? *agreed : error;
   std::vector<int> lost = loss.ranks();
   std::string text = head();
-  if (lost.empty()) {
-    lost = late_.ended_ranks(wait());
-    for (const int rank : lost) text += late_.name_of(rank) + " has ended; ";
-  }
   if (lost.empty()) {
     lost = late_.ranks_that_left(wait());
     for (const int rank : lost) text += late_.name_of(rank) + " has left the group; ";

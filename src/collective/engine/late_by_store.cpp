@@ -1,6 +1,7 @@
 #include "collective/engine/late_by_store.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -97,7 +98,7 @@ void LateByStore::check_without_store(const Wait& wait) {
   const std::vector<int> lost = ranks_->ended_as_known();
   if (lost.empty()) return;
   store_ = nullptr;
-  throw PeerLost(fmt::format("{} has ended", name_of(lost.front())), lost);
+  throw PeerLost(text_of_loss(lost), lost);
 }
 
 std::chrono::nanoseconds LateByStore::look_now(const Wait& wait) {
@@ -139,10 +140,11 @@ void LateByStore::set_word(std::uint64_t sequence, std::chrono::nanoseconds end)
 
 void LateByStore::check_that_others_live(const Wait& wait) {
   const std::vector<int> lost = missing(wait.sequence, ranks_->ended(wait.sequence));
-  if (lost.empty()) return;
-  std::string ranks;
-  for (const int rank : lost) ranks += fmt::format("{} ", rank);
-  const std::string own = fmt::format("{}\n{} has ended", ranks, name_of(lost.front()));
+  if (!lost.empty()) tell_loss(lost);
+}
+
+void LateByStore::tell_loss(const std::vector<int>& lost) {
+  const std::string own = fmt::format("{}\n{}", fmt::join(lost, " "), text_of_loss(lost));
   const std::string loss = store_->compare_set(kLoss, "", own, soon());
   store_->set(key_of_taking(rank_), "", soon());
   // Who ends by it may be the one that serves the store: the others take it at their next look.
@@ -163,15 +165,32 @@ void LateByStore::throw_loss(std::string loss) {
   throw PeerLost(loss, {std::istream_iterator<int>(ranks), {}});
 }
 
-std::optional<PeerLost> LateByStore::loss_of_others() noexcept {
+std::string LateByStore::text_of_loss(const std::vector<int>& lost) {
+  std::string text;
+  for (const int rank : lost) text += fmt::format("{}{} has ended", text.empty() ? "" : "; ", name_of(rank));
+  return text;
+}
+
+std::optional<PeerLost> LateByStore::agreed_loss(const Wait& wait, bool looks) noexcept {
+  std::vector<int> lost;
   try {
-    if (store_) take_loss_of_others();
+    if (!store_) return std::nullopt;
+    take_loss_of_others();
   } catch (const PeerLost& error) {
     return error;
   } catch (const std::exception&) {
-    // Nobody can be asked.
+    // The store has ended. What is known of processes tells as much.
   }
-  return std::nullopt;
+  if (!looks) return std::nullopt;
+  try {
+    lost = ranks_->ended_soon(wait.sequence);
+    if (!lost.empty()) tell_loss(lost);
+  } catch (const PeerLost& error) {
+    return error;
+  } catch (const std::exception&) {
+    // Nobody can be told.
+  }
+  return lost.empty() ? std::nullopt : std::optional(PeerLost(text_of_loss(lost), lost));
 }
 
 void LateByStore::take_loss_of_others() {
@@ -179,10 +198,6 @@ void LateByStore::take_loss_of_others() {
   if (!loss) return;
   store_->set(key_of_taking(rank_), "", soon());
   throw_loss(*loss);
-}
-
-std::vector<int> LateByStore::ended_ranks(const Wait& wait) noexcept {
-  return ask(std::vector<int>(), [&] { return ranks_->ended_soon(wait.sequence); });
 }
 
 bool LateByStore::has_left(int rank, const Wait& wait) noexcept {

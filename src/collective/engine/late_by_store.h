@@ -47,15 +47,15 @@ class LateByStore {
   /// Errors: PeerLost where a rank of this host is missing whose process has ended. Its children may hold its
   /// connections open.
   std::chrono::nanoseconds look(const Wait& wait);
-  /// Ranks of this host whose processes have ended before they were through. Blocking: a moment, for one that is about
-  /// to.
-  std::vector<int> ended_ranks(const Wait& wait) noexcept;
+  /// The ranks that were lost, as all ranks of the group say it: what another rank found, because of which it may have
+  /// let go of this one; or, where this one `looks`, ranks of this host whose processes have ended before they were
+  /// through. Blocking: for a process that is about to end, at most 1 s; then until the others know, at most 1.5 s, as
+  /// this rank may be the one that serves the store.
+  std::optional<PeerLost> agreed_loss(const Wait& wait, bool looks) noexcept;
   /// Those that did so before this call.
   std::vector<int> ranks_that_left(const Wait& wait) noexcept {
     return store_ ? ranks_->left_before(wait.sequence) : std::vector<int>();
   }
-  /// What another rank found of one that has ended; it let go of this one for that.
-  std::optional<PeerLost> loss_of_others() noexcept;
   /// This rank leaves the group, all its calls done.
   void leave(std::uint64_t calls) noexcept;
   /// Whether that rank is gone because it was through. Where nobody can be asked: whether it may be.
@@ -98,6 +98,8 @@ class LateByStore {
   void check_that_others_live(const Wait& wait);
   /// Errors: PeerLost where another rank said so.
   void take_loss_of_others();
+  [[noreturn]] void tell_loss(const std::vector<int>& lost);
+  std::string text_of_loss(const std::vector<int>& lost);
   /// Where the store stands still, as it does where a child of the dead rank that served it goes on.
   void check_without_store(const Wait& wait);
   [[noreturn]] static void throw_loss(std::string loss);

@@ -19,8 +19,10 @@
 namespace retinue {
 namespace {
 
-/// The kernel closes what a process has open before it is seen to have ended.
 constexpr std::chrono::milliseconds kMoment(200);
+/// The kernel closes what a process has open before it is seen to have ended: with much memory, long before.
+constexpr std::chrono::milliseconds kUntilEnd(1000);
+constexpr std::chrono::milliseconds kBetweenTries(10);
 
 std::string key_of_process(int rank) {
   return fmt::format("process {}", rank);
@@ -131,21 +133,31 @@ std::vector<int> RanksByStore::ended(std::uint64_t sequence) {
 }
 
 std::vector<int> RanksByStore::ended_soon(std::uint64_t sequence) {
-  std::vector<int> already = ended(sequence);
-  if (!already.empty()) return already;
+  const Deadline deadline = Deadline::after(kUntilEnd);
+  std::vector<int> lost = ended(sequence);
+  while (lost.empty() && await_an_end(deadline)) lost = ended(sequence);
+  return lost;
+}
+
+bool RanksByStore::await_an_end(const Deadline& deadline) {
   std::vector<FileDescriptor> processes;
   std::vector<pollfd> ends;
+  std::chrono::nanoseconds longest = kUntilEnd;
+  bool is_any_left = false;
   for (const int rank : others_of_own_host()) {
     if (has_ended(rank)) continue;
+    is_any_left = true;
     try {
       processes.push_back(open_pidfd(pid(rank)));
       ends.push_back({.fd = processes.back().get(), .events = POLLIN, .revents = 0});
     } catch (const SystemError&) {
-      // It ended just now, or there is no descriptor for it.
+      longest = kBetweenTries;  // It ended just now, or there is no descriptor for it.
     }
   }
-  if (!ends.empty()) poll(ends.data(), ends.size(), static_cast<int>(kMoment.count()));
-  return ended(sequence);
+  if (!is_any_left || deadline.passed()) return false;
+  const auto time = std::chrono::ceil<std::chrono::milliseconds>(deadline.left(longest));
+  poll(ends.data(), ends.size(), static_cast<int>(time.count()));
+  return true;
 }
 
 }  // namespace retinue

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "retinue/base/deadline.h"
 #include "retinue/collective/engine.h"
 
 namespace retinue {
@@ -47,7 +48,7 @@ class RanksByStore {
   std::vector<int> ended(std::uint64_t sequence);
   /// Those whose processes have ended, without the store; none where nobody was asked for before.
   std::vector<int> ended_as_known() noexcept;
-  /// As ended(). Blocking: a moment, for one that is about to.
+  /// As ended(). Blocking: at most 1 s, for one that is about to.
   std::vector<int> ended_soon(std::uint64_t sequence);
 
   pid_t pid(int rank) { return process(rank).pid; }
@@ -70,6 +71,8 @@ class RanksByStore {
   };
 
   const Process& process(int rank);
+  /// Blocking: until a process of another rank of this host may have ended. False: none will before the deadline.
+  bool await_an_end(const Deadline& deadline);
   void ask(std::chrono::milliseconds patience);
 
   std::shared_ptr<Store> store_;

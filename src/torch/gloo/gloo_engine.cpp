@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <thread>
 #include <vector>
 
-#include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -21,8 +19,6 @@ constexpr std::size_t kGatheredAtOnce = std::size_t{64} << 10;
 /// When who waits looks for ranks that are gone for the first time, and then ever more rarely.
 constexpr std::chrono::milliseconds kFirstSearch(500);
 constexpr std::chrono::milliseconds kLongestLook(60'000);
-constexpr std::chrono::seconds kPatienceForName(1);
-constexpr std::chrono::milliseconds kBetweenLooksForName(10);
 constexpr int kTagOfLooks = (1 << 29) - 1;  // Of none of gloo's operations, nor of messages.
 
 bool is_done_within(c10d::Work& work, std::chrono::milliseconds time) {
@@ -69,34 +65,7 @@ void GlooEngine::await(c10d::Work& work) {
     between_searches = std::min<Clock::duration>(between_searches * 2, kLongestLook);
     next_search = Clock::now() + between_searches;
   }
-  try {
-    work.wait();
-  } catch (...) {
-    if (is_of_unknown_rank(std::current_exception())) await_name_of_lost_rank();
-    throw;
-  }
-}
-
-/// Ranks of one host have one address, which is all that gloo names.
-bool GlooEngine::is_of_unknown_rank(const std::exception_ptr& error) const {
-  try {
-    link_->peers().checked("", [&] { std::rethrow_exception(error); });
-  } catch (const PeerLost& lost) {
-    return lost.ranks().empty();
-  } catch (...) {
-  }
-  return false;
-}
-
-/// A connection ends some milliseconds before anybody can see that its process has ended.
-void GlooEngine::await_name_of_lost_rank() {
-  const Deadline deadline = Deadline::after(kPatienceForName);
-  while (!deadline.passed()) {
-    is_stuck_ = true;
-    const std::chrono::nanoseconds next = look_();
-    is_stuck_ = false;
-    std::this_thread::sleep_for(deadline.left(std::min<std::chrono::nanoseconds>(next, kBetweenLooksForName)));
-  }
+  work.wait();
 }
 
 /// To begin a receive of a rank that is gone is an error. Nobody sends what these are of.

@@ -29,8 +29,6 @@ class GlooEngine final : public Engine {
   void run(Start start);
   void await(c10d::Work& work);
   void look_for_lost_ranks(c10d::Work& work);
-  bool is_of_unknown_rank(const std::exception_ptr& error) const;
-  void await_name_of_lost_rank();
 
   std::shared_ptr<GlooLink> link_;
   c10::intrusive_ptr<c10d::Backend> gloo_;  ///< Of its own: a call goes on though the link was closed meanwhile.

@@ -39,7 +39,7 @@ at::Tensor make_shared_memory(std::size_t bytes, const ProcessGroup& group, cons
 ///
 /// Blocking: all ranks call it. Errors: UsageError where they share no memory; those of make_shared_memory().
 void share_parameters(const std::vector<at::Tensor>& parameters, const ProcessGroup& group,
-                      const std::source_location& where);
+                      const std::source_location& where = std::source_location::current());
 
 /// The parameters' gradients of all ranks, each in its own rank's memory, until an optimizer takes them.
 class SharedGradients {
