@@ -139,8 +139,8 @@ TEST(CheckpointOptimizers, ClassesOfUsers) {
                      "save() and load() of its own"))
         << text;
     Failing failing(net->parameters());
-    EXPECT_TRUE(
-        says(error_of([&] { checkpoint.save(1, {.optimizer = failing}); }), "Failing's save() failed: not today"));
+    EXPECT_TRUE(says(error_of([&] { checkpoint.save(1, {.optimizer = failing}); }),
+                     "Failing's save() failed: std::runtime_error: not today"));
     Warming warming(net->parameters(), optim::SGDOptions(0.1));
     warming.warmth = 5;
     checkpoint.save(1, {.model = net, .optimizer = warming});

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookForDeaths{20};
 /// For an item whose batch nobody wants any more, in a worker process.
 constexpr std::chrono::seconds kGraceOfDropped{5};
-constexpr std::string_view kSource = "DataLoader: ";  // Errors begin with it.
+constexpr std::string_view kSource = "DataLoader: ";     // Errors begin with it.
 constexpr std::chrono::hours kLongestTimeout{24 * 365};  // A sum with the clock must not overflow.
 
 /// Leaves LibTorch's generator as it was: a loader must not change what a program draws.
@@ -176,7 +176,7 @@ class LoaderEngine::Impl {
       const std::chrono::nanoseconds waited = Clock::now() - start;
       std::chrono::nanoseconds wait = processes_ ? kLookForDeaths : std::chrono::seconds(1);
       if (options_.timeout.count() > 0) {
-        const auto left = std::min<std::chrono::nanoseconds>(options_.timeout, kLongestTimeout) - waited;
+        const auto left = std::min<std::chrono::milliseconds>(options_.timeout, kLongestTimeout) - waited;
         if (left.count() <= 0) throw_late(*place.job);
         wait = std::min(wait, left);
       }
