@@ -69,6 +69,17 @@ TEST_F(RanksByStoreTest, WhoLeftWithAllItsCallsDoneIsNotLost) {
   EXPECT_EQ(ranks.has_left_after(2, 1), false);
 }
 
+/// The store may end with a rank. Those that came late are asked for once all have come.
+TEST_F(RanksByStoreTest, WhoTheOthersAreIsKnownOnceAllHaveJoined) {
+  RanksByStore ranks(members(0));
+  ranks.know_all(/*have_all_joined=*/false);
+  EXPECT_EQ(ranks.ended_as_known(), std::vector<int>());
+  be(1, [](RanksByStore&) {});
+  be(2, [](RanksByStore&) {});
+  ranks.know_all(/*have_all_joined=*/true);
+  EXPECT_EQ(ranks.ended_as_known(), (std::vector<int>{1, 2}));
+}
+
 /// Also those of other hosts, who can't look at its process.
 TEST_F(RanksByStoreTest, ALossThatOneFindsIsThatOfAll) {
   LateByStore here(members(0), 0s);

@@ -76,7 +76,7 @@ void EngineGroup::run(const CollectiveCall& what, CallSite site, WhenLost when_l
   call_ = &call;
   begin_ = LateByStore::Clock::now();
   log_.begin(call, sequence_, log_.now());
-  late_.begin();
+  if (sequence_ == 1) late_.begin();
   try {
     carry_out(call);
     late_.end(sequence_);

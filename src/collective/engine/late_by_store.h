@@ -72,12 +72,13 @@ class LateByStore {
   /// What that one said; empty where the group did not end so, as far as is known.
   /// Blocking: some seconds where the time of one of them is over that has not said so yet.
   std::string timeout_of_others(std::uint64_t sequence) noexcept;
-  /// A call begins. Blocking: in the first one, until all have joined, at most 0.2 s.
+  /// The group's first call begins. Blocking: until all have joined, at most 0.2 s.
   void begin() noexcept {
-    if (store_) ranks_->know_all();
+    if (store_) ranks_->know_all(/*have_all_joined=*/false);
   }
   /// That call ended well.
   void end(std::uint64_t sequence) noexcept {
+    if (store_) ranks_->know_all(/*have_all_joined=*/true);
     if (!own_keys_.empty()) withdraw(sequence);
   }
 

@@ -87,12 +87,13 @@ std::optional<bool> RanksByStore::has_left_after(int rank, std::uint64_t sequenc
   }
 }
 
-void RanksByStore::know_all() noexcept {
-  if (std::exchange(has_asked_, true)) return;
+void RanksByStore::know_all(bool have_all_joined) noexcept {
+  if (!processes_.empty() || std::chrono::steady_clock::now() < asks_again_at_) return;
   try {
-    ask(kMoment);
+    ask(have_all_joined ? kPatience : kMoment);
   } catch (const std::exception&) {
-    // Then they are asked for when that is needed.
+    // Later, when all have joined: the store may end with the rank that serves it, and then nobody can be asked.
+    asks_again_at_ = have_all_joined ? std::chrono::steady_clock::now() + kAfterTrouble : asks_again_at_;
   }
 }
 

@@ -33,9 +33,9 @@ class RanksByStore {
   /// seconds.
   std::optional<bool> has_left_after(int rank, std::uint64_t sequence) noexcept;
 
-  /// Asks who the others are, while the store answers; the first time only. Blocking: until all have joined, at most a
-  /// moment.
-  void know_all() noexcept;
+  /// Asks who the others are, unless that is known. Blocking: until all have joined, at most 0.2 s; if they have, until
+  /// the store answers, at most 2 s, and after that not for 10 s.
+  void know_all(bool have_all_joined) noexcept;
   /// Others that have left before this call.
   std::vector<int> left_before(std::uint64_t sequence) noexcept;
 
@@ -80,7 +80,7 @@ class RanksByStore {
   int rank_;
   int size_;
   std::vector<Process> processes_;  ///< Known from the first question on.
-  bool has_asked_ = false;
+  std::chrono::steady_clock::time_point asks_again_at_;
   std::chrono::steady_clock::time_point trouble_until_;  ///< With the store.
 };
 
