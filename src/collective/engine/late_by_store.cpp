@@ -98,7 +98,7 @@ void LateByStore::check_without_store(const Wait& wait) {
   const std::vector<int> lost = ranks_->ended_as_known();
   if (lost.empty()) return;
   store_ = nullptr;
-  throw PeerLost(text_of_loss(lost), lost);
+  throw PeerLost(ranks_->text_of_ended(lost), lost);
 }
 
 std::chrono::nanoseconds LateByStore::look_now(const Wait& wait) {
@@ -144,7 +144,7 @@ void LateByStore::check_that_others_live(const Wait& wait) {
 }
 
 void LateByStore::tell_loss(const std::vector<int>& lost) {
-  const std::string own = fmt::format("{}\n{}", fmt::join(lost, " "), text_of_loss(lost));
+  const std::string own = fmt::format("{}\n{}", fmt::join(lost, " "), ranks_->text_of_ended(lost));
   const std::string loss = store_->compare_set(kLoss, "", own, soon());
   store_->set(key_of_taking(rank_), "", soon());
   // Who ends by it may be the one that serves the store: the others take it at their next look.
@@ -163,12 +163,6 @@ void LateByStore::tell_loss(const std::vector<int>& lost) {
 void LateByStore::throw_loss(std::string loss) {
   std::istringstream ranks(take_line(loss));
   throw PeerLost(loss, {std::istream_iterator<int>(ranks), {}});
-}
-
-std::string LateByStore::text_of_loss(const std::vector<int>& lost) {
-  std::string text;
-  for (const int rank : lost) text += fmt::format("{}{} has ended", text.empty() ? "" : "; ", name_of(rank));
-  return text;
 }
 
 std::optional<PeerLost> LateByStore::agreed_loss(const Wait& wait, bool looks) noexcept {
@@ -190,7 +184,7 @@ std::optional<PeerLost> LateByStore::agreed_loss(const Wait& wait, bool looks) n
   } catch (const std::exception&) {
     // Nobody can be told.
   }
-  return lost.empty() ? std::nullopt : std::optional(PeerLost(text_of_loss(lost), lost));
+  return lost.empty() ? std::nullopt : std::optional(PeerLost(ranks_->text_of_ended(lost), lost));
 }
 
 void LateByStore::take_loss_of_others() {

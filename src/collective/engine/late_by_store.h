@@ -100,7 +100,6 @@ class LateByStore {
   /// Errors: PeerLost where another rank said so.
   void take_loss_of_others();
   [[noreturn]] void tell_loss(const std::vector<int>& lost);
-  std::string text_of_loss(const std::vector<int>& lost);
   /// Where the store stands still, as it does where a child of the dead rank that served it goes on.
   void check_without_store(const Wait& wait);
   [[noreturn]] static void throw_loss(std::string loss);

@@ -110,6 +110,12 @@ std::vector<int> RanksByStore::ended_as_known() noexcept {
   return ranks;
 }
 
+std::string RanksByStore::text_of_ended(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += fmt::format("{}{} has ended", text.empty() ? "" : "; ", name_of(rank));
+  return text;
+}
+
 std::vector<int> RanksByStore::others() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < size_; ++rank)

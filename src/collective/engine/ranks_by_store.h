@@ -56,6 +56,8 @@ class RanksByStore {
   const std::string& where(int rank) { return process(rank).where; }
   /// As "rank 1 (pid 4711 on node-b)".
   std::string name_of(int rank) { return fmt::format("rank {} ({})", rank, where(rank)); }
+  /// As "rank 1 (pid 4711 on node-b) has ended; rank 2 ...".
+  std::string text_of_ended(const std::vector<int>& ranks);
 
  private:
   /// What stands at the store of each, a line each.
