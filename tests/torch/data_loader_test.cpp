@@ -163,6 +163,14 @@ TEST(DataLoader, LeavesTheProgramsRandomNumbersAlone) {
   EXPECT_TRUE(torch::equal(drawn, torch::rand({3})));
 }
 
+TEST(DataLoader, ReadsTheEnvironmentOnlyWhereTheOptionIsNotSet) {
+  setenv("RETINUE_LATE_AFTER_S", "soon", 1);
+  EXPECT_NO_THROW(make_data_loader<SequentialSampler>(CountedItems(3), {.late_after = std::chrono::seconds(1)}));
+  EXPECT_TRUE(test::says(test::usage_error_of([] { make_data_loader<SequentialSampler>(CountedItems(3)); }),
+                         "RETINUE_LATE_AFTER_S is \"soon\""));
+  unsetenv("RETINUE_LATE_AFTER_S");
+}
+
 /// What the compiler says of these is one line that names the mistake.
 static_assert(!detail::IsSampler<torch::data::DataLoaderOptions> && detail::IsSampler<SequentialSampler>);
 static_assert(!detail::HasSize<int> && detail::HasSize<test::CountedItems>);

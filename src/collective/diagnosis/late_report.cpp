@@ -28,10 +28,6 @@ constexpr auto kReadGroupsTime = 20ms;
 
 }  // namespace
 
-std::chrono::nanoseconds late_after_of(const CommunicatorOptions& options) {
-  return options.late_after ? *options.late_after : default_late_after();
-}
-
 std::vector<std::string> long_waits_of(const JobGroup& group, const Board& board, int rank) {
   std::vector<std::string> waits;
   const std::uint32_t slot = board.member(rank).process_slot;
@@ -49,7 +45,7 @@ std::vector<std::string> long_waits_of(const JobGroup& group, const Board& board
 }
 
 LateReport::LateReport(const JobGroup& group, const Board& board, const CommunicatorOptions& options)
-    : group_(group), board_(board), late_after_(late_after_of(options)) {}
+    : group_(group), board_(board), late_after_(late_after_of(options.late_after)) {}
 
 void LateReport::look(const SeenWait& own, JobDeadline deadline, const FirstLooks& first_looks) {
   const auto now = job_now(group_.memory->header());

@@ -50,7 +50,4 @@ class LateReport {
 /// process holds the registry.
 std::vector<std::string> long_waits_of(const JobGroup& group, const Board& board, int rank);
 
-/// What the options say, or else default_late_after().
-std::chrono::nanoseconds late_after_of(const CommunicatorOptions& options);
-
 }  // namespace retinue

@@ -9,9 +9,9 @@
 #include "base/thrown_here.h"
 #include "collective/algorithms/slices.h"
 #include "collective/call/buffer_list.h"
-#include "collective/diagnosis/late_report.h"
 #include "collective/diagnosis/report.h"
 #include "collective/kernels/kernels.h"
+#include "retinue/os/detail/late_after.h"
 
 namespace retinue {
 namespace {
@@ -41,7 +41,7 @@ EngineGroup::EngineGroup(std::unique_ptr<Engine> engine, const EngineMembers& me
             .name = members.name,
             .rank = members.rank,
             .process_slots = std::vector<std::uint32_t>(size_)}),
-      late_(members, late_after_of(options)),
+      late_(members, late_after_of(options.late_after)),
       timeout_(options.timeout) {
   set_timeout(options.timeout);
   engine_->look_while_waiting([this] { return late_.look(wait()); },

@@ -166,9 +166,8 @@ void LateByStore::throw_loss(std::string loss) {
 }
 
 std::optional<PeerLost> LateByStore::agreed_loss(const Wait& wait, bool looks) noexcept {
-  std::vector<int> lost;
+  if (!store_) return std::nullopt;
   try {
-    if (!store_) return std::nullopt;
     take_loss_of_others();
   } catch (const PeerLost& error) {
     return error;
@@ -176,6 +175,7 @@ std::optional<PeerLost> LateByStore::agreed_loss(const Wait& wait, bool looks) n
     // The store has ended. What is known of processes tells as much.
   }
   if (!looks) return std::nullopt;
+  std::vector<int> lost;
   try {
     lost = ranks_->ended_soon(wait.sequence);
     if (!lost.empty()) tell_loss(lost);

@@ -93,7 +93,7 @@ void RanksByStore::know_all(bool have_all_joined) noexcept {
     ask(have_all_joined ? kPatience : kMoment);
   } catch (const std::exception&) {
     // Later, when all have joined: the store may end with the rank that serves it, and then nobody can be asked.
-    asks_again_at_ = have_all_joined ? std::chrono::steady_clock::now() + kAfterTrouble : asks_again_at_;
+    if (have_all_joined) asks_again_at_ = std::chrono::steady_clock::now() + kAfterTrouble;
   }
 }
 

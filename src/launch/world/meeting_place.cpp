@@ -146,7 +146,7 @@ std::shared_ptr<Store> wait_to_open(const WorldPlace& place, const WorldOptions&
   const auto begin = Deadline::Clock::now();
   try {
     std::shared_ptr<Store> store = wait_with_reports(
-        options.late_after ? *options.late_after : default_late_after(), deadline,
+        late_after_of(options.late_after), deadline,
         [&](Deadline look) {
           return open(std::max<std::chrono::nanoseconds>(look.left(), std::chrono::milliseconds(1)));
         },

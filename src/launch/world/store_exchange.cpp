@@ -42,7 +42,7 @@ StoreMeeting checked(StoreMeeting meeting) {
 StoreExchange::StoreExchange(StoreMeeting meeting)
     : meeting_(checked(std::move(meeting))),
       store_(*meeting_.store),
-      late_after_(meeting_.late_after ? *meeting_.late_after : default_late_after()),
+      late_after_(late_after_of(meeting_.late_after)),
       joined_(join()),
       prefix_(prefix(joined_)) {
   try {

@@ -24,4 +24,8 @@ std::chrono::nanoseconds default_late_after() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
 }
 
+std::chrono::nanoseconds late_after_of(const std::optional<std::chrono::nanoseconds>& option) {
+  return option ? *option : default_late_after();
+}
+
 }  // namespace retinue

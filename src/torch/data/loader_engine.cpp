@@ -55,7 +55,7 @@ class LoaderEngine::Impl {
  public:
   Impl(std::unique_ptr<BatchSource> source, const DataLoaderOptions& options)
       : options_(options),
-        late_after_(options.late_after.value_or(default_late_after())),
+        late_after_(late_after_of(options.late_after)),
         source_(std::move(source)),
         layout_(learn_layout(*source_, options)),
         prefetch_(options.prefetch != 0 ? options.prefetch : std::max<std::size_t>(2 * options.workers, 1)),

@@ -42,7 +42,7 @@ UndoLog::UndoLog(const std::vector<at::Tensor>& parameters, const FlatLayout& la
     : parameters_(parameters), layout_(layout), rank_(group->getRank()), ranks_(group->getSize()) {
   const c10::NoGradGuard no_grad;
   const std::size_t table = FlatLayout::kAlignment * static_cast<std::size_t>(ranks_);
-  const at::Tensor memory = make_shared_memory(layout_.bytes + table, group, where);
+  const at::Tensor memory = make_shared_memory("ShardedOptimizer", layout_.bytes + table, group, where);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     kept_.push_back(at::empty({0}, parameters_[i].options().requires_grad(false))
                         .set_(memory.storage(),

@@ -57,10 +57,11 @@ void move_into(const at::Tensor& memory, const FlatLayout& layout, const std::ve
   }
 }
 
-at::Tensor make_shared_memory(std::size_t bytes, const ProcessGroup& group, const std::source_location& where) {
+at::Tensor make_shared_memory(std::string_view call, std::size_t bytes, const ProcessGroup& group,
+                              const std::source_location& where) {
   if (group->getSize() == 1) return at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
   const std::shared_ptr<JobMemory>& job_memory = ShmBackend::of(*group)->memory();
-  const std::string doing = c10::str("DistributedDataParallel: cannot share ", bytes, " bytes");
+  const std::string doing = c10::str(call, ": cannot share ", bytes, " bytes");
   c10::Storage storage;
   std::pair<Failure, std::string> made;  // With the handle.
   if (group->getRank() == 0)
@@ -94,7 +95,8 @@ void share_parameters(const std::vector<at::Tensor>& parameters, const ProcessGr
                               "memory, but this group's backend is ", group->getBackendName(),
                               all_on_cpu ? "" : ", and a parameter is on another device"));
   const FlatLayout layout(parameters, 1);
-  move_into(make_shared_memory(layout.bytes, group, where), layout, parameters, /*copies=*/group->getRank() == 0);
+  move_into(make_shared_memory("DistributedDataParallel", layout.bytes, group, where), layout, parameters,
+            /*copies=*/group->getRank() == 0);
   barrier(group, {}, where);  // The values are there.
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <source_location>
+#include <string_view>
 #include <vector>
 
 #include "retinue/torch/process_group.h"
@@ -28,11 +29,13 @@ struct FlatLayout {
 /// `copies` their values go along; otherwise they get those that are there.
 void move_into(const at::Tensor& memory, const FlatLayout& layout, const std::vector<at::Tensor>& tensors, bool copies);
 
-/// One run of bytes in job memory that all ranks have. In a world of one it is memory of this process.
+/// One run of bytes in job memory that all ranks have; `call` is for errors. In a world of one it is memory of this
+/// process.
 ///
 /// Blocking: all ranks call it. Errors: SharedMemoryExhausted on the rank that has too little, and UsageError with its
 /// text on the others.
-at::Tensor make_shared_memory(std::size_t bytes, const ProcessGroup& group, const std::source_location& where);
+at::Tensor make_shared_memory(std::string_view call, std::size_t bytes, const ProcessGroup& group,
+                              const std::source_location& where);
 
 /// Gives the ranks one copy of parameters, in job memory, with rank 0's values. In a world of one they stay where they
 /// are.
