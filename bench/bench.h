@@ -24,7 +24,7 @@ struct Settings {
 struct Costs {
   double cpu_us = 0;
   double page_faults = 0;
-  double peak_mb = 0;  ///< The most memory that one of the processes ever had. Units: 10^6 bytes.
+  double memory_mb = 0;  ///< Of memory that processes share, their share of it. Units: 10^6 bytes.
 };
 
 /// One line of the result; a figure that is absent was not measured.

@@ -21,7 +21,7 @@ Costs median_of(const std::vector<Costs>& rounds) {
     for (const Costs& costs : rounds) values.push_back(costs.*member);
     return quantile(std::move(values), 0.5);
   };
-  return {median(&Costs::cpu_us), median(&Costs::page_faults), median(&Costs::peak_mb)};
+  return {median(&Costs::cpu_us), median(&Costs::page_faults), median(&Costs::memory_mb)};
 }
 
 }  // namespace

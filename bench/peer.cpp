@@ -178,7 +178,7 @@ std::vector<nlohmann::json> Peer::ask(const std::string& command) {
 std::vector<Usage> usage_of(const std::vector<nlohmann::json>& answers) {
   std::vector<Usage> usage;
   for (const nlohmann::json& answer : answers)
-    usage.push_back({answer.at("cpu_ns"), answer.at("page_faults"), answer.at("peak_bytes")});
+    usage.push_back({answer.at("cpu_ns"), answer.at("page_faults"), answer.at("memory_bytes")});
   return usage;
 }
 

@@ -73,7 +73,7 @@ class Peer {
 
 /// What each rank of a peer measured of a command.
 Spans spans_of(const std::vector<nlohmann::json>& answers);
-/// And what it spent, where it tells: {"cpu_ns", "page_faults", "peak_bytes"}.
+/// And what it spent, where it tells: {"cpu_ns", "page_faults", "memory_bytes"}.
 std::vector<Usage> usage_of(const std::vector<nlohmann::json>& answers);
 
 /// A peer as contender: a round is one command, its samples what `times_of` makes of it.

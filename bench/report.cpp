@@ -42,12 +42,12 @@ std::string cell(const std::optional<double>& value) {
 
 std::string text_of(const char* whose, const std::optional<Costs>& costs) {
   if (!costs) return "";
-  return fmt::format("  {}: cpu {} us, {} page faults, peak {} MB", whose, cell(costs->cpu_us),
-                     cell(costs->page_faults), cell(costs->peak_mb));
+  return fmt::format("  {}: cpu {} us, {} page faults, {} MB", whose, cell(costs->cpu_us), cell(costs->page_faults),
+                     cell(costs->memory_mb));
 }
 
 nlohmann::json to_json(const Costs& costs) {
-  return {{"cpu_us", costs.cpu_us}, {"page_faults", costs.page_faults}, {"peak_mb", costs.peak_mb}};
+  return {{"cpu_us", costs.cpu_us}, {"page_faults", costs.page_faults}, {"memory_mb", costs.memory_mb}};
 }
 
 nlohmann::json to_json(const Row& row) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <utility>
 
 namespace retinue::bench {
@@ -76,19 +78,26 @@ Usage Usage::now() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   const auto ns = [](const timeval& time) { return (time.tv_sec * 1'000'000 + time.tv_usec) * 1000; };
-  return {ns(usage.ru_utime) + ns(usage.ru_stime), usage.ru_minflt + usage.ru_majflt, usage.ru_maxrss * 1024};
+  return {ns(usage.ru_utime) + ns(usage.ru_stime), usage.ru_minflt + usage.ru_majflt, 0};
+}
+
+std::int64_t memory_bytes() {
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(rollup, line);)
+    if (line.starts_with("Pss:")) return std::stoll(line.substr(4)) * 1024;
+  return 0;
 }
 
 Samples with_usage(std::vector<double> us, const std::vector<Usage>& of_ranks, int iterations) {
   Samples samples(std::move(us));
   const double calls = static_cast<double>(of_ranks.size()) * iterations;
-  double cpu_us = 0, page_faults = 0, peak_mb = 0;
+  double cpu_us = 0, page_faults = 0, memory_mb = 0;
   for (const Usage& usage : of_ranks) {
     cpu_us += static_cast<double>(usage.cpu_ns) / 1000 / calls;
     page_faults += static_cast<double>(usage.page_faults) / calls;
-    peak_mb = std::max(peak_mb, static_cast<double>(usage.peak_bytes) / 1e6);
+    memory_mb += static_cast<double>(usage.memory_bytes) / 1e6 / static_cast<double>(of_ranks.size());
   }
-  samples.costs = {cpu_us, page_faults, peak_mb};
+  samples.costs = {cpu_us, page_faults, memory_mb};
   return samples;
 }
 

@@ -24,12 +24,15 @@ using Spans = std::vector<std::vector<Span>>;
 struct Usage {
   std::int64_t cpu_ns = 0;
   std::int64_t page_faults = 0;
-  std::int64_t peak_bytes = 0;  ///< The most memory that it ever had.
+  std::int64_t memory_bytes = 0;  ///< Of memory that processes share, its share: PSS. After the last warm-up.
 
   static Usage now();
 };
 
-/// Samples of a round with the usage of its ranks: the mean in an iteration, and the greatest peak.
+/// The memory of this process now, as in Usage. 0 where the kernel doesn't tell. Blocking: up to milliseconds.
+std::int64_t memory_bytes();
+
+/// Samples of a round with the usage of its ranks: the mean in an iteration, and the mean memory.
 Samples with_usage(std::vector<double> us, const std::vector<Usage>& of_ranks, int iterations);
 
 inline std::int64_t now_ns() {
@@ -93,17 +96,19 @@ void measure_iterations(const Round& round, const RankContext& context, Before&&
                         After&& after) {
   Span* spans = round.spans(context);
   Usage begin;
+  std::int64_t memory = 0;
   for (int i = -round.warmups; i < round.iterations; ++i) {
     if (i == 0) begin = Usage::now();
     before(i);
     const std::int64_t enter = now_ns();
     operation();
     const std::int64_t exit = now_ns();
+    if (i == -1) memory = memory_bytes();
     after(i);
     if (i >= 0) spans[i] = {enter, exit};
   }
   const Usage end = Usage::now();
-  *round.usage(context) = {end.cpu_ns - begin.cpu_ns, end.page_faults - begin.page_faults, end.peak_bytes};
+  *round.usage(context) = {end.cpu_ns - begin.cpu_ns, end.page_faults - begin.page_faults, memory};
 }
 
 /// A block of job memory that the ranks of one round write to.

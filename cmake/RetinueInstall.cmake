@@ -18,8 +18,10 @@ function(retinue_install_libraries component targets_file)
     DESTINATION ${package_folder} COMPONENT ${component})
 endfunction()
 
-# Installs Retinue's licence, and those of what is compiled in, where Debian's packages have them.
-function(retinue_install_licences component name)
+# Installs what Debian wants to know of a package: its changes, its licence, and those of what is compiled in, where
+# Debian's packages have them.
+function(retinue_install_documents component name)
+  install(FILES ${PROJECT_BINARY_DIR}/changelog.gz DESTINATION ${share_folder}/doc/${name} COMPONENT ${component})
   install(FILES LICENSE DESTINATION ${share_folder}/doc/${name} RENAME copyright COMPONENT ${component})
   foreach(package IN LISTS ARGN)
     if(EXISTS /usr/share/doc/${package}/copyright)
@@ -29,10 +31,12 @@ function(retinue_install_licences component name)
   endforeach()
 endfunction()
 
+file(ARCHIVE_CREATE OUTPUT ${PROJECT_BINARY_DIR}/changelog.gz PATHS ${PROJECT_SOURCE_DIR}/CHANGELOG.md FORMAT raw
+  COMPRESSION GZip COMPRESSION_LEVEL 9)
 retinue_install_libraries(core retinue-core-targets.cmake retinue_core retinue_mpi)
 install(FILES cmake/FindRetinueTorch.cmake cmake/FindRetinueCuda.cmake
   DESTINATION ${package_folder} COMPONENT core)
-retinue_install_licences(core libretinue-dev libcereal-dev libfmt-dev nlohmann-json3-dev)
+retinue_install_documents(core libretinue-dev libcereal-dev libfmt-dev nlohmann-json3-dev)
 if(RETINUE_BUNDLE)
   foreach(header cereal/cereal.hpp fmt/format.h)
     cmake_path(GET header PARENT_PATH package)
@@ -61,7 +65,7 @@ foreach(prefix IN LISTS RETINUE_TORCH_BUILDS)
 endforeach()
 if(TARGET retinue_command)
   install(TARGETS retinue_command RUNTIME DESTINATION ${command_folder} COMPONENT command)
-  retinue_install_licences(command retinue libcereal-dev libcli11-dev libfmt-dev nlohmann-json3-dev)
+  retinue_install_documents(command retinue libcereal-dev libcli11-dev libfmt-dev nlohmann-json3-dev)
   if(TARGET retinue_share_files)
     install(DIRECTORY ${PROJECT_BINARY_DIR}/cli/share/ DESTINATION ${share_folder} COMPONENT command)
   endif()

@@ -4,6 +4,9 @@ include_guard(GLOBAL)
 # Warnings for a target of this project. The preset ci makes them errors; another compiler's new warning stops no build.
 function(retinue_compile_rules target)
   target_compile_options(${target} PRIVATE -Wall -Wextra)
+  # gcc collects garbage each time its heap has doubled, from 128 MiB on. That costs a tenth of a unit's time, and a third
+  # of the precompiled header's. With this it begins at 1 GiB.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1048576>)
   if(NOT PROJECT_IS_TOP_LEVEL)
     set_target_properties(${target} PROPERTIES COMPILE_WARNING_AS_ERROR OFF)
     target_compile_options(${target} PRIVATE -Wno-error)  # That project's -Werror is for its own sources.
@@ -119,7 +122,11 @@ function(retinue_torch_rules target)
   target_compile_options(${target} PRIVATE -fPIC)
   target_precompile_headers(${target} REUSE_FROM retinue_torch)
   foreach(source IN LISTS ARGN)
-    retinue_needs_torch(torch ${source})
+    cmake_path(REPLACE_EXTENSION source h OUTPUT_VARIABLE header)  # Its own header may include LibTorch for it.
+    if(NOT EXISTS ${header})
+      set(header "")
+    endif()
+    retinue_needs_torch(torch ${source} ${header})
     if(NOT torch)
       set_property(SOURCE ${source} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
     endif()

@@ -2,8 +2,8 @@
 
 retinue-bench starts one process per rank with RANK, WORLD_SIZE and PEER_STORE, writes lines to its standard input and
 reads one JSON object per line from its standard output: {"enter": [ns...], "exit": [ns...]} on CLOCK_MONOTONIC, one pair
-per timed iteration, with what the process spent on all of them: "cpu_ns", "page_faults" and "peak_bytes"; or
-{"error": text}.
+per timed iteration, with what the process spent on all of them: "cpu_ns" and "page_faults", and with "memory_bytes"
+after the last warm-up; or {"error": text}.
 
     barrier 0 WARMUPS ITERATIONS
     OPERATION BYTES WARMUPS ITERATIONS            one of OPERATIONS; BYTES of a block
@@ -24,10 +24,16 @@ WORLD = int(os.environ["WORLD_SIZE"])
 BATCH = 32
 
 
+def memory_bytes():
+    """The memory of this process; of what it shares with others, its share."""
+    with open("/proc/self/smaps_rollup") as rollup:
+        return next(int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss:"))
+
+
 def measure(warmups, iterations, operation, before=lambda i: None, after=lambda i: None):
     """Times `operation`, and not what is done before and after it in each iteration."""
     enter, leave = [], []
-    begin = None
+    begin, memory = None, 0
     for i in range(-warmups, iterations):
         if i == 0:
             begin = resource.getrusage(resource.RUSAGE_SELF)
@@ -35,6 +41,8 @@ def measure(warmups, iterations, operation, before=lambda i: None, after=lambda 
         start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         operation()
         end = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+        if i == -1:
+            memory = memory_bytes()
         after(i)
         if i >= 0:
             enter.append(start)
@@ -42,7 +50,7 @@ def measure(warmups, iterations, operation, before=lambda i: None, after=lambda 
     end = resource.getrusage(resource.RUSAGE_SELF)
     cpu = end.ru_utime + end.ru_stime - begin.ru_utime - begin.ru_stime
     return {"enter": enter, "exit": leave, "cpu_ns": int(cpu * 1e9), "page_faults": end.ru_minflt - begin.ru_minflt,
-            "peak_bytes": end.ru_maxrss * 1024}
+            "memory_bytes": memory}
 
 
 def run_barrier(_, warmups, iterations):

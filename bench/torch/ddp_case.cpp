@@ -49,7 +49,8 @@ using Peers = std::vector<std::pair<std::string, Figures>>;
 
 /// What averaging adds to a step, beside an averaging of as many bytes that nothing else surrounds, and what such an
 /// averaging adds to a step: the ranks wait there for the one that was slower this time.
-std::vector<Row> run_net(const Settings& settings, int index, const std::shared_ptr<Peer>& gloo) {
+/// What a rank of torch needs is seen in processes that train one net one way.
+std::vector<Row> run_net(const Settings& settings, int index) {
   const NetCase& net = kNets[index];
   std::vector<Contender> contenders = {
       own_steps(settings.ranks, index, Mode::kLocal),
@@ -58,8 +59,8 @@ std::vector<Row> run_net(const Settings& settings, int index, const std::shared_
       own_steps(settings.ranks, index, Mode::kLocalReduce),
   };
   if (settings.peers) {
-    contenders.push_back(peer_steps(gloo, net, "local:sgd"));
-    contenders.push_back(peer_steps(gloo, net, "ddp:sgd"));
+    for (const char* const mode : {"local:sgd", "ddp:sgd"})
+      contenders.push_back(peer_steps(std::make_shared<Peer>("torch_gloo.py", settings.ranks), net, mode));
   }
   const std::vector<Figures> figures = run_interleaved(contenders, settings.rounds);
   const Figures &local = figures[0], &ddp = figures[1], &bare = figures[2];
@@ -111,10 +112,9 @@ std::vector<Row> run_training(const Settings& settings, int index, Algorithm alg
 }  // namespace
 
 std::vector<Row> run_ddp(const Settings& settings) {
-  const auto gloo = std::make_shared<Peer>("torch_gloo.py", settings.ranks);
   std::vector<Row> rows;
   for (int index = 0; index < static_cast<int>(std::size(kNets)); ++index)
-    for (Row& row : run_net(settings, index, gloo)) rows.push_back(std::move(row));
+    for (Row& row : run_net(settings, index)) rows.push_back(std::move(row));
   return rows;
 }
 
