@@ -30,6 +30,19 @@ function(retinue_module module)
   target_link_libraries(retinue_${module} PUBLIC retinue_fmt Threads::Threads)
   retinue_kernel_flags(${sources})
   retinue_unity_by_folder(retinue_${module})
+  if(module STREQUAL base)
+    retinue_precompile(retinue_base PRIVATE <fmt/format.h> <algorithm> <atomic> <chrono> <functional> <map> <memory>
+      <optional> <span> <string> <utility> <vector>)
+  else()
+    retinue_precompile(retinue_${module} REUSE_FROM retinue_base)
+  endif()
+endfunction()
+
+# target_precompile_headers() for a library.
+function(retinue_precompile target)
+  # ccache looks inside precompiled headers only with -fpch-preprocess.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  target_precompile_headers(${target} ${ARGN})
 endfunction()
 
 # With RETINUE_UNITY_BUILD the sources of a folder of the libraries are compiled as one unit. Most of the time goes into
@@ -84,6 +97,7 @@ function(retinue_kernel_flags)
       continue()
     endif()
     set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS ${flags})
+    set_property(SOURCE ${source} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
   endforeach()
 endfunction()
 
