@@ -24,7 +24,7 @@ using Spans = std::vector<std::vector<Span>>;
 struct Usage {
   std::int64_t cpu_ns = 0;
   std::int64_t page_faults = 0;
-  std::int64_t memory_bytes = 0;  ///< Of memory that processes share, its share: PSS. After the last warm-up.
+  std::int64_t memory_bytes = 0;  ///< Of memory that processes share, its share: PSS. After the warm-ups.
 
   static Usage now();
 };
@@ -98,12 +98,14 @@ void measure_iterations(const Round& round, const RankContext& context, Before&&
   Usage begin;
   std::int64_t memory = 0;
   for (int i = -round.warmups; i < round.iterations; ++i) {
-    if (i == 0) begin = Usage::now();
+    if (i == 0) {
+      memory = memory_bytes();
+      begin = Usage::now();
+    }
     before(i);
     const std::int64_t enter = now_ns();
     operation();
     const std::int64_t exit = now_ns();
-    if (i == -1) memory = memory_bytes();
     after(i);
     if (i >= 0) spans[i] = {enter, exit};
   }

@@ -5,8 +5,10 @@ include_guard(GLOBAL)
 function(retinue_compile_rules target)
   target_compile_options(${target} PRIVATE -Wall -Wextra)
   # gcc collects garbage each time its heap has doubled, from 128 MiB on. That costs a tenth of a unit's time, and a third
-  # of the precompiled header's. With this it begins at 1 GiB.
-  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1048576>)
+  # of the precompiled header's. With this it begins at 1 GiB. ccache looks inside precompiled headers only with
+  # -fpch-preprocess.
+  target_compile_options(${target} PRIVATE
+    $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1048576> $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
   if(NOT PROJECT_IS_TOP_LEVEL)
     set_target_properties(${target} PROPERTIES COMPILE_WARNING_AS_ERROR OFF)
     target_compile_options(${target} PRIVATE -Wno-error)  # That project's -Werror is for its own sources.
@@ -31,18 +33,11 @@ function(retinue_module module)
   retinue_kernel_flags(${sources})
   retinue_unity_by_folder(retinue_${module})
   if(module STREQUAL base)
-    retinue_precompile(retinue_base PRIVATE <fmt/format.h> <algorithm> <atomic> <chrono> <functional> <map> <memory>
-      <optional> <span> <string> <utility> <vector>)
+    target_precompile_headers(retinue_base PRIVATE <fmt/format.h> <algorithm> <atomic> <chrono> <functional> <map>
+      <memory> <optional> <span> <string> <utility> <vector>)
   else()
-    retinue_precompile(retinue_${module} REUSE_FROM retinue_base)
+    target_precompile_headers(retinue_${module} REUSE_FROM retinue_base)
   endif()
-endfunction()
-
-# target_precompile_headers() for a library.
-function(retinue_precompile target)
-  # ccache looks inside precompiled headers only with -fpch-preprocess.
-  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
-  target_precompile_headers(${target} ${ARGN})
 endfunction()
 
 # With RETINUE_UNITY_BUILD the sources of a folder of the libraries are compiled as one unit. Most of the time goes into

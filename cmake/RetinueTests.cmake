@@ -66,10 +66,9 @@ endfunction()
 # Of hundreds of tests: what they test is the library, which is optimised, and of their own compile time half is gtest's.
 # With a sanitizer optimisation takes half of the rest.
 function(retinue_short_build target)
-  # gcc takes a precompiled header only for units that are compiled as it was, and ccache only with -fpch-preprocess.
+  # gcc takes a precompiled header only for units that are compiled as it was.
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${target} PRIVATE -fPIC $<$<CONFIG:Release>:-O1> $<$<CONFIG:None>:-O0>
-    $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  target_compile_options(${target} PRIVATE -fPIC $<$<CONFIG:Release>:-O1> $<$<CONFIG:None>:-O0>)
 endfunction()
 
 # One executable, of a few units, for all quick tests that need no main() of their own: of the time for a unit that

@@ -3,7 +3,7 @@
 retinue-bench starts one process per rank with RANK, WORLD_SIZE and PEER_STORE, writes lines to its standard input and
 reads one JSON object per line from its standard output: {"enter": [ns...], "exit": [ns...]} on CLOCK_MONOTONIC, one pair
 per timed iteration, with what the process spent on all of them: "cpu_ns" and "page_faults", and with "memory_bytes"
-after the last warm-up; or {"error": text}.
+after the warm-ups; or {"error": text}.
 
     barrier 0 WARMUPS ITERATIONS
     OPERATION BYTES WARMUPS ITERATIONS            one of OPERATIONS; BYTES of a block
@@ -36,13 +36,12 @@ def measure(warmups, iterations, operation, before=lambda i: None, after=lambda 
     begin, memory = None, 0
     for i in range(-warmups, iterations):
         if i == 0:
+            memory = memory_bytes()
             begin = resource.getrusage(resource.RUSAGE_SELF)
         before(i)
         start = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
         operation()
         end = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-        if i == -1:
-            memory = memory_bytes()
         after(i)
         if i >= 0:
             enter.append(start)
