@@ -76,7 +76,7 @@ release-check:
 
 # Random signals to random processes of random jobs; the seed that a failure prints repeats it, as far as times do.
 chaos: build
-	CHAOS_SEED=$(SEED) CHAOS_SECONDS=$(or $(SECONDS),3600) build/release/bin/tests_fault_chaos
+	CHAOS_SEED=$(SEED) CHAOS_SECONDS=$(or $(SECONDS),3600) build/release/bin/tests_fault_joined --gtest_filter='Chaos.*'
 
 bench: peers build
 	scripts/bench

@@ -63,21 +63,38 @@ function(retinue_test_rules target)
   target_compile_definitions(${target} PRIVATE $<$<BOOL:${RETINUE_HAS_CUDA}>:RETINUE_CUDA>)
 endfunction()
 
-# Of hundreds of tests: what they test is the library, which is optimised, and of their own compile time half is gtest's.
-# With a sanitizer optimisation takes half of the rest.
+# Of hundreds of tests: what they test is the library, which is optimised. Without any optimisation tests that compute what
+# is expected would take three times as long. With a sanitizer optimisation takes half of the compile time.
 function(retinue_short_build target)
   # gcc takes a precompiled header only for units that are compiled as it was.
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC $<$<CONFIG:Release>:-O1> $<$<CONFIG:None>:-O0>)
 endfunction()
 
-# One executable, of a few units, for all quick tests that need no main() of their own: of the time for a unit that
-# includes LibTorch, most is for LibTorch. Removes them from the list.
+# One executable, of a few units, for the quick tests of a module: most of a unit's compile time goes into headers and
+# templates that the next one needs too. Removes them from the list. What stays there gets executables of its own: tests
+# with a main(), tests that include a source of src/, themselves or by their header, and tests that need a library that
+# the others don't.
 function(retinue_joined_tests module list)
   set(joined ${${list}})
   list(FILTER joined EXCLUDE REGEX "_(main|full)(_full)?_test\\.cpp$")
+  foreach(source IN LISTS joined)
+    string(REGEX REPLACE "_test\\.cpp$" ".h" header ${source})
+    if(NOT EXISTS ${header})
+      set(header "")
+    endif()
+    retinue_includes(part "[a-z0-9_/]+\\.cpp\"" ${source} ${header})
+    retinue_needs_mpi(mpi ${source})
+    retinue_needs_torch(torch ${source})
+    if(part OR mpi OR (torch AND NOT module MATCHES "^(torch|datasets)$"))
+      list(REMOVE_ITEM joined ${source})
+    endif()
+  endforeach()
   list(REMOVE_ITEM ${list} ${joined})
   set(${list} ${${list}} PARENT_SCOPE)
+  if(NOT joined)
+    return()
+  endif()
   retinue_test(NAME tests_${module}_joined SOURCES ${joined} MODULE ${module})
   if(TARGET tests_${module}_joined)
     set_target_properties(tests_${module}_joined PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
@@ -110,15 +127,20 @@ function(retinue_module_tests module)
   endforeach()
 
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${module}/*_test.cpp)
-  if(module STREQUAL torch AND RETINUE_UNITY_BUILD)
+  if(module STREQUAL examples)  # A program may need LibTorch, or MPI.
+    foreach(source IN LISTS sources)
+      cmake_path(GET source STEM name)
+      string(REGEX REPLACE "(_full)?_test$" "" example ${name})
+      if(NOT TARGET ${example})
+        list(REMOVE_ITEM sources ${source})
+      endif()
+    endforeach()
+  endif()
+  if(RETINUE_UNITY_BUILD)
     retinue_joined_tests(${module} sources)
   endif()
   foreach(source IN LISTS sources)
     cmake_path(GET source STEM name)
-    string(REGEX REPLACE "_test$" "" example ${name})
-    if(module STREQUAL examples AND NOT TARGET ${example})
-      continue()  # Its program needs LibTorch, or MPI.
-    endif()
     set(label quick)
     set(own_main "")
     if(name MATCHES "_full(_main)?_test$")

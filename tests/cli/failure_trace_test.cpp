@@ -19,7 +19,7 @@ using retinue::test::Torchfrtrace;
 
 namespace {
 
-constexpr const char* kProgram = RETINUE_BIN_DIR "/calling_program";
+constexpr const char* kCallingProgram = RETINUE_BIN_DIR "/calling_program";
 
 class FailureTrace : public testing::Test {
  protected:
@@ -42,7 +42,7 @@ class FailureTrace : public testing::Test {
 };
 
 TEST_F(FailureTrace, IsWhereTheFailureSays) {
-  const auto failed = run(std::string("RETINUE_TRACE_DIR=traces ") + kProgram + " dies 3");
+  const auto failed = run(std::string("RETINUE_TRACE_DIR=traces ") + kCallingProgram + " dies 3");
   const std::string traces = told_folder(failed.output);
   ASSERT_TRUE(traces.starts_with((folder_ / "traces/calling_program-").string())) << failed.output;
   EXPECT_TRUE(traces.ends_with("/context_1")) << traces;
@@ -66,7 +66,7 @@ TEST_F(FailureTrace, IsWhereTheFailureSays) {
 
 TEST_F(FailureTrace, OfRetinueRunIsInAFolderForEachAttempt) {
   const auto failed = run(std::string("$RETINUE run -n 2 --rdzv-id run7 --max-restarts 1 --trace-dir traces ") +
-                          kProgram + " dies-as-rank");
+                          kCallingProgram + " dies-as-rank");
   EXPECT_EQ(WEXITSTATUS(failed.status), 128 + 9) << failed.output;
   const auto found = run("find traces -name trace.json | sed 's/run7[.][0-9a-f]*/RUN/' | sort");
   EXPECT_EQ(found.output, "traces/RUN/context_1/trace.json\ntraces/RUN/context_2/trace.json\n") << failed.output;
@@ -74,7 +74,7 @@ TEST_F(FailureTrace, OfRetinueRunIsInAFolderForEachAttempt) {
 
 TEST_F(FailureTrace, IsBesideLogsWhereNobodyNamedAnotherPlace) {
   const auto failed =
-      run(std::string("$RETINUE run -n 2 --rdzv-id logged --log-dir logs ") + kProgram + " dies-as-rank");
+      run(std::string("$RETINUE run -n 2 --rdzv-id logged --log-dir logs ") + kCallingProgram + " dies-as-rank");
   const std::string traces = (folder_ / "logs/logged/attempt_0/trace").string();
   EXPECT_EQ(told_folder(failed.output), traces) << failed.output;
   EXPECT_TRUE(std::filesystem::exists(traces + "/rank_1"));
@@ -89,7 +89,7 @@ TEST_F(FailureTrace, IsNotWrittenWithoutAFailureOrWithoutCalls) {
 
 TEST_F(FailureTrace, TakesNothingElseAlongWhenItsHelperDies) {
   const auto failed =
-      run(std::string("RETINUE_FAULT=helper.trace=kill RETINUE_TRACE_DIR=traces ") + kProgram + " dies 2");
+      run(std::string("RETINUE_FAULT=helper.trace=kill RETINUE_TRACE_DIR=traces ") + kCallingProgram + " dies 2");
   EXPECT_EQ(WEXITSTATUS(failed.status), 1);
   EXPECT_TRUE(contains(failed.output, "was killed by SIGKILL")) << failed.output;
   EXPECT_EQ(told_folder(failed.output), "") << failed.output;
@@ -97,9 +97,9 @@ TEST_F(FailureTrace, TakesNothingElseAlongWhenItsHelperDies) {
 
 TEST_F(FailureTrace, ThatCannotBeWrittenIsSaid) {
   std::filesystem::create_directory(folder_ / "traces");
-  const auto refused = run(std::string("touch file; RETINUE_TRACE_DIR=file ") + kProgram + " dies 2");
+  const auto refused = run(std::string("touch file; RETINUE_TRACE_DIR=file ") + kCallingProgram + " dies 2");
   EXPECT_TRUE(contains(refused.output, "trace_dir 'file' is not a directory")) << refused.output;
-  const auto lost = run(std::string("RETINUE_TRACE_DIR=file/below ") + kProgram + " dies 2");
+  const auto lost = run(std::string("RETINUE_TRACE_DIR=file/below ") + kCallingProgram + " dies 2");
   EXPECT_TRUE(contains(lost.output, "the last calls of rank are lost: making the folder ")) << lost.output;
   EXPECT_TRUE(contains(lost.output, "was killed by SIGKILL")) << lost.output;
 }

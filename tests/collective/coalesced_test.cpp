@@ -16,7 +16,7 @@ namespace {
 
 using Counts = std::vector<std::size_t>;
 
-struct Case {
+struct CoalescedCase {
   Counts counts;
   Place place = Place::kPrivate;
   ReduceOp op = ReduceOp::kSum;
@@ -37,7 +37,7 @@ std::vector<Bytes> carve(std::byte* data, const Counts& counts) {
 }
 
 template <typename T>
-void check(Communicator& group, const Case& c) {
+void check(Communicator& group, const CoalescedCase& c) {
   const std::size_t count = std::accumulate(c.counts.begin(), c.counts.end(), std::size_t{0});
   const std::size_t bytes = count * sizeof(T) + c.counts.size() * kGap;
   const PlacedBuffer memory(group.group(), bytes, c.place);

@@ -90,7 +90,7 @@ void expect_element(const std::byte* found, int ranks, std::size_t index) {
   ASSERT_EQ(std::memcmp(found, sum.bytes.data(), sizeof(T)), 0) << "element " << index;
 }
 
-struct Case {
+struct ReductionCase {
   CollectiveKind kind;
   std::size_t count;
   Place place;
@@ -100,7 +100,8 @@ struct Case {
 constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllReduce, CollectiveKind::kReduce,
                                      CollectiveKind::kReduceScatter, CollectiveKind::kScan};
 
-CollectiveCall call_of(const Case& c, const ReduceFunction& function, std::byte* input, std::byte* output, int root) {
+CollectiveCall call_of(const ReductionCase& c, const ReduceFunction& function, std::byte* input, std::byte* output,
+                       int root) {
   if (c.kind == CollectiveKind::kAllReduce) return CollectiveCall::all_reduce(output, c.count, function);
   if (c.kind == CollectiveKind::kReduce) return CollectiveCall::reduce(input, output, c.count, function, root);
   if (c.kind == CollectiveKind::kScan) return CollectiveCall::scan(input, output, c.count, function);
@@ -108,7 +109,7 @@ CollectiveCall call_of(const Case& c, const ReduceFunction& function, std::byte*
 }
 
 template <auto fn, typename T>
-void check(Communicator& group, const Case& c) {
+void check(Communicator& group, const ReductionCase& c) {
   const int rank = group.rank();
   const int root = group.size() / 2;
   const bool parts = c.kind == CollectiveKind::kReduceScatter;

@@ -11,6 +11,7 @@
 
 #include "collective/board/rendezvous.h"
 #include "collective/board/wait_record.h"
+#include "collective/late_scene.h"
 #include "ipc/memory/job_clock.h"
 #include "os/process/process_look.h"
 #include "retinue/base/error.h"
@@ -25,8 +26,6 @@ namespace retinue::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr auto kLateAfter = 1100ms;
 
 /// Whether the member waits, and others see that.
 bool waits(const JobGroup& group, int rank) {

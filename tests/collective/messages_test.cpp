@@ -23,8 +23,8 @@ std::vector<std::byte> content(int source, int number, std::size_t bytes) {
 }
 
 // Around the borders of: an envelope, what is sent whole, a piece, a channel's space.
-constexpr std::size_t kSizes[] = {0,     1,     39,    40,     41,     64,     1000,   16383,   16384,  16385,
-                                  65535, 65536, 65537, 262143, 262144, 262145, 300000, 1048577, 5000001};
+constexpr std::size_t kMessageSizes[] = {0,     1,     39,    40,     41,     64,     1000,   16383,   16384,  16385,
+                                         65535, 65536, 65537, 262143, 262144, 262145, 300000, 1048577, 5000001};
 
 TEST(Messages, OfAllSizesBetweenAllKindsOfMemory) {
   run_ranks(2, [](const JobGroup& group) {
@@ -32,7 +32,7 @@ TEST(Messages, OfAllSizesBetweenAllKindsOfMemory) {
     const BlockHandle block = group.memory->allocate(5000001);
     const Bytes shared{group.memory->at(block.offset), 5000001};
     const int other = 1 - group.rank;
-    for (const std::size_t bytes : kSizes)
+    for (const std::size_t bytes : kMessageSizes)
       for (int kinds = 0; kinds < 4; ++kinds) {
         const std::vector<std::byte> expected = content(0, kinds, bytes);
         std::vector<std::byte> own = group.rank == 0 ? expected : std::vector<std::byte>(bytes);
@@ -161,7 +161,7 @@ TEST(Messages, ToOneself) {
   for (const int size : {1, 2})
     run_ranks(size, [size](const JobGroup& group) {
       Communicator communicator(group);
-      for (const std::size_t bytes : kSizes) {
+      for (const std::size_t bytes : kMessageSizes) {
         const std::vector<std::byte> own = content(group.rank, 2, bytes);
         std::vector<std::byte> got(bytes);
         communicator.sendrecv(std::span(own), group.rank, std::span(got), group.rank);

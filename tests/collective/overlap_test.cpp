@@ -18,21 +18,21 @@ namespace {
 constexpr std::size_t kPart = 8;
 
 /// Lists of parts, one for each rank.
-struct Parts {
+struct CallParts {
   std::vector<ConstBytes> inputs;
   std::vector<Bytes> outputs;
 };
 
 struct ListCall {
   std::string name;
-  std::function<CollectiveCall(const Parts&)> make;
+  std::function<CollectiveCall(const CallParts&)> make;
 };
 
 const std::vector<ListCall>& calls_into_lists() {
   static const std::vector<ListCall> calls{
-      {"all_gather", [](const Parts& parts) { return CollectiveCall::all_gather(parts.inputs[0], parts.outputs); }},
-      {"gather", [](const Parts& parts) { return CollectiveCall::gather(parts.inputs[0], parts.outputs, 1); }},
-      {"all_to_all", [](const Parts& parts) { return CollectiveCall::all_to_all(parts.inputs, parts.outputs); }}};
+      {"all_gather", [](const CallParts& parts) { return CollectiveCall::all_gather(parts.inputs[0], parts.outputs); }},
+      {"gather", [](const CallParts& parts) { return CollectiveCall::gather(parts.inputs[0], parts.outputs, 1); }},
+      {"all_to_all", [](const CallParts& parts) { return CollectiveCall::all_to_all(parts.inputs, parts.outputs); }}};
   return calls;
 }
 
@@ -45,12 +45,12 @@ TEST_P(Overlap, OfOutputsIsRefusedOnItsRankAndTheNextTryIsRight) {
     Communicator communicator(group);
     const std::vector<std::byte> given(kPart, static_cast<std::byte>(group.rank + 1));
     std::vector<std::byte> taken(size * kPart);
-    Parts parts{.inputs = std::vector<ConstBytes>(size, given), .outputs = {}};
+    CallParts parts{.inputs = std::vector<ConstBytes>(size, given), .outputs = {}};
     for (std::size_t i = 0; i < size; ++i) parts.outputs.push_back(Bytes(taken).subspan(i * kPart, kPart));
     for (const ListCall& call : calls_into_lists()) {
       if (group.rank == 1) {
         const std::string refusal = call.name + ": outputs 0 and 1 overlap; use separate memory for each rank's part";
-        Parts wrong = parts;
+        CallParts wrong = parts;
         wrong.outputs[0] = wrong.outputs[1];
         EXPECT_EQ(usage_error_of([&] { communicator.run(call.make(wrong)); }), refusal);
         wrong.outputs[0] = Bytes(taken).subspan(kPart / 2, kPart);

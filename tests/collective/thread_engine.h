@@ -20,9 +20,9 @@
 namespace retinue::test {
 
 /// Where all come, or those that are not gone, before one goes on.
-class Meeting {
+class ThreadMeeting {
  public:
-  explicit Meeting(int size) : size_(size) {}
+  explicit ThreadMeeting(int size) : size_(size) {}
 
   /// Errors: TimeoutError.
   void arrive_and_wait(const Engine::Look& look, std::chrono::nanoseconds timeout) {
@@ -66,7 +66,7 @@ class ThreadEngine final : public Engine {
  public:
   struct Shared {
     explicit Shared(int size) : meeting(size), inputs(static_cast<std::size_t>(size)), parts(inputs.size()) {}
-    Meeting meeting;
+    ThreadMeeting meeting;
     std::vector<ConstBytes> inputs;
     std::vector<std::vector<std::size_t>> parts;
   };

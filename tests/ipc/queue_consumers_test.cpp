@@ -20,7 +20,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 20s;         // A wait that takes longer fails the test.
+using test::kPatience;
+
 constexpr auto kLookedUpOften = 300ms;  // Sleepers look up every 20 ms.
 
 class QueueConsumersTest : public CrashTest {

@@ -25,7 +25,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 20s;  // A wait that takes longer fails the test.
+using test::kPatience;
 
 class QueueLossesTest : public CrashTest {
  protected:

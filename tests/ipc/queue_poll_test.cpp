@@ -23,7 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 20s;  // A wait that takes longer fails the test.
+using test::kPatience;
 
 template <class T>
 T value_of(int number);

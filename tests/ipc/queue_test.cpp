@@ -27,7 +27,7 @@ using retinue::test::usage_error_of;
 
 namespace {
 
-constexpr auto kPatience = 20s;  // A wait that takes longer fails the test.
+using retinue::test::kPatience;
 
 class QueueTest : public retinue::test::JobTest {};
 

@@ -228,15 +228,15 @@ TEST(Archive, ReadsBackWhatItWroteAndRefusesWhatEndsTooEarly) {
 
 class SharedValueTest : public retinue::test::SyncTest {};
 
-struct Sample {
+struct Reading {
   int id;
   double values[3];
 };
 
 TEST_F(SharedValueTest, ValuesAreSharedWithTheirLocks) {
-  Value<Sample> sample({7, {1, 2, 3}});
+  Value<Reading> sample({7, {1, 2, 3}});
   EXPECT_EQ(sample.get().values[2], 3);
-  EXPECT_EQ(sample.update([](Sample& s) { return ++s.id; }), 8);
+  EXPECT_EQ(sample.update([](Reading& s) { return ++s.id; }), 8);
   Array<int> row{5, 6, 7};
   EXPECT_EQ(row.size(), 3u);
   row.set(1, 60);

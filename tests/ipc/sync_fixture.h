@@ -19,8 +19,6 @@
 
 namespace retinue::test {
 
-constexpr std::chrono::seconds kPatience{20};  // A wait that takes longer fails the test.
-
 /// A job of which this process is the program, and children that a test kills.
 class SyncTest : public JobTest {
  protected:

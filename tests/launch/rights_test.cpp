@@ -12,7 +12,7 @@ namespace {
 
 using retinue::test::StartedProgram;
 
-std::string output_of(const std::string& gives_up, const std::string& how) {
+std::string rights_after(const std::string& gives_up, const std::string& how) {
   StartedProgram program("rights_program", {gives_up, how});
   std::string output = program.read_all();
   program.wait_for_all();
@@ -28,15 +28,15 @@ class Rights : public testing::TestWithParam<std::tuple<std::string, std::string
 
 TEST_P(Rights, AreTheCallersInRanks) {
   const auto& [gives_up, how] = GetParam();
-  const std::string output = output_of(gives_up, how);
+  const std::string output = rights_after(gives_up, how);
   const std::string caller = "caller: ";
   const std::string rank = "\nrank: ";
   const std::size_t end = output.find(rank);
   ASSERT_TRUE(output.starts_with(caller) && end != std::string::npos) << output;
   const std::string callers = output.substr(caller.size(), end - caller.size());
   EXPECT_EQ(output.substr(end + rank.size()), callers + "\n");
-  EXPECT_NE(output_of("nothing", how).find(" policy "), std::string::npos);
-  EXPECT_EQ(output_of("nothing", how).find(callers), std::string::npos) << "nothing was given up";
+  EXPECT_NE(rights_after("nothing", how).find(" policy "), std::string::npos);
+  EXPECT_EQ(rights_after("nothing", how).find(callers), std::string::npos) << "nothing was given up";
 }
 
 std::string name_of(const testing::TestParamInfo<Rights::ParamType>& info) {
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(OfRoot, Rights,
 TEST(RightsOfRoot, AreNotGivenBackByAnExec) {
   if (!retinue::test::has_all_rights()) GTEST_SKIP() << "only root has rights to give up";
   for (const char* how : {"spawn", "program"}) {
-    const std::string output = output_of("capabilities", how);
+    const std::string output = rights_after("capabilities", how);
     EXPECT_NE(output.find("CapInh: 0000000000000001 CapPrm: 0000000000000021 CapEff: 0000000000000021 "
                           "CapBnd: 0000000000000021 ",
                           output.find("\nrank: ")),
@@ -75,7 +75,7 @@ class OtherPlace : public testing::TestWithParam<std::tuple<std::string, std::st
 TEST_P(OtherPlace, IsRefusedWhereRanksWouldNotBeThere) {
   if (!retinue::test::has_all_rights()) GTEST_SKIP() << "only root may go to such places";
   const auto& [goes_to, how] = GetParam();
-  const std::string output = output_of(goes_to, how);
+  const std::string output = rights_after(goes_to, how);
   const std::size_t error = output.find("error: this process has another ");
   ASSERT_NE(error, std::string::npos) << output;
   const std::string what = goes_to == "network"               ? "network namespace"
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Each, OtherPlace,
 TEST(OtherPlaceOfForks, IsTheCallers) {
   if (!retinue::test::has_all_rights()) GTEST_SKIP() << "only root may go to such places";
   for (const char* place : {"network", "hostname and mounts", "system calls"}) {
-    const std::string output = output_of(place, "fork");
+    const std::string output = rights_after(place, "fork");
     EXPECT_NE(output.find("rank: "), std::string::npos) << place << ": " << output;
   }
 }

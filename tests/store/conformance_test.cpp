@@ -69,7 +69,7 @@ class Conformance : public testing::TestWithParam<test::Kind> {
     _exit(testing::Test::HasFailure() ? 1 : 0);
   }
 
-  std::unique_ptr<test::Place> place_ = GetParam().make();
+  std::unique_ptr<test::StorePlace> place_ = GetParam().make();
 };
 
 class BetweenProcesses : public Conformance {};

@@ -41,13 +41,13 @@ class TemporaryFolder {
 };
 
 /// Where members meet: each join() is another member's store of the same table.
-class Place {
+class StorePlace {
  public:
-  virtual ~Place() = default;
+  virtual ~StorePlace() = default;
   virtual std::shared_ptr<Store> join() = 0;
 };
 
-class HashPlace : public Place {
+class HashPlace : public StorePlace {
  public:
   std::shared_ptr<Store> join() override { return store_; }
 
@@ -55,7 +55,7 @@ class HashPlace : public Place {
   std::shared_ptr<Store> store_ = std::make_shared<HashStore>();
 };
 
-class TcpPlace : public Place {
+class TcpPlace : public StorePlace {
  public:
   explicit TcpPlace(const std::string& host = "127.0.0.1")
       : server_({.host = host, .is_server = true, .token = kToken}) {}
@@ -67,7 +67,7 @@ class TcpPlace : public Place {
   TcpStore server_;
 };
 
-class FilePlace : public Place {
+class FilePlace : public StorePlace {
  public:
   std::shared_ptr<Store> join() override {
     return std::make_shared<FileStore>(FileStoreOptions{.path = folder_.file("store")});
@@ -78,7 +78,7 @@ class FilePlace : public Place {
 };
 
 template <class Inner>
-class PrefixPlace : public Place {
+class PrefixPlace : public StorePlace {
  public:
   std::shared_ptr<Store> join() override { return std::make_shared<PrefixStore>("here", inner_.join()); }
 
@@ -88,7 +88,7 @@ class PrefixPlace : public Place {
 
 struct Kind {
   std::string name;
-  std::function<std::unique_ptr<Place>()> make;
+  std::function<std::unique_ptr<StorePlace>()> make;
 };
 
 inline std::vector<Kind> kinds_between_processes() {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "retinue/ipc/job_memory.h"
 
 namespace retinue::test {
+
+constexpr std::chrono::seconds kPatience{20};  // A wait that takes longer fails the test.
 
 /// A job of which this process is the program. When the test is over all of its memory must have come back.
 class JobTest : public testing::Test {
