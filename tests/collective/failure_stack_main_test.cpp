@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/collective/objects.h"
 #include "retinue/launch/spawn.h"
@@ -58,5 +57,3 @@ TEST_P(FailureStack, BeginsWithTheCallThatTheProgramMade) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

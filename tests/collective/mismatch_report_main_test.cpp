@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/spawn.h"
 
@@ -63,5 +62,3 @@ TEST(MismatchReportOfMany, NamesEachRank) {
 
 }  // namespace
 }  // namespace retinue::test
-
-RETINUE_TEST_MAIN()

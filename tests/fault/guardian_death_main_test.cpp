@@ -5,7 +5,6 @@
 #include <csignal>
 
 #include "ipc/memory/job_layout.h"
-#include "launch/main_with_runtime.h"
 #include "os/process/process_calls.h"
 #include "retinue/launch/spawn.h"
 
@@ -34,5 +33,3 @@ TEST(GuardianDeath, EndsItsRanksAndIsReported) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,5 +1,6 @@
 // The helper dies at its work: the report comes all the same, with addresses for the record that it died of.
 #include <dirent.h>
+#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,7 +13,6 @@
 #include <thread>
 
 #include "ipc/memory/context_table.h"
-#include "launch/main_with_runtime.h"
 #include "process/crash/crash_writer.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/spawn.h"
@@ -91,5 +91,3 @@ TEST(HelperDeath, CostsOneRecordItsNames) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,4 +1,5 @@
 // Programs whose other habits must not disturb the job: threads that end, children of their own, waits for any child.
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,7 +9,6 @@
 #include <optional>
 #include <thread>
 
-#include "launch/main_with_runtime.h"
 #include "os/process/process_calls.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/spawn.h"
@@ -157,5 +157,3 @@ TEST_F(OddParents, AProgramThatExecutesSomethingElseLeavesNoForkedRankOfWhichThe
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,4 +1,5 @@
 // A rank is killed while others need it: they must notice, and the killed one must be named as the cause.
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -9,7 +10,6 @@
 #include <vector>
 
 #include "ipc/memory/context_table.h"
-#include "launch/main_with_runtime.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
@@ -135,5 +135,3 @@ INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start
                          retinue::test::start_method_name);
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,8 +1,8 @@
 // What was started runs although nobody keeps what spawn returned.
+#include <gtest/gtest.h>
 #include <chrono>
 #include <stdexcept>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/launch/process.h"
 #include "retinue/launch/spawn.h"
@@ -48,5 +48,3 @@ INSTANTIATE_TEST_SUITE_P(DroppedContext, EachStartMethod, retinue::test::all_sta
                          retinue::test::start_method_name);
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

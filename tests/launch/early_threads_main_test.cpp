@@ -1,4 +1,5 @@
 // A program that has threads before its Runtime: its guardian is executed anew, and ranks are too.
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -6,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "launch/main_with_runtime.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 
 namespace {
@@ -65,4 +66,9 @@ TEST(EarlyThreads, ForkserverIsRefusedWithTheReason) {
 
 }  // namespace
 
-RETINUE_TEST_MAIN()
+// A main of its own: no other test is to have that thread.
+int main(int argc, char** argv) {
+  const retinue::Runtime runtime(argc, argv);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

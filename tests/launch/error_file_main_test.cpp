@@ -1,4 +1,5 @@
 // Ranks that are programs and tell of their failure in an error file, as Python's @record does.
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -9,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "process/failure/error_file.h"
 #include "retinue/launch/spawn.h"
 #include "support/paths.h"
@@ -146,5 +146,3 @@ TEST_F(RankErrorFile, IsNotForWhatTheRankStarts) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,11 +1,11 @@
 // A program that has used up job memory's blocks can still start ranks, which can still form groups.
+#include <gtest/gtest.h>
 #include <array>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "ipc/memory/block_table.h"
-#include "launch/main_with_runtime.h"
 #include "retinue/base/error.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/ipc/shared_block.h"
@@ -46,5 +46,3 @@ TEST(ExhaustedBlocks, LeaveSomeToTheRuntime) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

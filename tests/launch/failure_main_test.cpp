@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,7 +11,6 @@
 
 #include "base/char_field.h"
 #include "ipc/memory/job_layout.h"
-#include "launch/main_with_runtime.h"
 #include "retinue/launch/join_world.h"
 #include "retinue/launch/spawn.h"
 #include "support/paths.h"
@@ -208,5 +208,3 @@ INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start
                          retinue::test::start_method_name);
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

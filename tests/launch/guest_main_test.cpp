@@ -1,5 +1,6 @@
 #include "retinue/launch/guest.h"
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,7 +9,6 @@
 #include <string>
 
 #include "ipc/memory/job_layout.h"
-#include "launch/main_with_runtime.h"
 #include "retinue/ipc/published.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/ipc/simple_queue.h"
@@ -165,5 +165,3 @@ TEST(Published, NamesLivingObjectsOnly) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

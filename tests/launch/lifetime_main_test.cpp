@@ -1,4 +1,5 @@
 // Who may end before whom: parents before children, children that are no ranks, contexts that are let go.
+#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,7 +13,6 @@
 #include <string>
 
 #include "ipc/memory/context_table.h"
-#include "launch/main_with_runtime.h"
 #include "os/process/process_calls.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
@@ -181,5 +181,3 @@ INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start
                          retinue::test::start_method_name);
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

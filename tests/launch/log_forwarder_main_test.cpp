@@ -1,4 +1,5 @@
 // The process that shows the ranks' output: killed, stopped, idle.
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -9,7 +10,6 @@
 
 #include "ipc/memory/job_layout.h"
 #include "launch/log_files.h"
-#include "launch/main_with_runtime.h"
 #include "retinue/launch/spawn.h"
 
 using retinue::RankContext;
@@ -156,5 +156,3 @@ TEST_F(OnDemand, AnEmptiedFileIsShownFromItsBeginning) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -23,6 +23,7 @@
 #include "retinue/launch/process.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
+#include "support/allocated.h"
 #include "support/start_methods.h"
 
 using retinue::JobMemory;
@@ -48,10 +49,6 @@ bool are_numbers(std::span<const double> row, std::size_t count, double first) {
 
 bool is_in_job_memory(std::span<const double> row) {
   return JobMemory::current()->contains(row.data(), row.size_bytes());
-}
-
-std::size_t allocated() {
-  return JobMemory::current()->allocated_bytes();
 }
 
 struct Seen {
@@ -113,6 +110,7 @@ struct Halves {
 };
 
 using Pieces = std::vector<std::vector<double>>;
+using retinue::test::allocated;
 
 std::string look_at_all(RankContext&, bool flag, std::span<const double> short_row, std::string_view text,
                         std::span<const double> long_row, const Pieces& pieces, const Halves& halves,

@@ -1,11 +1,11 @@
 // Locks and their like that are made by default: new ones, unless they are about to be read.
+#include <gtest/gtest.h>
 #include <chrono>
 #include <mutex>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/collective/objects.h"
 #include "retinue/ipc/condition.h"
 #include "retinue/ipc/event.h"
@@ -123,5 +123,3 @@ INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start
                          retinue::test::start_method_name);
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,5 +1,6 @@
 // Ten thousand starts leave nothing: no descriptor, no mapping, no process, no memory, in program and guardian.
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,7 +11,6 @@
 #include <string>
 
 #include "ipc/memory/job_layout.h"
-#include "launch/main_with_runtime.h"
 #include "retinue/launch/process.h"
 #include "retinue/launch/spawn.h"
 
@@ -100,5 +100,3 @@ TEST_F(ManySpawns, NorDoThoseThatFail) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

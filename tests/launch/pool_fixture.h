@@ -7,15 +7,11 @@
 #include <numeric>
 #include <vector>
 
-#include "retinue/ipc/job_memory.h"
+#include "support/allocated.h"
 
 namespace retinue::test {
 
 constexpr std::chrono::seconds kLong{60};
-
-inline std::size_t allocated() {
-  return JobMemory::current()->allocated_bytes();
-}
 
 /// What pools make must be gone with them.
 class PoolTest : public testing::Test {

@@ -1,6 +1,7 @@
 #include "retinue/launch/pool.h"
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,7 +20,6 @@
 #include <tuple>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "launch/pool_fixture.h"
 #include "retinue/ipc/event.h"
 #include "retinue/ipc/lock.h"
@@ -330,5 +330,3 @@ TEST_F(PoolTest, SaysHowOftenALostTaskWasStarted) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,5 +1,6 @@
 // What becomes of a pool's workers, and calls to ranks.
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,7 +15,6 @@
 #include <tuple>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "launch/pool_fixture.h"
 #include "retinue/ipc/event.h"
 #include "retinue/ipc/semaphore.h"
@@ -345,5 +345,3 @@ TEST_F(PoolTest, IsOfUseInItsOwnProcessOnly) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,5 +1,6 @@
 #include "retinue/launch/process.h"
 
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -12,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/ipc/pipe.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
@@ -277,5 +277,3 @@ TEST(Process, GoesOnWhenItIsDestroyed) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,7 +15,6 @@
 #include <thread>
 
 #include "ipc/memory/job_layout.h"
-#include "launch/main_with_runtime.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/launch/spawn.h"
@@ -147,5 +147,3 @@ INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start
                          retinue::test::start_method_name);
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,5 +1,6 @@
 // What ranks are given at setup: environment, directory, threads, places.
 #include <dlfcn.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -9,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "os/machine/cpus.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
@@ -231,5 +231,3 @@ TEST(RankOptions, ProgramsGetOmpNumThreads) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

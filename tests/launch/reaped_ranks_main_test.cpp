@@ -1,4 +1,5 @@
 // Forked ranks of a program with other code that waits for any child: it takes their exit statuses.
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,7 +8,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "launch/main_with_runtime.h"
 #include "os/process/process_calls.h"
 #include "retinue/launch/spawn.h"
 
@@ -82,5 +82,3 @@ TEST_F(ReapedRanks, AreReportedAsTheyEndedOrAsUnknown) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,5 +1,6 @@
 // Redirected output and the rules for log_dir.
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 #include <string>
 
 #include "launch/log_files.h"
-#include "launch/main_with_runtime.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 
@@ -176,5 +176,3 @@ INSTANTIATE_TEST_SUITE_P(StartMethods, EachStartMethod, retinue::test::all_start
                          retinue::test::start_method_name);
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

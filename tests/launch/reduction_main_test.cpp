@@ -4,7 +4,6 @@
 #include <span>
 #include <stdexcept>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/collective/communicator.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
@@ -53,5 +52,3 @@ INSTANTIATE_TEST_SUITE_P(Reduction, EachStartMethod, retinue::test::all_start_me
                          retinue::test::start_method_name);
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

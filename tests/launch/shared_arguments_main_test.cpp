@@ -1,4 +1,5 @@
 // Job memory as arguments and return values: the same memory on both sides, and given back when all let go.
+#include <gtest/gtest.h>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -12,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/ipc/barrier.h"
 #include "retinue/ipc/condition.h"
 #include "retinue/ipc/event.h"
@@ -23,6 +23,7 @@
 #include "retinue/ipc/shared_value.h"
 #include "retinue/launch/process.h"
 #include "retinue/launch/spawn.h"
+#include "support/allocated.h"
 #include "support/start_methods.h"
 
 using namespace std::chrono_literals;
@@ -40,10 +41,6 @@ using retinue::Value;
 using retinue::test::EachStartMethod;
 
 namespace {
-
-std::size_t allocated() {
-  return JobMemory::current()->allocated_bytes();
-}
 
 void write_rank(int rank, const SharedBlock& block) {
   block.data()[rank] = static_cast<std::byte>(rank + 1);
@@ -151,6 +148,7 @@ TEST_P(EachStartMethod, SynchronisesRanks) {
 }
 
 using Row = std::vector<std::uint64_t>;
+using retinue::test::allocated;
 
 void double_rows(int /*rank*/, retinue::Queue<Row> in, retinue::Queue<Row> out, retinue::Queue<int> ends) {
   try {
@@ -321,5 +319,3 @@ TEST(SharedArguments, ReachTheRanksOfRanks) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,5 +1,6 @@
 #include "retinue/launch/spawn.h"
 
+#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +10,6 @@
 #include <filesystem>
 #include <thread>
 
-#include "launch/main_with_runtime.h"
 #include "launch/same_name.h"
 #include "support/start_methods.h"
 #include "support/usage_error.h"
@@ -266,5 +266,3 @@ TEST(Runtime, ProgramIsAWorldOfOne) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,12 +1,12 @@
 // Arguments and environments per local rank, of functions and programs.
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 #include "support/usage_error.h"
@@ -79,5 +79,3 @@ TEST(StartProcesses, ProgramsGetTheirOwnArgumentsAndVariables) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,5 +1,6 @@
 // Output that is shown line by line while it goes to files.
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -11,7 +12,6 @@
 #include <string>
 
 #include "launch/log_files.h"
-#include "launch/main_with_runtime.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 
@@ -298,5 +298,3 @@ TEST(Tee, ColoursThePrefixOnATerminalOnly) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

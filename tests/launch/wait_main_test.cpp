@@ -1,4 +1,5 @@
 // What ProcessContext::wait() gives back, and what the context refuses.
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -9,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 #include "support/usage_error.h"
@@ -230,5 +230,3 @@ TEST(Arguments, AreStoredOnceForAllRanks) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

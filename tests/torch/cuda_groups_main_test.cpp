@@ -1,10 +1,10 @@
 // Groups whose CUDA tensors go by NCCL: a rank for each GPU.
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <string>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/distributed_data_parallel.h"
 #include "retinue/torch/groups.h"
@@ -143,5 +143,3 @@ TEST_F(CudaGroup, RefusesTensorsAndDevicesThatItCantUse) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,6 +1,7 @@
 // CUDA tensors as arguments and messages: lent by the process that allocated them.
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cereal/types/vector.hpp>
@@ -8,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/shared_tensor.h"
@@ -23,7 +23,7 @@ using retinue::test::usage_error_of;
 
 namespace {
 
-std::int64_t allocated() {
+std::int64_t allocated_on_gpu() {
   at::globalContext().lazyInitDevice(at::kCUDA);  // Which has no statistics before.
   const auto stats = at::accelerator::getDeviceStats(0);
   return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current;
@@ -120,7 +120,7 @@ void be_killed_with(int, const Tensor&, Queue<bool> ready) {
 }
 
 TEST_F(CudaTensor, IsLetGoWhenItsReceiversHaveLetGoOrDied) {
-  const std::int64_t before = allocated();
+  const std::int64_t before = allocated_on_gpu();
   Queue<bool> ready({.capacity = 1});
   {
     Tensor lent = torch::zeros({10'000'000}, cuda_);
@@ -132,8 +132,8 @@ TEST_F(CudaTensor, IsLetGoWhenItsReceiversHaveLetGoOrDied) {
   // Or less, where what tests before this one lent came back since.
   EXPECT_TRUE(retinue::test::wait_until([&] {
     retinue::cuda_ipc_collect();
-    return allocated() <= before;
-  })) << allocated() - before;
+    return allocated_on_gpu() <= before;
+  })) << allocated_on_gpu() - before;
 }
 
 Tensor give_back_what_was_lent(int, const Tensor& lent) {
@@ -180,5 +180,3 @@ TEST_F(CudaTensor, EndsWithItsOwnerAndSaysSo) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

@@ -1,11 +1,11 @@
 // As many small tensors as there are blocks of job memory, and more.
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cereal/types/vector.hpp>
 #include <cstdint>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/base/error.h"
 #include "retinue/ipc/job_memory.h"
 #include "retinue/ipc/queue.h"
@@ -13,16 +13,14 @@
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/shared_tensor.h"
 #include "retinue/torch/tensor_archive.h"
+#include "support/allocated.h"
 
 using at::Tensor;
 using retinue::is_shared;
 using retinue::Queue;
+using retinue::test::allocated;
 
 namespace {
-
-std::size_t allocated() {
-  return retinue::JobMemory::current()->allocated_bytes();
-}
 
 std::vector<Tensor> small_tensors(int count) {
   std::vector<Tensor> tensors;
@@ -78,5 +76,3 @@ TEST(ManySmallTensors, AreWhatTheyWereWhereNobodyTakesThem) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

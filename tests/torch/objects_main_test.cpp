@@ -1,6 +1,7 @@
 // Objects through process groups.
 #include "retinue/torch/objects.h"
 
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -11,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/shared_tensor.h"
 #include "support/usage_error.h"
@@ -165,5 +165,3 @@ TEST(ObjectsOfProcessGroups, SayWhatIsWrong) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

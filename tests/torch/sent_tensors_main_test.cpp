@@ -1,4 +1,5 @@
 // Tensors and modules as arguments, return values and messages.
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cereal/types/map.hpp>
@@ -12,13 +13,13 @@
 #include <tuple>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/launch/pool.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/shared_tensor.h"
 #include "retinue/torch/state_dict.h"
 #include "retinue/torch/tensor_archive.h"
+#include "support/allocated.h"
 #include "support/start_methods.h"
 #include "support/usage_error.h"
 
@@ -27,14 +28,11 @@ using retinue::is_shared;
 using retinue::JobMemory;
 using retinue::Queue;
 using retinue::StateDict;
+using retinue::test::allocated;
 using retinue::test::EachStartMethod;
 using retinue::test::usage_error_of;
 
 namespace {
-
-std::size_t allocated() {
-  return JobMemory::current()->allocated_bytes();
-}
 
 /// Sent through a queue and taken out by the same process, as another one would.
 template <class T>
@@ -234,7 +232,7 @@ TEST_P(EachStartMethod, AKilledRanksTensorsComeBack) {
   EXPECT_EQ(allocated(), before);
 }
 
-Tensor add_one(const Tensor& given) {
+Tensor add_one_in_place(const Tensor& given) {
   const torch::NoGradGuard no_grad;
   given.add_(1);
   return given;
@@ -246,12 +244,12 @@ Tensor make_ones(int count) {
 TEST_P(EachStartMethod, APoolTakesAndGivesTensorsAsTheSameMemory) {
   const Tensor shared = retinue::shared_zeros({1000});
   retinue::Pool pool({.processes = 2, .start_method = GetParam()});
-  EXPECT_TRUE(pool.apply<add_one>(shared).is_alias_of(shared));
+  EXPECT_TRUE(pool.apply<add_one_in_place>(shared).is_alias_of(shared));
   EXPECT_EQ(shared.sum().item<float>(), 1000);
   const std::vector<Tensor> made = pool.map<make_ones>({3, 5});
   EXPECT_TRUE(is_shared(made[0]));
   EXPECT_EQ(made[0].sum().item<float>(), 3);
-  pool.apply<add_one>(made[1]);
+  pool.apply<add_one_in_place>(made[1]);
   EXPECT_EQ(made[1].sum().item<float>(), 10);
 }
 
@@ -327,5 +325,3 @@ TEST(ShareMemory, MovesOptimizersState) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

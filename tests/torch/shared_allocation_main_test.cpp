@@ -3,21 +3,18 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/ipc/job_memory.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/torch/shared_tensor.h"
 #include "retinue/torch/tensor_archive.h"
+#include "support/allocated.h"
 
 using at::Tensor;
 using retinue::is_shared;
 using retinue::JobMemory;
+using retinue::test::allocated;
 
 namespace {
-
-std::size_t allocated() {
-  return JobMemory::current()->allocated_bytes();
-}
 
 TEST(SharedAllocation, HoldsForTheScopeAndTheThread) {
   const std::size_t before = allocated();
@@ -97,5 +94,3 @@ TEST(SharedAllocation, MakesNoTensorsThatAreCopiedOnWrite) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()

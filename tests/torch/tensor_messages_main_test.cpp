@@ -1,4 +1,5 @@
 // Tensors through each kind of queue, and messages that were damaged on their way.
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cereal/types/tuple.hpp>
@@ -8,13 +9,13 @@
 #include <tuple>
 #include <vector>
 
-#include "launch/main_with_runtime.h"
 #include "retinue/ipc/pipe.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/ipc/simple_queue.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/torch/shared_tensor.h"
 #include "retinue/torch/tensor_archive.h"
+#include "support/allocated.h"
 
 using at::Tensor;
 using retinue::Connection;
@@ -24,14 +25,11 @@ using retinue::SharedBlock;
 using retinue::SimpleQueue;
 using retinue::detail::decode_value;
 using retinue::detail::encode_value;
+using retinue::test::allocated;
 
 namespace {
 
-std::size_t allocated() {
-  return JobMemory::current()->allocated_bytes();
-}
-
-struct Batch {
+struct NamedBatch {
   std::string name;
   std::vector<Tensor> tensors;
 
@@ -41,8 +39,8 @@ struct Batch {
   }
 };
 
-void answer_by_queue(int, SimpleQueue<Batch> from, SimpleQueue<Batch> to) {
-  Batch batch = from.get();
+void answer_by_queue(int, SimpleQueue<NamedBatch> from, SimpleQueue<NamedBatch> to) {
+  NamedBatch batch = from.get();
   batch.tensors[0].add_(1);
   batch.tensors.push_back(torch::full({1000}, 2.f));
   to.put(batch);
@@ -52,11 +50,11 @@ TEST(SimpleQueueOfTensors, SendsThemAsTheSameMemory) {
   const std::size_t before = allocated();
   {
     const Tensor tensor = torch::zeros({100});
-    auto there = SimpleQueue<Batch>::create();
-    auto back = SimpleQueue<Batch>::create();
+    auto there = SimpleQueue<NamedBatch>::create();
+    auto back = SimpleQueue<NamedBatch>::create();
     auto context = retinue::spawn<answer_by_queue>({.join = false}, there, back);
     there.put({"a batch", {tensor, tensor[3]}});
-    const Batch answer = back.get();
+    const NamedBatch answer = back.get();
     context.join();
     EXPECT_EQ(answer.name, "a batch");
     ASSERT_EQ(answer.tensors.size(), 3u);
@@ -68,8 +66,8 @@ TEST(SimpleQueueOfTensors, SendsThemAsTheSameMemory) {
   EXPECT_EQ(allocated(), before);
 }
 
-void answer_by_pipe(int, Connection<Batch> end) {
-  Batch batch = end.recv();
+void answer_by_pipe(int, Connection<NamedBatch> end) {
+  NamedBatch batch = end.recv();
   batch.tensors[0].add_(1);
   end.send(batch);
 }
@@ -78,11 +76,11 @@ TEST(PipeOfTensors, SendsThemAsTheSameMemory) {
   const std::size_t before = allocated();
   {
     const Tensor tensor = torch::zeros({100});
-    auto [own, theirs] = Pipe<Batch>::create();
+    auto [own, theirs] = Pipe<NamedBatch>::create();
     auto context = retinue::spawn<answer_by_pipe>({.join = false}, theirs);
     theirs.close();
     own.send({"one", std::vector<Tensor>(20, tensor)});  // More than a slot refers to.
-    const Batch answer = own.recv();
+    const NamedBatch answer = own.recv();
     ASSERT_EQ(answer.tensors.size(), 20u);
     for (const Tensor& each : answer.tensors) EXPECT_EQ(each.data_ptr(), tensor.data_ptr());
     EXPECT_EQ(tensor.sum().item<float>(), 100);
@@ -228,5 +226,3 @@ TEST(TensorMessage, IndicesAreCheckedWhereTorchIsToldTo) {
 }
 
 }  // namespace
-
-RETINUE_TEST_MAIN()
