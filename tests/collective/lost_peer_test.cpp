@@ -37,6 +37,12 @@ std::string call_until_lost(Communicator& communicator, const std::vector<int>& 
   return message;
 }
 
+/// Until the rank's function has returned and its process has said so, which a busy machine delays.
+void wait_until_finished(const JobGroup& group, int rank) {
+  const ProcessSlot& slot = process_slot(*group.memory, group.process_slots[static_cast<std::size_t>(rank)]);
+  EXPECT_TRUE(wait_until([&] { return slot.state.load() == ProcessState::kFinished; }));
+}
+
 /// Whether the rank's main thread sleeps in the kernel.
 bool sleeps(const JobGroup& group, int rank) {
   const int pid = process_slot(*group.memory, group.process_slots[static_cast<std::size_t>(rank)]).pid.load();
@@ -146,6 +152,7 @@ TEST_P(LostPeer, IncludesOnesThatFinished) {
     Communicator communicator(group);
     communicator.barrier();
     if (group.rank == 1) return;
+    wait_until_finished(group, 1);
     const std::string message = call_until_lost(communicator, {1}, [&] { communicator.barrier(); });
     EXPECT_NE(message.find("finished normally after 1 barrier, the last at "), std::string::npos) << message;
   });
@@ -158,6 +165,7 @@ TEST(LostPeers, AreSaidToHaveMadeCallsWhereTheseWereOfSeveralKinds) {
     communicator.barrier();
     communicator.all_reduce(std::span(&x, 1));
     if (group.rank == 1) return;
+    wait_until_finished(group, 1);
     const std::string message = call_until_lost(communicator, {1}, [&] { communicator.barrier(); });
     EXPECT_NE(message.find("finished normally after 2 calls, the last all_reduce(fp32, 1, sum) at "), std::string::npos)
         << message;
@@ -170,6 +178,7 @@ TEST(LostPeers, AreSaidToHaveMadeCallsOfAKind) {
     float x = 1;
     for (int i = 0; i < 3; ++i) communicator.all_reduce(std::span(&x, 1));
     if (group.rank == 1) return;
+    wait_until_finished(group, 1);
     const std::string message = call_until_lost(communicator, {1}, [&] { communicator.barrier(); });
     EXPECT_NE(message.find("finished normally after 3 all_reduces, the last (fp32, 1, sum) at "), std::string::npos)
         << message;

@@ -6,6 +6,7 @@
 
 #include "ipc/memory/job_layout.h"
 #include "os/process/process_calls.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 
 namespace {

@@ -15,6 +15,7 @@
 #include "ipc/memory/context_table.h"
 #include "process/crash/crash_writer.h"
 #include "retinue/collective/communicator.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 
 using retinue::ProcessException;

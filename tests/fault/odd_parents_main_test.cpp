@@ -11,6 +11,7 @@
 
 #include "os/process/process_calls.h"
 #include "retinue/base/error.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 #include "support/paths.h"
 

@@ -14,7 +14,6 @@
 
 #include <csignal>
 #include <functional>
-#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -165,7 +164,6 @@ TEST_F(BlockCrashTest, WhoRepairsIsKilledAnywhere) {
   const SharedBlock ours = SharedBlock::allocate(memory_, 100);
   memory_->hand_over(store_payload(*memory_, {"message"}, {ours}), ring.handle());
   const Picture before = look_at_tables(*memory_);
-  std::optional<std::uint32_t> first;
   const auto die_in_the_table = [&] {
     const SharedBlock own = SharedBlock::allocate(memory_, 100);
     static_cast<void>(store_payload(*memory_, {"unsent"}, {own, ours}));

@@ -12,6 +12,7 @@
 #include "base/char_field.h"
 #include "ipc/memory/job_layout.h"
 #include "retinue/launch/join_world.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 #include "support/paths.h"
 #include "support/start_methods.h"

@@ -1,4 +1,5 @@
 // A disk under log_dir that is full: a tmpfs of 64 KiB, in a mount namespace of this test's own.
+#include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -10,8 +11,8 @@
 #include <string>
 
 #include "launch/log_files.h"
-#include "launch/main_with_runtime.h"
 #include "retinue/collective/communicator.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 
 using retinue::Program;

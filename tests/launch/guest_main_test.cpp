@@ -12,6 +12,7 @@
 #include "retinue/ipc/published.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/ipc/simple_queue.h"
+#include "retinue/launch/runtime.h"
 #include "support/started_program.h"
 #include "support/usage_error.h"
 #include "support/wait_until.h"

@@ -14,6 +14,7 @@
 
 #include "ipc/memory/context_table.h"
 #include "os/process/process_calls.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 

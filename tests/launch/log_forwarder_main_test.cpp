@@ -10,6 +10,7 @@
 
 #include "ipc/memory/job_layout.h"
 #include "launch/log_files.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 
 using retinue::RankContext;

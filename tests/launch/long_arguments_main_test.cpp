@@ -28,6 +28,7 @@
 
 using retinue::JobMemory;
 using retinue::RankContext;
+using retinue::test::allocated;
 using retinue::test::EachStartMethod;
 
 namespace {
@@ -110,7 +111,6 @@ struct Halves {
 };
 
 using Pieces = std::vector<std::vector<double>>;
-using retinue::test::allocated;
 
 std::string look_at_all(RankContext&, bool flag, std::span<const double> short_row, std::string_view text,
                         std::span<const double> long_row, const Pieces& pieces, const Halves& halves,

@@ -12,6 +12,7 @@
 
 #include "ipc/memory/job_layout.h"
 #include "retinue/launch/process.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 
 namespace {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "retinue/ipc/pipe.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 #include "support/usage_error.h"

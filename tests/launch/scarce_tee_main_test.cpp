@@ -1,4 +1,5 @@
 // Showing output where the machine gives little: fewer descriptors than files, and no inotify.
+#include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -12,7 +13,7 @@
 #include <string>
 
 #include "launch/log_files.h"
-#include "launch/main_with_runtime.h"
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 
 using retinue::RankContext;

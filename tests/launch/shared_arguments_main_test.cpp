@@ -31,13 +31,13 @@ using retinue::Array;
 using retinue::Barrier;
 using retinue::Condition;
 using retinue::Event;
-using retinue::JobMemory;
 using retinue::Lock;
 using retinue::RankContext;
 using retinue::RLock;
 using retinue::Semaphore;
 using retinue::SharedBlock;
 using retinue::Value;
+using retinue::test::allocated;
 using retinue::test::EachStartMethod;
 
 namespace {
@@ -148,7 +148,6 @@ TEST_P(EachStartMethod, SynchronisesRanks) {
 }
 
 using Row = std::vector<std::uint64_t>;
-using retinue::test::allocated;
 
 void double_rows(int /*rank*/, retinue::Queue<Row> in, retinue::Queue<Row> out, retinue::Queue<int> ends) {
   try {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "launch/same_name.h"
+#include "retinue/launch/runtime.h"
 #include "support/start_methods.h"
 #include "support/usage_error.h"
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 #include "support/start_methods.h"
 #include "support/usage_error.h"

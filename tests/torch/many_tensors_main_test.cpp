@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "retinue/base/error.h"
-#include "retinue/ipc/job_memory.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/launch/pool.h"
 #include "retinue/launch/spawn.h"

@@ -25,7 +25,6 @@
 
 using at::Tensor;
 using retinue::is_shared;
-using retinue::JobMemory;
 using retinue::Queue;
 using retinue::StateDict;
 using retinue::test::allocated;
