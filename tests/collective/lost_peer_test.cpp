@@ -40,7 +40,7 @@ std::string call_until_lost(Communicator& communicator, const std::vector<int>& 
 /// Until the rank's function has returned and its process has said so, which a busy machine delays.
 void wait_until_finished(const JobGroup& group, int rank) {
   const ProcessSlot& slot = process_slot(*group.memory, group.process_slots[static_cast<std::size_t>(rank)]);
-  EXPECT_TRUE(wait_until([&] { return slot.state.load() == ProcessState::kFinished; }));
+  EXPECT_TRUE(wait_until([&] { return !slot.is_alive(); }));
 }
 
 /// Whether the rank's main thread sleeps in the kernel.
