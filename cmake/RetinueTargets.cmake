@@ -99,17 +99,22 @@ function(retinue_kernel_flags)
   endforeach()
 endfunction()
 
-# Whether one of the sources includes a header whose name begins as the regular expression says.
-function(retinue_includes result beginning)
+# Whether one of the sources has a line that begins as the regular expression says.
+function(retinue_has_line result beginning)
   set(${result} OFF PARENT_SCOPE)
   foreach(source IN LISTS ARGN)
-    file(STRINGS ${source} hits REGEX "^#include [<\"](${beginning})" LIMIT_COUNT 1)
+    file(STRINGS ${source} hits REGEX "^(${beginning})" LIMIT_COUNT 1)
     if(hits)
       set(${result} ON PARENT_SCOPE)
     endif()
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   endforeach()
 endfunction()
+
+# Whether one of the sources includes a header whose name begins as the regular expression says.
+macro(retinue_includes result beginning)
+  retinue_has_line(${result} "#include [<\"](${beginning})" ${ARGN})
+endmacro()
 
 # LibTorch's, or Retinue's headers that include them.
 macro(retinue_needs_torch result)

@@ -37,7 +37,7 @@ std::string call_until_lost(Communicator& communicator, const std::vector<int>& 
   return message;
 }
 
-/// Until the rank's function has returned and its process has said so, which a busy machine delays.
+/// Waits until the rank's process has told how it ended. Messages wait for that only 4 ms, too short on a busy machine.
 void wait_until_finished(const JobGroup& group, int rank) {
   const ProcessSlot& slot = process_slot(*group.memory, group.process_slots[static_cast<std::size_t>(rank)]);
   EXPECT_TRUE(wait_until([&] { return !slot.is_alive(); }));

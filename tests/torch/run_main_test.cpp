@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
 #include "retinue/process/failure.h"
 #include "retinue/store/tcp_store.h"
@@ -124,9 +123,3 @@ TEST(Run, RefusesAPlaceThatMakesNoSense) {
 
 }  // namespace
 }  // namespace retinue
-
-int main(int argc, char** argv) {
-  retinue::Runtime runtime(argc, argv);
-  testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
