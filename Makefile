@@ -35,6 +35,7 @@ test: test-tools build
 	$(CTEST) --preset release
 
 test-full: test-tools build
+	@$(call BUILD,release) --target tests_full
 	$(CTEST) --preset full
 
 # The tests of the torch layer with another LibTorch, as VERSION=2.15.0; without CUDA.

@@ -24,11 +24,14 @@ mark_as_advanced(RETINUE_AARCH64_COMPILER)
 retinue_lint(aarch64 scripts/check_aarch64 ${RETINUE_AARCH64_COMPILER})
 set_tests_properties(lint.aarch64 PROPERTIES SKIP_RETURN_CODE 77)
 
-# Public headers compile alone.
+# Public headers compile alone. Those that include LibTorch take 20 s each: make test-full's.
 foreach(layer core torch datasets mpi)
   if(TARGET retinue_${layer} AND NOT (layer STREQUAL "mpi" AND NOT RETINUE_HAS_MPI))
     retinue_lint(headers_${layer}
       ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR} --target retinue_${layer}_verify_interface_header_sets)
     set_tests_properties(lint.headers_${layer} PROPERTIES RESOURCE_LOCK build_folder)
+    if(layer MATCHES "^(torch|datasets)$")
+      set_tests_properties(lint.headers_${layer} PROPERTIES LABELS full TIMEOUT 1800)
+    endif()
   endif()
 endforeach()

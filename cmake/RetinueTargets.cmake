@@ -131,13 +131,22 @@ macro(retinue_needs_mpi result)
   retinue_includes(${result} "mpi\\.h|retinue/mpi/" ${ARGN})
 endmacro()
 
-# Lets those sources of a target that see LibTorch use the torch library's precompiled header: parsing LibTorch takes
-# 14-30 s a unit.
-function(retinue_torch_rules target)
-  # The header is compiled as -fPIC; gcc takes it only for units that are compiled the same way.
+# What gcc demands of units that take LibTorch's headers precompiled, and of these headers: the same option.
+function(retinue_pic target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)
-  target_precompile_headers(${target} REUSE_FROM retinue_torch)
+endfunction()
+
+# Lets those sources of a target that see LibTorch use a precompiled header of it: parsing LibTorch takes 14-30 s a unit.
+function(retinue_torch_rules target)
+  retinue_pic(${target})
+  retinue_includes(all_of_torch "torch/torch\\.h" ${ARGN})
+  if(all_of_torch AND TARGET retinue_torch_programs)
+    target_link_libraries(${target} PRIVATE retinue_torch_programs)
+    target_precompile_headers(${target} REUSE_FROM retinue_torch_programs)
+  else()
+    target_precompile_headers(${target} REUSE_FROM retinue_torch)
+  endif()
   foreach(source IN LISTS ARGN)
     cmake_path(REPLACE_EXTENSION source h OUTPUT_VARIABLE header)  # Its own header may include LibTorch for it.
     if(NOT EXISTS ${header})
@@ -151,10 +160,10 @@ function(retinue_torch_rules target)
 endfunction()
 
 # For tests and examples that see LibTorch, which does their work: optimisation would be a third of their compile time.
-function(retinue_short_torch_build target)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+function(retinue_short_torch_build target scope)
+  target_compile_options(${target} ${scope} $<$<CONFIG:Release>:-O1>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)  # gcc 12 at -O1, in LibTorch's headers.
+    target_compile_options(${target} ${scope} -Wno-maybe-uninitialized)  # gcc 12 at -O1, in LibTorch's headers.
   endif()
 endfunction()
 

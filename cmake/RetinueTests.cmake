@@ -41,13 +41,18 @@ function(retinue_test)
   retinue_test_rules(${arg_NAME})
   retinue_needs_torch(torch ${arg_SOURCES})
   if(torch)
-    retinue_short_torch_build(${arg_NAME})
+    retinue_short_torch_build(${arg_NAME} PRIVATE)
   elseif(TARGET retinue_test_support)
     retinue_short_build(${arg_NAME})
     target_precompile_headers(${arg_NAME} REUSE_FROM retinue_test_support)
   endif()
   add_dependencies(${arg_NAME} tests_${arg_MODULE}_programs)
-  add_dependencies(tests_${arg_MODULE} ${arg_NAME})
+  if(arg_LABELS STREQUAL "full")
+    set_target_properties(${arg_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+    add_dependencies(tests_full ${arg_NAME})
+  else()
+    add_dependencies(tests_${arg_MODULE} ${arg_NAME})
+  endif()
   gtest_discover_tests(${arg_NAME}
     TEST_PREFIX ${arg_MODULE}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${arg_LABELS} TIMEOUT ${arg_TIMEOUT} ENVIRONMENT RETINUE_PATH_TABLE=default)
@@ -112,7 +117,8 @@ function(retinue_joined_tests module list)
   set(${list} ${${list}} PARENT_SCOPE)
 endfunction()
 
-# All tests and helper programs of tests/<module>; the target tests_<module> builds them.
+# All tests and helper programs of tests/<module>; the target tests_<module> builds them, but for those labelled full, which
+# only tests_full builds.
 function(retinue_module_tests module)
   file(GLOB programs CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${module}/*_program.cpp)
   add_custom_target(tests_${module}_programs)

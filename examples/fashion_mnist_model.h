@@ -1,6 +1,7 @@
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/data.h>
+#include <torch/nn.h>
 
 #include <cstddef>
 #include <cstdint>

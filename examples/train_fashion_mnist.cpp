@@ -2,7 +2,10 @@
 ///
 /// Runs the same way by itself (which starts the ranks), by `retinue run -n 2 train_fashion_mnist`, and with
 /// --nprocs 1. Exit code 0: trained as well as asked for, with the same parameters on all ranks. 1: anything else.
-#include <torch/torch.h>
+#include <torch/data.h>
+#include <torch/nn.h>
+#include <torch/optim.h>
+#include <torch/serialize.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

@@ -4,11 +4,17 @@
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
+#if FMT_VERSION >= 120000
+template FMT_API locale_ref::locale_ref(const std::locale&);
+template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
+#endif
 namespace detail {
 template FMT_API auto dragonbox::to_decimal(float) noexcept -> dragonbox::decimal_fp<float>;
 template FMT_API auto dragonbox::to_decimal(double) noexcept -> dragonbox::decimal_fp<double>;
+#if FMT_VERSION < 120000
 template FMT_API locale_ref::locale_ref(const std::locale&);
 template FMT_API auto locale_ref::get<std::locale>() const -> std::locale;
+#endif
 template FMT_API auto thousands_sep_impl(locale_ref) -> thousands_sep_result<char>;
 template FMT_API auto decimal_point_impl(locale_ref) -> char;
 template FMT_API void buffer<char>::append(const char*, const char*);
