@@ -1,11 +1,14 @@
 // Reductions by functions of the program, against the serial loop over ranks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/reduction_check.h"
@@ -77,17 +80,35 @@ struct Room {
   alignas(T) std::array<std::byte, sizeof(T)> bytes;
 };
 
+/// At least `count` elements that the ranks from `first` to before `end` give, reduced by a serial loop. They are made
+/// once in a process, since each case has them.
 template <auto fn, typename T>
-void expect_element(const std::byte* found, int ranks, std::size_t index) {
+const std::byte* elements_of(int first, int end, std::size_t count) {
+  static std::map<std::pair<int, int>, std::vector<std::byte>> by_ranks;
   static Room<T> sum;
   static Room<T> next;
-  write_element<T>(sum.bytes.data(), 0, index);
-  for (int i = 1; i < ranks; ++i) {
-    write_element<T>(next.bytes.data(), i, index);
-    const T joined = fn(sum.value(), next.value());
-    std::memcpy(sum.bytes.data(), &joined, sizeof(T));
+  std::vector<std::byte>& elements = by_ranks[{first, end}];
+  for (std::size_t index = elements.size() / sizeof(T); index < count; ++index) {
+    write_element<T>(sum.bytes.data(), first, index);
+    for (int i = first + 1; i < end; ++i) {
+      write_element<T>(next.bytes.data(), i, index);
+      const T joined = fn(sum.value(), next.value());
+      std::memcpy(sum.bytes.data(), &joined, sizeof(T));
+    }
+    elements.insert(elements.end(), sum.bytes.begin(), sum.bytes.end());
   }
-  ASSERT_EQ(std::memcmp(found, sum.bytes.data(), sizeof(T)), 0) << "element " << index;
+  return elements.data();
+}
+
+/// That these are elements `begin` to before `begin` + `count` of what `ranks` ranks get.
+template <auto fn, typename T>
+void expect_elements(const std::byte* found, int ranks, std::size_t begin, std::size_t count) {
+  const std::byte* expected = elements_of<fn, T>(0, ranks, begin + count) + begin * sizeof(T);
+  const std::byte* end = expected + count * sizeof(T);
+  if (count == 0 || std::memcmp(found, expected, count * sizeof(T)) == 0) return;
+  ADD_FAILURE() << "element "
+                << static_cast<std::size_t>(std::mismatch(expected, end, found).first - expected) / sizeof(T) << " of "
+                << count;
 }
 
 struct ReductionCase {
@@ -117,13 +138,13 @@ void check(Communicator& group, const ReductionCase& c) {
   const std::size_t own = parts ? static_cast<std::size_t>(rank) * c.count : 0;
   const PlacedBuffer input(group.group(), given * sizeof(T), c.place);
   const PlacedBuffer other(group.group(), c.count * sizeof(T), c.place);
-  for (std::size_t i = 0; i < given; ++i) write_element<T>(input.data() + i * sizeof(T), rank, i);
+  std::copy_n(elements_of<fn, T>(rank, rank + 1, given), given * sizeof(T), input.data());
   const bool in_place = c.in_place || c.kind == CollectiveKind::kAllReduce;
   std::byte* output = in_place ? input.data() + own * sizeof(T) : other.data();
   group.run(call_of(c, reduce_function<fn, T>(), input.data(), output, root));
   if (c.kind == CollectiveKind::kReduce && rank != root) return;
   const int ranks = c.kind == CollectiveKind::kScan ? rank + 1 : group.size();
-  for (std::size_t i = 0; i < c.count; ++i) expect_element<fn, T>(output + i * sizeof(T), ranks, own + i);
+  expect_elements<fn, T>(output, ranks, own, c.count);
 }
 
 /// Around everything at which another path is taken, or another round or slice begins.
@@ -226,8 +247,7 @@ TEST(CustomReduction, OfPartsOfDifferentSizesAndWithoutWaiting) {
       const auto begin = static_cast<std::size_t>(inputs[static_cast<std::size_t>(group.rank())].data() -
                                                   reinterpret_cast<const std::byte*>(given.data())) /
                          sizeof(Blob<12>);
-      for (std::size_t i = 0; i < own; ++i)
-        expect_element<chain<12>, Blob<12>>(reinterpret_cast<std::byte*>(&taken[i]), 4, begin + i);
+      expect_elements<chain<12>, Blob<12>>(reinterpret_cast<const std::byte*>(taken.data()), 4, begin, own);
     }
   });
 }

@@ -9,8 +9,7 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -134,14 +133,14 @@ TEST(SymbolTable, FindsWhatAStrippedLibraryExports) {
 }
 
 TEST(SymbolTable, IsEmptyWhereTheFileIsCutOff) {
-  std::ifstream program("/proc/self/exe", std::ios::binary);
-  const std::string whole((std::istreambuf_iterator<char>(program)), std::istreambuf_iterator<char>());
   std::string path = testing::TempDir() + "cut_off_XXXXXX";
   const int fd = mkstemp(path.data());
   ASSERT_GE(fd, 0);
+  std::filesystem::copy_file("/proc/self/exe", path, std::filesystem::copy_options::overwrite_existing);
+  const std::uintmax_t whole = std::filesystem::file_size(path);
   const std::vector<std::uint64_t> address = {offset_of(&one_of_two)};
-  for (const std::size_t bytes : {std::size_t{3}, std::size_t{64}, whole.size() / 2, whole.size() - 100}) {
-    std::ofstream(path, std::ios::binary).write(whole.data(), static_cast<std::streamsize>(bytes));
+  for (const std::uintmax_t bytes : {whole - 100, whole / 2, std::uintmax_t{64}, std::uintmax_t{3}}) {
+    std::filesystem::resize_file(path, bytes);
     EXPECT_EQ(SymbolTable(path).names_at(address)[0], "") << bytes;
   }
   close(fd);
