@@ -4,7 +4,7 @@
 
 namespace retinue {
 
-std::optional<std::string> find_value(Store& store, const std::string& key, std::chrono::seconds patience) {
+std::optional<std::string> find_value(Store& store, const std::string& key, std::chrono::nanoseconds patience) {
   if (!store.check({key}, Deadline::after(patience))) return std::nullopt;
   try {
     return store.get(key, Deadline::after(patience));

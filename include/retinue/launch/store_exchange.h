@@ -30,7 +30,7 @@ struct StoreMeeting {
 /// rank two calls, regardless of the number of ranks.
 ///
 /// Blocking: until all ranks have come to the step, at most to the deadline. Missing ranks are known up to 4 s later,
-/// and a store that doesn't answer up to 7 s later.
+/// and a store that doesn't answer up to 10 s later.
 /// Threads: one at a time.
 /// Errors: on all ranks that have come: TimeoutError, which names the ranks that haven't, and ranks that seem to be two
 /// processes; PeerLost if a rank of this host has died; UsageError if ranks give different numbers of ranks or
@@ -74,6 +74,9 @@ class StoreExchange {
   /// Returns the key of the process that is in a meeting as that rank.
   std::string key_of_process(int rank) const;
   std::string key_of_reader(int rank) const;
+  /// Returns how long to wait for an answer of the store to what is asked beside the wait, or when its time is over.
+  std::chrono::nanoseconds patience() const;
+  Deadline soon() const;
   /// Returns how often this or another process has joined as that rank, after adding `more`.
   std::int64_t joined(int rank, int more, Deadline deadline);
   /// Errors: UsageError if another process of this host is in a meeting as this rank; all ranks in that meeting get it,
@@ -95,9 +98,10 @@ class StoreExchange {
   std::vector<std::string> await_the_living(const std::vector<std::string>& keys, Deadline deadline);
   bool store_answers();
   std::optional<Arrival> arrival(int rank);
-  /// Checks the ranks before `end`, if they are of this host. Errors: the error stored in place of this step's data.
-  void look_at(int end);
-  /// Checks the same ranks, and returns the error stored in place of this step's data, if any.
+  /// Checks all ranks, or those that this rank depends on, if they are of this host. Errors: the error stored in place
+  /// of this step's data.
+  void look_at_others(bool all);
+  /// Checks the ranks before `end`, and returns the error stored in place of this step's data, if any.
   std::optional<std::string> find_verdict(int end);
   bool is_rank_0_here();
   /// Reports late ranks: by one of the waiting ranks, or by each of them if the store doesn't answer.
@@ -120,6 +124,7 @@ class StoreExchange {
   const std::chrono::nanoseconds late_after_;
   const std::int64_t joined_;
   const std::string prefix_;  ///< Of this exchange's keys: each rank counts the exchanges that it made in the store.
+  Deadline looks_end_ = Deadline::never();  ///< While this rank waits, what it asks beside takes no longer.
   int step_ = 0;
   int reports_ = 0;  ///< Of all ranks, in this step.
 };

@@ -77,6 +77,14 @@ std::string StoreExchange::key_of_reader(int rank) const {
   return key(fmt::format("{} has read", rank));
 }
 
+std::chrono::nanoseconds StoreExchange::patience() const {
+  return looks_end_.left(kLastWords);
+}
+
+Deadline StoreExchange::soon() const {
+  return Deadline::after(patience());
+}
+
 std::int64_t StoreExchange::joined(int rank, int more, Deadline deadline) {
   return store_.add(fmt::format("retinue/{}/joined by {}", meeting_.name, rank), more, deadline);
 }

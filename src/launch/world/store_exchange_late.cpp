@@ -23,14 +23,29 @@ constexpr std::chrono::nanoseconds kFirstLook = 250ms;
 constexpr std::chrono::nanoseconds kLongestPause = 1s;
 constexpr std::chrono::nanoseconds kLongestPausePerRank = 10ms;
 
+/// During its lifetime a deadline is another one.
+class LooksEnd {
+ public:
+  LooksEnd(Deadline& deadline, Deadline other) : deadline_(deadline), before_(std::exchange(deadline, other)) {}
+  ~LooksEnd() { deadline_ = before_; }
+  LooksEnd(const LooksEnd&) = delete;
+  LooksEnd& operator=(const LooksEnd&) = delete;
+
+ private:
+  Deadline& deadline_;
+  Deadline before_;
+};
+
 }  // namespace
 
 std::vector<std::string> StoreExchange::await(const std::vector<std::string>& keys, Deadline deadline) {
+  // A store that stands still answers none of the questions of a look: each would take its time, beyond the deadline.
+  const LooksEnd end(looks_end_, deadline);
   return wait_with_reports(
       late_after_, deadline, [&](Deadline until) { return await_the_living(keys, until); },
-      [this](const TimeoutError&, std::chrono::nanoseconds waited) {
+      [&](const TimeoutError&, std::chrono::nanoseconds waited) {
         try {
-          report_late(waited, store_answers());
+          if (!deadline.passed()) report_late(waited, store_answers());
         } catch (const TimeoutError&) {
           // The store began to stand still in the middle of it: the next time.
         }
@@ -45,8 +60,7 @@ std::vector<std::string> StoreExchange::await_the_living(const std::vector<std::
     try {
       return store_.multi_get(keys, look);
     } catch (const TimeoutError&) {
-      // Rank 0 looks at the others, and they at it alone, where it is of their host.
-      look_at(meeting_.rank != 0 && is_rank_0_here() ? 1 : meeting_.size);
+      look_at_others(false);
     }
   }
 }
@@ -62,7 +76,7 @@ bool StoreExchange::store_answers() {
 
 /// The process that is in this meeting as that rank, if one says so.
 std::optional<StoreExchange::Arrival> StoreExchange::arrival(int rank) {
-  const std::optional<std::string> said = find_value(store_, key_of_process(rank), kLastWords);
+  const std::optional<std::string> said = find_value(store_, key_of_process(rank), patience());
   if (!said) return std::nullopt;
   const Arrival arrival = Arrival::of(*said);
   // Who says no number yet, or died before it did, comes to this one.
@@ -70,13 +84,14 @@ std::optional<StoreExchange::Arrival> StoreExchange::arrival(int rank) {
 }
 
 void StoreExchange::check_that_others_live() {
-  look_at(meeting_.size);
+  look_at_others(true);
 }
 
-void StoreExchange::look_at(int end) {
+void StoreExchange::look_at_others(bool all) {
   std::optional<std::string> verdict;
   try {
-    verdict = find_verdict(end);
+    // Rank 0 looks at the others, and they at it alone, where it is of their host.
+    verdict = find_verdict(!all && meeting_.rank != 0 && is_rank_0_here() ? 1 : meeting_.size);
     if (verdict && meeting_.rank == 0) {
       std::vector<int> others = those_there();
       if (verdict->starts_with(kLost)) std::erase(others, std::atoi(verdict->c_str() + 1));
@@ -89,7 +104,7 @@ void StoreExchange::look_at(int end) {
 }
 
 std::optional<std::string> StoreExchange::find_verdict(int end) {
-  std::optional<std::string> verdict = find_value(store_, key("all"), kLastWords);
+  std::optional<std::string> verdict = find_value(store_, key("all"), patience());
   for (int rank = 0; rank < end && !verdict; ++rank) {
     const std::optional<Arrival> there = arrival(rank);
     if (!there || !there->is_here() || there->lives()) continue;
@@ -101,12 +116,8 @@ std::optional<std::string> StoreExchange::find_verdict(int end) {
 }
 
 bool StoreExchange::is_rank_0_here() {
-  try {
-    const std::optional<Arrival> there = arrival(0);
-    return there && there->is_here();
-  } catch (const std::exception&) {
-    return false;
-  }
+  const std::optional<Arrival> there = arrival(0);
+  return there && there->is_here();
 }
 
 void StoreExchange::report_late(std::chrono::nanoseconds waited, bool store_answers) {

@@ -24,10 +24,6 @@ inline constexpr char kMissing = 'm';
 inline constexpr char kMisfit = 'u';
 inline constexpr char kLost = 'l';  ///< The rank, a blank and the text follow.
 
-inline Deadline soon() {
-  return Deadline::after(kLastWords);
-}
-
 /// A process that is in a meeting, as it says at the store.
 struct StoreExchange::Arrival {
   std::string identity = {};
