@@ -3,7 +3,7 @@
 #include <string>
 
 #include "examples/fashion_mnist_files.h"
-#include "support/paths.h"
+#include "launch/log_files.h"
 #include "support/started_program.h"
 
 namespace {
