@@ -17,8 +17,8 @@ TEST(HogwildExample, TrainsOneModelWithoutLocksAndShowsTheSynchronousCurveBeside
   EXPECT_EQ(program.wait_for_all(), 0) << output;
   EXPECT_NE(output.find("loss      hogwild  in rounds\n"), std::string::npos) << output;
   EXPECT_NE(output.find("\n100 % "), std::string::npos) << output;
-  EXPECT_NE(output.find("hogwild: in rounds of 20 batches: accuracy=0."), std::string::npos) << output;
-  EXPECT_NE(output.find("hogwild: ok accuracy=0."), std::string::npos) << output;
+  EXPECT_NE(output.find("hogwild: in rounds of 20 batches: accuracy="), std::string::npos) << output;
+  EXPECT_NE(output.find("hogwild: ok accuracy="), std::string::npos) << output;
 }
 
 }  // namespace
