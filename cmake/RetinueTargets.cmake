@@ -131,7 +131,7 @@ macro(retinue_needs_mpi result)
   retinue_includes(${result} "mpi\\.h|retinue/mpi/" ${ARGN})
 endmacro()
 
-# What gcc demands of units that take LibTorch's headers precompiled, and of these headers: the same option.
+# gcc takes a precompiled header only for units that are compiled as it was: libraries and programs are both -fPIC.
 function(retinue_pic target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)

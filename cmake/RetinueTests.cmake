@@ -76,9 +76,8 @@ endfunction()
 # Of hundreds of tests: what they test is the library, which is optimised. Without any optimisation tests that compute what
 # is expected would take three times as long. With a sanitizer optimisation takes half of the compile time.
 function(retinue_short_build target)
-  # gcc takes a precompiled header only for units that are compiled as it was.
-  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${target} PRIVATE -fPIC $<$<CONFIG:Release>:-O1> $<$<CONFIG:None>:-O0>)
+  retinue_pic(${target})
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1> $<$<CONFIG:None>:-O0>)
 endfunction()
 
 # One executable, of a few units, for the quick tests of a module: most of a unit's compile time goes into headers and

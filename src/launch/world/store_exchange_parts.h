@@ -9,7 +9,6 @@
 #include <string>
 
 #include "os/process/process_look.h"
-#include "retinue/base/deadline.h"
 #include "retinue/launch/join_group.h"
 #include "retinue/launch/store_exchange.h"
 
