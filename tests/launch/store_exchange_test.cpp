@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "os/process/process_look.h"
@@ -79,6 +81,87 @@ TEST(StoreExchange, RefusesARankWhoseOtherProcessStandsStill) {
   EXPECT_TRUE(says(why, fmt::format("process {} has joined as rank 0, and so has process {}", pid, getpid()))) << why;
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
+}
+
+/// Calls a function before this rank counts itself in.
+class StoreWithPause final : public Store {
+ public:
+  StoreWithPause(std::shared_ptr<Store> store, std::function<void()> pause)
+      : Store(60s), store_(std::move(store)), pause_(std::move(pause)) {}
+  std::string name() const override { return store_->name(); }
+
+ private:
+  void do_set(std::string_view key, std::string_view value, Deadline deadline) override {
+    store_->set(key, value, deadline);
+  }
+  std::vector<std::string> do_multi_get(const std::vector<std::string>& keys, Deadline deadline) override {
+    return store_->multi_get(keys, deadline);
+  }
+  std::int64_t do_add(std::string_view key, std::int64_t delta, Deadline deadline) override {
+    if (delta == 1) pause_();
+    return store_->add(key, delta, deadline);
+  }
+  std::string do_compare_set(std::string_view key, std::string_view expected, std::string_view desired,
+                             Deadline deadline) override {
+    return store_->compare_set(key, expected, desired, deadline);
+  }
+  void do_wait(const std::vector<std::string>& keys, Deadline deadline) override { store_->wait(keys, deadline); }
+  bool do_check(const std::vector<std::string>& keys, Deadline deadline) override {
+    return store_->check(keys, deadline);
+  }
+  bool do_delete_key(std::string_view key, Deadline deadline) override { return store_->delete_key(key, deadline); }
+  std::int64_t do_num_keys(Deadline deadline) override { return store_->num_keys(deadline); }
+
+  std::shared_ptr<Store> store_;
+  std::function<void()> pause_;
+};
+
+/// As above: the process that stood still, and rank 0, who waits for it, learn it too. Then they meet.
+TEST(StoreExchange, TellsARankThatStoodStillOfAnotherProcessOfThatRank) {
+  const TemporaryFolder folder;
+  const auto store = std::make_shared<FileStore>(FileStoreOptions{.path = folder.file("store")});
+  const std::string expected = fmt::format("process {} has joined as rank 1, and so has process ", getpid());
+  std::thread rank0([&] {
+    StoreExchange exchange({.store = store, .name = "twice", .size = 2, .deadline = Deadline::after(60s)});
+    char own = 0;
+    char all[2];
+    const std::string why = usage_error_of([&] { exchange.all_gather(&own, all, 1); });
+    EXPECT_TRUE(says(why, expected)) << why;
+  });
+  const auto twin_comes = [&] {
+    const pid_t twin = fork();
+    if (twin == 0) {
+      const std::string why = usage_error_of([&] {
+        StoreExchange({.store = std::make_shared<FileStore>(FileStoreOptions{.path = folder.file("store")}),
+                       .name = "twice",
+                       .rank = 1,
+                       .size = 2,
+                       .deadline = Deadline::after(60s)});
+      });
+      _exit(says(why, expected) ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(twin, &status, 0), twin);
+    EXPECT_EQ(status, 0);
+  };
+  const std::string why = usage_error_of([&] {
+    StoreExchange({.store = std::make_shared<StoreWithPause>(store, twin_comes),
+                   .name = "twice",
+                   .rank = 1,
+                   .size = 2,
+                   .deadline = Deadline::after(60s)});
+  });
+  EXPECT_TRUE(says(why, expected)) << why;
+  rank0.join();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      StoreExchange exchange({.store = store, .name = "twice", .rank = rank, .size = 2});
+      char all[2] = {};
+      exchange.all_gather("ab" + rank, all, 1);
+      EXPECT_EQ(std::string(all, 2), "ab");
+    });
+  for (std::thread& rank : ranks) rank.join();
 }
 
 /// And not that the others, who had no time to answer, did not come.

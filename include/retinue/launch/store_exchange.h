@@ -122,11 +122,12 @@ class StoreExchange {
   const StoreMeeting meeting_;
   Store& store_;
   const std::chrono::nanoseconds late_after_;
-  const std::int64_t joined_;
-  const std::string prefix_;  ///< Of this exchange's keys: each rank counts the exchanges that it made in the store.
   Deadline looks_end_ = Deadline::never();  ///< While this rank waits, what it asks beside takes no longer.
   int step_ = 0;
   int reports_ = 0;  ///< Of all ranks, in this step.
+  // Last: the constructor joins to know them, and joining uses what is above.
+  const std::int64_t joined_;
+  const std::string prefix_;  ///< Of this exchange's keys: each rank counts the exchanges that it made in the store.
 };
 
 }  // namespace retinue

@@ -92,9 +92,19 @@ std::int64_t StoreExchange::joined(int rank, int more, Deadline deadline) {
 std::int64_t StoreExchange::join() {
   Arrival own{.identity = identity_of_process(getpid()), .host = host_of_this_process()};
   refuse_duplicate(own);
+  const std::string before = own.text();
   try {
     own.number = joined(meeting_.rank, 1, meeting_.deadline);
-    store_.set(key_of_process(meeting_.rank), own.text(), meeting_.deadline);
+    const std::string there =
+        store_.compare_set(key_of_process(meeting_.rank), before, own.text(), meeting_.deadline);
+    if (there != own.text()) {
+      const std::string refusal = Arrival::of(there).refusal;
+      if (!refusal.empty()) {
+        fail_all(own.number, meeting_.size, refusal);
+        throw UsageError(refusal);
+      }
+      store_.set(key_of_process(meeting_.rank), own.text(), meeting_.deadline);
+    }
     return own.number;
   } catch (...) {
     leave();
@@ -113,7 +123,7 @@ void StoreExchange::refuse_duplicate(const Arrival& own) {
       expected.clear();
       continue;
     }
-    const Arrival other = Arrival::of(there);
+    Arrival other = Arrival::of(there);
     if (!other.is_here() || other.identity == own.identity || !other.lives()) {
       expected = there;
       continue;
@@ -125,8 +135,13 @@ void StoreExchange::refuse_duplicate(const Arrival& own) {
     const std::string text = fmt::format(
         "{} at {}: process {} has joined as rank {}, and so has process {}: give each process its own rank (RANK)",
         group(), store_.name(), other.pid(), meeting_.rank, getpid());
-    const std::int64_t next = joined(meeting_.rank, 0, meeting_.deadline) + 1;
-    fail_all(other.number != 0 ? other.number : next, meeting_.size, text);
+    if (other.number != 0) {
+      fail_all(other.number, meeting_.size, text);
+    } else if (other.refusal.empty()) {  // It tells its meeting when it continues.
+      other.refusal = text;
+      if (store_.compare_set(key_of_process(meeting_.rank), there, other.text(), meeting_.deadline) != other.text())
+        continue;
+    }
     throw UsageError(text);
   }
 }

@@ -28,8 +28,9 @@ struct StoreExchange::Arrival {
   std::string identity = {};
   std::int64_t number = 0;  ///< Of the meeting; 0: not known yet.
   std::string host = {};
+  std::string refusal = {};  ///< By another process that is there as the same rank, while there is no number.
 
-  std::string text() const { return fmt::format("{}\n{}\n{}", identity, number, host); }
+  std::string text() const { return fmt::format("{}\n{}\n{}\n{}", identity, number, host, refusal); }
   static Arrival of(const std::string& text) {
     Arrival arrival;
     std::istringstream lines(text);
@@ -37,6 +38,7 @@ struct StoreExchange::Arrival {
     std::getline(lines, arrival.identity);
     std::getline(lines, number);
     std::getline(lines, arrival.host);
+    std::getline(lines, arrival.refusal, '\0');
     arrival.number = std::atoll(number.c_str());
     return arrival;
   }
