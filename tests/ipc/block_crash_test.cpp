@@ -48,6 +48,33 @@ TEST_F(BlockCrashTest, WhoNeedsNewMemoryIsKilledAnywhere) {
   EXPECT_GE(sweep([&] { SharedBlock::allocate(memory_, bytes); }, [&] { bytes += 150'000; }), 8);
 }
 
+/// The kernel may take long to find memory.
+TEST_F(BlockCrashTest, WhoWaitsForNewMemoryHoldsUpOnlyWhoNeedsSomeToo) {
+  const auto patience = memory_->lock_patience();
+  const SharedBlock ours = SharedBlock::allocate(memory_, 5'000);
+  use_blocks();  // From now on there is memory for that.
+  stops = true;
+  const Victim victim = start_victim(*memory_, 1, [this] { SharedBlock::allocate(memory_, 8 << 20); });
+  stops = false;
+  int status = 0;
+  ASSERT_EQ(waitpid(victim.pid, &status, WUNTRACED), victim.pid);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  memory_->set_lock_patience(std::chrono::milliseconds(10));
+  try {
+    SharedBlock::allocate(memory_, 8 << 20);
+    ADD_FAILURE() << "the victim is at it";
+  } catch (const TimeoutError& error) {
+    EXPECT_NE(std::string(error.what()).find(std::to_string(victim.pid)), std::string::npos) << error.what();
+  }
+  memory_->set_lock_patience(patience);
+  use_blocks();
+  EXPECT_TRUE(memory_->find(ours.data()));
+  kill(victim.pid, SIGKILL);
+  ASSERT_EQ(waitpid(victim.pid, &status, 0), victim.pid);
+  clear_up_after(victim.slot);
+  EXPECT_EQ(SharedBlock::allocate(memory_, 8 << 20).bytes(), std::size_t{8} << 20);
+}
+
 TEST_F(BlockCrashTest, WhoHoldsAndLetsGoIsKilledAnywhere) {
   SharedBlock ours = SharedBlock::allocate(memory_, 5'000);
   const BlockHandle other = ours.handle();

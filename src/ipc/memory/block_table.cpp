@@ -51,8 +51,8 @@ std::string name_of(const JobMemory& memory, std::uint32_t slot) {
 }
 
 /// A process that has next to nothing is not named beside others.
-std::string largest_holders(const JobMemory& memory) {
-  const BlockTable& table = memory.header().blocks;
+std::string largest_holders(const JobMemory& memory, const LockedBlocks& blocks) {
+  const BlockTable& table = blocks.table();
   std::map<std::uint32_t, std::size_t> bytes_by_slot;
   for (std::uint32_t i = 0; i < table.descriptor_end; ++i) {
     const BlockDescriptor& block = table.descriptors[i];
@@ -77,50 +77,54 @@ std::string largest_holders(const JobMemory& memory) {
   return text.empty() ? "nobody" : text;
 }
 
-[[noreturn]] void throw_no_headroom(const JobMemory& memory, std::size_t bytes, std::size_t headroom) {
-  throw SharedMemoryExhausted(fmt::format(
-      "job memory: {} MiB more are needed, but machine and memory cgroup have only {} MiB left, of which {} MiB stay "
-      "reserved; largest holders: {}",
-      bytes >> 20, headroom >> 20, kHeadroomBytes >> 20, largest_holders(memory)));
-}
-
-/// Gives pages up to `end` memory, piece by piece, so that what was reached stays. Called with the lock held.
+/// Gives pages up to `end` memory, piece by piece, so that what was reached stays. Others can use the table meanwhile:
+/// the kernel may take minutes.
 /// As huge pages; but a job that shares little pays for no more than the beginning of the first one.
 void commit(const JobMemory& memory, std::uint64_t end) {
   BlockTable& table = memory.header().blocks;
-  if (end <= table.committed_pages) return;
+  const RobustLock lock(table.commit_mutex, memory.lock_patience(), &table.committed_pages);
+  std::uint64_t committed = table.committed_pages.load(std::memory_order_relaxed);
+  if (end <= committed) return;
   const std::uint64_t huge = kHugePageBytes / table.page_bytes;
   const std::uint64_t small = std::max<std::uint64_t>(1, kSmallBytes / table.page_bytes);
   const std::uint64_t target = std::min(round_up(end, end < huge ? small : huge), table.page_count);
-  const std::size_t bytes = (target - table.committed_pages) * table.page_bytes;
+  const std::size_t bytes = (target - committed) * table.page_bytes;
+  const auto holders = [&] {
+    const LockedBlocks blocks(memory);
+    return largest_holders(memory, blocks);
+  };
   if (target > huge || bytes > kSmallBytes) {
     const std::size_t headroom = memory_headroom_bytes();
-    if (bytes + kHeadroomBytes > headroom) throw_no_headroom(memory, bytes, headroom);
+    if (bytes + kHeadroomBytes > headroom)
+      throw SharedMemoryExhausted(fmt::format(
+          "job memory: {} MiB more are needed, but machine and memory cgroup have only {} MiB left, of which {} MiB "
+          "stay reserved; largest holders: {}",
+          bytes >> 20, headroom >> 20, kHeadroomBytes >> 20, holders()));
   }
-  while (table.committed_pages < target) {
-    const std::uint64_t piece = table.committed_pages / huge * huge;
+  while (committed < target) {
+    const std::uint64_t piece = committed / huge * huge;
     const bool is_huge = target >= piece + huge;
-    const std::uint64_t first = is_huge ? piece : table.committed_pages;
+    const std::uint64_t first = is_huge ? piece : committed;
     const std::uint64_t last = is_huge ? piece + huge : target;
     const int error =
         commit_pages(memory.base() + table.data_offset + first * table.page_bytes, (last - first) * table.page_bytes);
     if (error != 0)
-      throw SharedMemoryExhausted(
-          fmt::format("job memory: the kernel refused {} MiB more (errno {}); largest holders: {}", bytes >> 20, error,
-                      largest_holders(memory)));
+      throw SharedMemoryExhausted(fmt::format(
+          "job memory: the kernel refused {} MiB more (errno {}); largest holders: {}", bytes >> 20, error, holders()));
     RETINUE_CRASH_POINT();
-    table.committed_pages = last;
+    committed = last;
+    table.committed_pages.store(committed, std::memory_order_relaxed);  // The table's mutex orders what follows.
   }
 }
 
-std::uint32_t find_descriptor(const JobMemory& memory, BlockUse use) {
-  BlockTable& table = memory.header().blocks;
+std::uint32_t find_descriptor(const JobMemory& memory, const LockedBlocks& blocks, BlockUse use) {
+  const BlockTable& table = blocks.table();
   const std::uint32_t end = use == BlockUse::kRuntime ? kMaxBlocks : kMaxBlocks - kRuntimeBlocks;
   for (std::uint32_t i = table.lowest_free_descriptor; i < end; ++i)
     if (table.descriptors[i].used.load(std::memory_order_relaxed) == 0) return i;
   throw SharedMemoryExhausted(
       fmt::format("job memory: all {} blocks are in use, for example by shared tensors; largest holders: {}", end,
-                  largest_holders(memory)));
+                  largest_holders(memory, blocks)));
 }
 
 }  // namespace
@@ -128,40 +132,43 @@ std::uint32_t find_descriptor(const JobMemory& memory, BlockUse use) {
 BlockHandle JobMemory::allocate(std::size_t bytes, BlockUse use) {
   check_process("allocate");
   const std::uint64_t bit = owner_bit(own_slot());
-  const std::lock_guard counting(holds_mutex_);
-  const LockedBlocks blocks(*this);
-  BlockTable& table = blocks.table();
-  const std::uint64_t pages = std::max<std::uint64_t>(1, bytes / table.page_bytes + (bytes % table.page_bytes != 0));
-  const std::uint64_t first = find_pages(blocks, pages);
-  if (first == table.page_count)
-    throw SharedMemoryExhausted(fmt::format(
-        "job memory: no free space for {} bytes within its capacity of {} MiB (raise RuntimeOptions::job_memory "
-        "or RETINUE_JOB_MEMORY); largest holders: {}",
-        bytes, capacity_bytes() >> 20, largest_holders(*this)));
-  const std::uint32_t index = find_descriptor(*this, use);
-  commit(*this, first + pages);
-  BlockDescriptor& block = table.descriptors[index];
-  RETINUE_CRASH_POINT();
-  block.first_page = first;
-  block.pages = pages;
-  block.bytes = bytes;
-  ++block.generation;
-  block.references = block.carried_count = block.holder = block.held_count = 0;
-  block.list_count = block.listed = 0;
-  for (auto& word : block.owners) word.store(0, std::memory_order_relaxed);
-  block.owners[own_slot() / 64].store(bit, std::memory_order_relaxed);
-  RETINUE_CRASH_POINT();
-  table.end_page = std::max(table.end_page, first + pages);
-  table.descriptor_end = std::max(table.descriptor_end, index + 1);
-  holds_of(index, block.generation) = 1;
-  RETINUE_CRASH_POINT();
-  block.used.store(1, std::memory_order_release);
-  RETINUE_CRASH_POINT();
-  blocks.mark_pages(block, index + 1);
-  RETINUE_CRASH_POINT();
-  if (first == table.lowest_free_page) table.lowest_free_page = first + pages;
-  table.lowest_free_descriptor = index + 1;
-  return {block.generation, index, table.data_offset + first * table.page_bytes, bytes};
+  for (std::uint64_t end = 0;; commit(*this, end)) {
+    const std::lock_guard counting(holds_mutex_);
+    const LockedBlocks blocks(*this);
+    BlockTable& table = blocks.table();
+    const std::uint64_t pages = std::max<std::uint64_t>(1, bytes / table.page_bytes + (bytes % table.page_bytes != 0));
+    const std::uint64_t first = find_pages(blocks, pages);
+    if (first == table.page_count)
+      throw SharedMemoryExhausted(fmt::format(
+          "job memory: no free space for {} bytes within its capacity of {} MiB (raise RuntimeOptions::job_memory "
+          "or RETINUE_JOB_MEMORY); largest holders: {}",
+          bytes, capacity_bytes() >> 20, largest_holders(*this, blocks)));
+    const std::uint32_t index = find_descriptor(*this, blocks, use);
+    end = first + pages;
+    if (end > table.committed_pages.load(std::memory_order_relaxed)) continue;
+    BlockDescriptor& block = table.descriptors[index];
+    RETINUE_CRASH_POINT();
+    block.first_page = first;
+    block.pages = pages;
+    block.bytes = bytes;
+    ++block.generation;
+    block.references = block.carried_count = block.holder = block.held_count = 0;
+    block.list_count = block.listed = 0;
+    for (auto& word : block.owners) word.store(0, std::memory_order_relaxed);
+    block.owners[own_slot() / 64].store(bit, std::memory_order_relaxed);
+    RETINUE_CRASH_POINT();
+    table.end_page = std::max(table.end_page, end);
+    table.descriptor_end = std::max(table.descriptor_end, index + 1);
+    holds_of(index, block.generation) = 1;
+    RETINUE_CRASH_POINT();
+    block.used.store(1, std::memory_order_release);
+    RETINUE_CRASH_POINT();
+    blocks.mark_pages(block, index + 1);
+    RETINUE_CRASH_POINT();
+    if (first == table.lowest_free_page) table.lowest_free_page = end;
+    table.lowest_free_descriptor = index + 1;
+    return {block.generation, index, table.data_offset + first * table.page_bytes, bytes};
+  }
 }
 
 std::optional<BlockHandle> JobMemory::find(const void* pointer) const {

@@ -46,14 +46,15 @@ struct BlockDescriptor {
 /// Which pages belong to which block. Guarded by `mutex`; a holder that died is repaired from the descriptors.
 struct BlockTable {
   RobustMutex mutex;
+  RobustMutex commit_mutex;       ///< Held while pages get memory, which takes long. Locked before `mutex`.
   std::uint64_t data_offset;      ///< Bytes from the start of the memory to page 0.
   std::uint64_t page_map_offset;  ///< To a uint32 per page: index of its block + 1, 0 for a free page.
   std::uint64_t page_count;
   std::uint64_t page_bytes;
-  std::uint64_t end_page;          ///< All pages from here on were never used.
-  std::uint64_t committed_pages;   ///< Pages below this have memory behind them.
-  std::uint64_t lowest_free_page;  ///< No free page below: where a search begins.
-  std::uint32_t descriptor_end;    ///< Descriptors from here on were never used.
+  std::uint64_t end_page;                      ///< All pages from here on were never used.
+  std::atomic<std::uint64_t> committed_pages;  ///< Pages below this have memory. Raised with `commit_mutex` held.
+  std::uint64_t lowest_free_page;              ///< No free page below: where a search begins.
+  std::uint32_t descriptor_end;                ///< Descriptors from here on were never used.
   std::uint32_t lowest_free_descriptor;
   BlockDescriptor descriptors[kMaxBlocks];
 };

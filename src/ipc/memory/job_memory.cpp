@@ -29,6 +29,7 @@ void lay_out(JobHeader& header, std::size_t capacity) {
     throw SystemError("getrandom for the job's id", errno);
   BlockTable& blocks = header.blocks;
   blocks.mutex.init();
+  blocks.commit_mutex.init();
   header.published.mutex.init();
   blocks.page_bytes = page_bytes();
   blocks.page_map_offset = round_up(sizeof(JobHeader), blocks.page_bytes);

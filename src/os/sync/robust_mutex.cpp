@@ -58,10 +58,15 @@ void RobustMutex::init_checked() {
   init(PTHREAD_MUTEX_ERRORCHECK);
 }
 
-RobustMutex::Result RobustMutex::lock(std::chrono::nanoseconds patience) {
+RobustMutex::Result RobustMutex::lock(std::chrono::nanoseconds patience, const std::atomic<std::uint64_t>* progress) {
+  const auto reached = [&] { return progress == nullptr ? 0 : progress->load(std::memory_order_relaxed); };
   spin_while_held(kPausesOfASleep);
-  const Result result = try_lock(patience);
-  if (result == Result::kLocked || result == Result::kOwnerDied) return result;
+  std::uint64_t before = 0;
+  do {
+    before = reached();
+    const Result result = try_lock(patience);
+    if (result == Result::kLocked || result == Result::kOwnerDied) return result;
+  } while (reached() != before);
   const auto holder = static_cast<pid_t>(this->holder());
   throw TimeoutError(fmt::format("a table in job memory has been locked for more than {} ms by thread {}{}",
                                  patience / std::chrono::milliseconds(1), holder, standstill_clause(holder)));

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 
@@ -16,8 +17,9 @@ class RobustMutex {
 
   enum class Result { kLocked, kOwnerDied, kBusy, kHeldByCaller };
   /// kOwnerDied: locked too, but the guarded data may be half changed; repair it before going on.
-  /// Errors: TimeoutError, which names the holder, when it is not free after `patience`.
-  [[nodiscard]] Result lock(std::chrono::nanoseconds patience);
+  /// Errors: TimeoutError, which names the holder, when it is not free after `patience`. Where the holder changes
+  /// `progress`: after a `patience` without a change.
+  [[nodiscard]] Result lock(std::chrono::nanoseconds patience, const std::atomic<std::uint64_t>* progress = nullptr);
   /// kBusy when it is not free after `patience`, with 0 at once. Errors: SystemError.
   [[nodiscard]] Result try_lock(std::chrono::nanoseconds patience);
   void unlock();
@@ -41,8 +43,9 @@ class RobustMutex {
 /// Holds a RobustMutex for a scope; `owner_died()` says that the data must be repaired first.
 class RobustLock {
  public:
-  RobustLock(RobustMutex& mutex, std::chrono::nanoseconds patience)
-      : mutex_(mutex), owner_died_(mutex.lock(patience) == RobustMutex::Result::kOwnerDied) {}
+  RobustLock(RobustMutex& mutex, std::chrono::nanoseconds patience,
+             const std::atomic<std::uint64_t>* progress = nullptr)
+      : mutex_(mutex), owner_died_(mutex.lock(patience, progress) == RobustMutex::Result::kOwnerDied) {}
   ~RobustLock() { mutex_.unlock(); }
   RobustLock(const RobustLock&) = delete;
   RobustLock& operator=(const RobustLock&) = delete;
