@@ -95,8 +95,7 @@ std::int64_t StoreExchange::join() {
   const std::string before = own.text();
   try {
     own.number = joined(meeting_.rank, 1, meeting_.deadline);
-    const std::string there =
-        store_.compare_set(key_of_process(meeting_.rank), before, own.text(), meeting_.deadline);
+    const std::string there = store_.compare_set(key_of_process(meeting_.rank), before, own.text(), meeting_.deadline);
     if (there != own.text()) {
       const std::string refusal = Arrival::of(there).refusal;
       if (!refusal.empty()) {
