@@ -215,7 +215,8 @@ bool OperationEngine::wait_until_done(Operation& operation, std::chrono::nanosec
 void OperationEngine::fail_one_of(std::span<Operation* const> operations, Waiter::Outcome outcome) {
   const auto has_failed = [&](const Operation* operation) {
     if (outcome == Waiter::Outcome::kTimedOut) return operation->deadline && operation->deadline->passed();
-    if (outcome == Waiter::Outcome::kPoisoned || collectives_await_a_lost_member()) return true;
+    if (outcome == Waiter::Outcome::kPoisoned || outcome == Waiter::Outcome::kInterrupted) return true;
+    if (collectives_await_a_lost_member()) return true;
     for (int rank = 0; rank < session_.size(); ++rank)
       if (operation->is_in_vain_without(rank) && session_.waiter().is_lost(rank)) return true;
     return false;

@@ -212,6 +212,10 @@ std::string Reporter::lost(const std::vector<int>& ranks) const {
   return text + own_call();
 }
 
+std::string Reporter::interrupted() const {
+  return fmt::format("group \"{}\": {}, and was interrupted there by a signal", group_.name, own_call());
+}
+
 std::string Reporter::timed_out(const std::vector<int>& late, std::chrono::nanoseconds timeout,
                                 const ActivityOf& activity_of) const {
   // Of several all are named first, since each one's words are long.

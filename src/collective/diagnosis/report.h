@@ -49,6 +49,8 @@ class Reporter {
   std::string missing(const std::vector<int>& late, const std::vector<int>& lost, std::chrono::nanoseconds timeout,
                       const ActivityOf& activity_of) const;
   std::string mismatch() const;
+  /// A signal ended this member's wait.
+  std::string interrupted() const;
   /// `giver` gives this member `given` bytes, and it takes `wanted`.
   std::string wrong_size(int giver, std::size_t given, std::size_t wanted) const;
   /// Members of an all_reduce_coalesced differ in the way that `what` says.

@@ -164,6 +164,7 @@ class Session {
                          std::chrono::nanoseconds timeout);
   [[noreturn]] void fail_mismatch(std::uint64_t sequence);
   [[noreturn]] void fail_poisoned();
+  [[noreturn]] void fail_interrupted(const Reporter& report);
   /// Throws why the group failed, once nobody is at this member's buffers: the caller may free them then.
   [[noreturn]] void leave();
   /// First of all that a failing member does.

@@ -155,6 +155,7 @@ void Session::await_all_who_can_come() {
   const Waiter::Outcome outcome = waiter_.wait(awaited, deadline());
   if (outcome == Waiter::Outcome::kArrived) return;
   if (outcome == Waiter::Outcome::kPoisoned) fail_poisoned();
+  if (outcome == Waiter::Outcome::kInterrupted) fail_interrupted(Reporter(group_, board_, sequence_));
   std::vector<int> late;
   std::vector<int> lost;
   for (int i = 0; i < size(); ++i)

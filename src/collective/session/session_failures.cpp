@@ -80,6 +80,7 @@ void Session::fail_waiting(Waiter::Outcome outcome, const Awaited& awaited, cons
 void Session::fail(Waiter::Outcome outcome, const Awaited& awaited, const Reporter& report,
                    std::chrono::nanoseconds timeout) {
   if (outcome == Waiter::Outcome::kPoisoned) fail_poisoned();
+  if (outcome == Waiter::Outcome::kInterrupted) fail_interrupted(report);
   std::vector<int> late;
   std::vector<int> lost;
   for (int i = 0; i < size(); ++i) {
@@ -93,6 +94,11 @@ void Session::fail(Waiter::Outcome outcome, const Awaited& awaited, const Report
     break_group_once(FailureKind::kTimeout,
                      report.timed_out(late, timeout, std::bind_front(&LongWait::activity_of, &waiter_.long_wait())),
                      {});
+  leave();
+}
+
+void Session::fail_interrupted(const Reporter& report) {
+  break_group_once(FailureKind::kPeerLost, report.interrupted(), {rank()});
   leave();
 }
 

@@ -16,6 +16,7 @@
 #include "os/machine/cpus.h"
 #include "os/sync/cpu_relax.h"
 #include "os/sync/futex.h"
+#include "retinue/os/detail/interrupt.h"
 
 namespace retinue {
 namespace {
@@ -215,6 +216,7 @@ Waiter::Outcome Waiter::wait_by_policy(Awaited& awaited, JobDeadline deadline) {
     // others that run on theirs may come any moment.
     if (yields ? parked_waits_ > 0 || waited > kYieldsForSpins * spin_budget_ : waited > spin_budget_) {
       park(awaited, deadline);
+      if (detail::is_interrupted()) return awaited.arrived() ? Outcome::kArrived : Outcome::kInterrupted;
     } else if (yields) {
       if (--yields_to_move_ <= 0) find_cpu();
       yield_and_time();

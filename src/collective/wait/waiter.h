@@ -38,7 +38,7 @@ class Background {
 /// Threads: one at a time.
 class Waiter {
  public:
-  enum class Outcome { kArrived, kLost, kTimedOut, kPoisoned };
+  enum class Outcome { kArrived, kLost, kTimedOut, kPoisoned, kInterrupted };
 
   Waiter(const Board& board, const JobGroup& group, const CommunicatorOptions& options);
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "base/ranks_text.h"
@@ -9,6 +10,7 @@
 #include "os/process/process_look.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/store_exchange.h"
+#include "retinue/os/detail/interrupt.h"
 #include "retinue/os/detail/standard_error.h"
 #include "store/find_value.h"
 
@@ -62,6 +64,7 @@ std::vector<std::string> StoreExchange::await_the_living(const std::vector<std::
     } catch (const TimeoutError&) {
       look_at_others(false);
     }
+    if (detail::is_interrupted()) throw SystemError(group() + ": waiting for its ranks", EINTR);
   }
 }
 

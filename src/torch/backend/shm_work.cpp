@@ -5,17 +5,20 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <mutex>
 #include <optional>
 #include <utility>
 
 #include "retinue/base/error.h"
 #include "retinue/ipc/detail/blocked_time.h"
+#include "retinue/os/detail/interrupt.h"
 
 namespace retinue {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
+constexpr std::chrono::milliseconds kLookForSignals{50};
 
 void settle(c10::ivalue::Future& future, const std::vector<at::Tensor>& outputs, const std::exception_ptr& error) {
   if (error)
@@ -44,19 +47,32 @@ bool ShmWork::wait(std::chrono::milliseconds timeout) {
   const detail::BlockedScope blocked;
   if (timeout == kNoTimeout) {
     if (help_ && !isCompleted()) help_(*this);
+    await_end(std::chrono::steady_clock::now() + kLongestWait);
     return Work::wait();
   }
   return wait_until(std::chrono::steady_clock::now() + std::min(timeout, kLongestWait), timeout);
 }
 
 bool ShmWork::wait_until(std::chrono::steady_clock::time_point end, std::chrono::milliseconds timeout) {
-  {
-    std::unique_lock lock(mutex_);
-    if (!cv_.wait_until(lock, end, [this] { return completed_; }))
-      throw TimeoutError(c10::str("wait: the timeout of ", timeout.count(), " ms passed; the ",
-                                  c10d::opTypeToString(retrieveOpType()), " has not finished and continues"));
-  }
+  if (!await_end(end))
+    throw TimeoutError(c10::str("wait: the timeout of ", timeout.count(), " ms passed; the ",
+                                c10d::opTypeToString(retrieveOpType()), " has not finished and continues"));
   return Work::wait();
+}
+
+bool ShmWork::await_end(std::chrono::steady_clock::time_point end) {
+  // Where nobody asks for signals there is no reason to wake.
+  const std::chrono::milliseconds look =
+      detail::interrupt_check.load(std::memory_order_acquire) == nullptr ? kLongestWait : kLookForSignals;
+  std::unique_lock lock(mutex_);
+  while (!cv_.wait_until(lock, std::min(end, std::chrono::steady_clock::now() + look), [this] { return completed_; })) {
+    lock.unlock();
+    if (detail::is_interrupted())
+      throw SystemError(c10::str("wait: the ", c10d::opTypeToString(retrieveOpType()), " continues"), EINTR);
+    if (std::chrono::steady_clock::now() >= end) return false;
+    lock.lock();
+  }
+  return true;
 }
 
 void ShmWork::complete(std::exception_ptr error) {

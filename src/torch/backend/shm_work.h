@@ -24,7 +24,8 @@ class ShmWork : public c10d::Work {
   /// Who waits makes the operation itself, as far as that is possible: `help` is called first by every wait() without a
   /// limit.
   void help_by(std::function<void(ShmWork&)> help) { help_ = std::move(help); }
-  /// Errors: the operation's; TimeoutError when `timeout` has passed, and the operation goes on.
+  /// Errors: the operation's; TimeoutError when `timeout` has passed, and SystemError when a signal interrupts the
+  /// wait: the operation goes on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
 
   /// Of a wait that was given `timeout`.
@@ -41,6 +42,9 @@ class ShmWork : public c10d::Work {
   const std::vector<at::Tensor> outputs_;
   const std::uint64_t sequence_;
   std::function<void(ShmWork&)> help_;
+
+  /// Returns whether it has ended; at the latest at `end`. Errors: SystemError if a signal interrupts the wait.
+  bool await_end(std::chrono::steady_clock::time_point end);
 
   // Guarded by Work's mutex.
   c10::intrusive_ptr<c10::ivalue::Future> future_;  ///< Made when first asked for.
