@@ -1,8 +1,22 @@
-"""Where the C++ package of Retinue is: pass `cmake_prefix_path` to CMake, then `find_package(retinue)` finds it."""
+"""Retinue, a multi-process runtime: the backend "retinue" of torch.distributed, the command, and a C++ package.
+
+`torch.distributed.init_process_group("retinue")` needs no import of this module. For C++, pass `cmake_prefix_path` to
+CMake, then `find_package(retinue)` finds the package.
+"""
 
 import importlib.metadata as _metadata
 import pathlib as _pathlib
 
 __version__ = _metadata.version("retinue")
 # An editable installation has two folders: this one, and where the C++ package is.
-cmake_prefix_path = next(folder for folder in __path__ if _pathlib.Path(folder, "lib/cmake/retinue").is_dir())
+cmake_prefix_path = next((folder for folder in __path__ if _pathlib.Path(folder, "lib/cmake/retinue").is_dir()), None)
+
+
+def register():
+    """Makes "retinue" a backend of torch.distributed for CPU tensors, which PyTorch does by itself when it is imported.
+
+    Call it if TORCH_DEVICE_BACKEND_AUTOLOAD=0 and PyTorch is older than 2.14. Errors: ImportError without PyTorch.
+    """
+    from retinue import _c10d
+
+    _c10d.register()

@@ -20,13 +20,13 @@ std::shared_ptr<OperationQueue> make_queue(const JobGroup& members, const ShmBac
 }  // namespace
 
 ShmBackend::ShmBackend(JobGroup members, const Waits& waits, const CallSite& site)
-    : TensorBackend(members.rank, static_cast<int>(members.process_slots.size()), waits,
+    : TensorBackend("shm", members.rank, static_cast<int>(members.process_slots.size()), waits,
                     make_queue(members, waits, site)),
       members_(std::move(members)) {
   if (getSize() > 1) messages_ = std::make_shared<MessageQueue>(make_communicator(members_, waits, site));
 }
 
-ShmBackend::ShmBackend(std::chrono::milliseconds timeout) : TensorBackend(0, 1, {.timeout = timeout}, nullptr) {}
+ShmBackend::ShmBackend(std::chrono::milliseconds timeout) : TensorBackend("shm", 0, 1, {.timeout = timeout}, nullptr) {}
 
 ShmBackend::~ShmBackend() {
   shutdown();

@@ -28,7 +28,6 @@ class ShmBackend final : public TensorBackend {
 
   std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, const CallMode& mode) override;
   int run(const TensorP2POp& message, const CallMode& mode) override;
-  const std::string getBackendName() const override { return "shm"; }
 
  private:
   std::exception_ptr first_message_error() const override;

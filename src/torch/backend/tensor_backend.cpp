@@ -11,8 +11,9 @@
 
 namespace retinue {
 
-TensorBackend::TensorBackend(int rank, int size, const Waits& waits, std::shared_ptr<OperationQueue> queue)
-    : Backend(rank, size), queue_(std::move(queue)), timeout_(waits.timeout), waits_(waits) {}
+TensorBackend::TensorBackend(const char* name, int rank, int size, const Waits& waits,
+                             std::shared_ptr<OperationQueue> queue)
+    : Backend(rank, size), name_(name), queue_(std::move(queue)), timeout_(waits.timeout), waits_(waits) {}
 
 TensorBackend::Waits TensorBackend::waits() const {
   Waits waits = waits_;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
@@ -47,6 +48,11 @@ class TensorBackend : public c10d::Backend {
   static TensorBackend* of(c10d::ProcessGroup& group, const at::Tensor& tensor);
 
   Waits waits() const;
+
+  /// "shm" or "gloo", or as set_name() says: in the profiler's events, and in errors.
+  const std::string getBackendName() const override { return name_; }
+  /// To be called before the backend is used.
+  void set_name(std::string name) { name_ = std::move(name); }
 
   /// Where the ranks of a group that has NCCL for CUDA tensors meet for that, and those of its parts; else null.
   const std::shared_ptr<Store>& nccl_store() const { return nccl_store_; }
@@ -134,7 +140,7 @@ class TensorBackend : public c10d::Backend {
 
  protected:
   /// `queue`: null in a world of one.
-  TensorBackend(int rank, int size, const Waits& waits, std::shared_ptr<OperationQueue> queue);
+  TensorBackend(const char* name, int rank, int size, const Waits& waits, std::shared_ptr<OperationQueue> queue);
 
   std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
   std::chrono::milliseconds timeout_of(const CallMode& mode) const;
@@ -177,6 +183,7 @@ class TensorBackend : public c10d::Backend {
   WorkPtr reduce_scatter_run(const char* call, c10d::OpType type, at::TensorList outputs, at::TensorList inputs,
                              const c10d::ReduceOp& op, const CallMode& mode);
 
+  std::string name_;
   std::shared_ptr<OperationQueue> queue_;
   std::atomic<std::chrono::milliseconds> timeout_;
   const Waits waits_;  ///< Of which the timeout may be another by now.

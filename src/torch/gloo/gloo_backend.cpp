@@ -91,7 +91,7 @@ GlooBackend::GlooBackend(const GlooMeeting& meeting, const TensorBackend::Waits&
     : GlooBackend(meeting, waits, open(meeting, waits.late_after, deadline)) {}
 
 GlooBackend::GlooBackend(GlooMeeting meeting, const TensorBackend::Waits& waits, const Opened& opened)
-    : TensorBackend(meeting.rank, meeting.size, waits, make_queue(opened.link, opened.store, meeting, waits)),
+    : TensorBackend("gloo", meeting.rank, meeting.size, waits, make_queue(opened.link, opened.store, meeting, waits)),
       meeting_(std::move(meeting)),
       store_(opened.store),
       link_(opened.link),

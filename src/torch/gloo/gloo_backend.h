@@ -47,7 +47,6 @@ class GlooBackend final : public TensorBackend {
 
   std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, const CallMode& mode) override;
   int run(const TensorP2POp& message, const CallMode& mode) override;
-  const std::string getBackendName() const override { return "gloo"; }
   void shutdown() override;
 
  private:

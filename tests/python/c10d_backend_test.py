@@ -1,0 +1,332 @@
+"""The backend "retinue" of torch.distributed, compared with what each rank can compute itself, and with gloo."""
+
+import datetime
+import inspect
+import io
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import warnings
+
+warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+
+import torch
+import torch.distributed as dist
+
+from ranks import run_group, run_ranks, with_group
+
+
+def line_of_caller():
+    return inspect.currentframe().f_back.f_lineno
+
+
+def interrupt_when_it_sleeps(pid):
+    """Sends SIGINT to a rank that has slept at ten looks one after the other: it is in a wait then."""
+    looks = 0
+    while looks < 10:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        looks = looks + 1 if state == "S" else 0
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGINT)
+
+
+def value_of(rank, count, dtype=torch.float32):
+    """What a rank contributes: small whole numbers, whose sums are exact in each type."""
+    return ((torch.arange(count) * 7 + rank * 3) % 5 + 1).to(dtype)
+
+
+class Registration(unittest.TestCase):
+    def test_needs_no_import(self):
+        self.assertIn("retinue", dist.Backend.backend_list)
+        self.assertEqual(dist.Backend.backend_capability["retinue"], ["cpu"])
+
+    def test_names_the_versions_of_pytorch_that_it_is_for(self):
+        import retinue._c10d
+
+        before = torch.__version__
+        try:
+            torch.__version__ = "1.13.1+cpu"
+            with self.assertRaisesRegex(ImportError, r"no backend for PyTorch 1\.13\.1\+cpu; it has one for 2\.\d+"):
+                retinue._c10d._library()
+        finally:
+            torch.__version__ = before
+
+
+class Collectives(unittest.TestCase):
+    def test_all_reduce(self):
+        def body(rank):
+            for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8):
+                for count in (1, 1000, 300_000):
+                    tensor = value_of(rank, count, dtype)
+                    dist.all_reduce(tensor)
+                    expected = sum(value_of(other, count, dtype) for other in range(3))
+                    self.assertTrue(torch.equal(tensor, expected), (dtype, count))
+            for op, function in ((dist.ReduceOp.MAX, max), (dist.ReduceOp.MIN, min)):
+                tensor = torch.tensor([float(rank), -float(rank)])
+                dist.all_reduce(tensor, op=op)
+                self.assertEqual(tensor.tolist(), [function(0, 2), function(0, -2)])
+            average = torch.tensor([float(rank)])
+            dist.all_reduce(average, op=dist.ReduceOp.AVG)
+            self.assertEqual(average.item(), 1.0)
+
+        run_group(3, body)
+
+    def test_the_others(self):
+        def body(rank):
+            tensor = value_of(rank, 10)
+            dist.broadcast(tensor, src=1)
+            self.assertTrue(torch.equal(tensor, value_of(1, 10)))
+            tensor = value_of(rank, 10)
+            dist.reduce(tensor, dst=2)
+            if rank == 2:
+                self.assertTrue(torch.equal(tensor, sum(value_of(other, 10) for other in range(3))))
+            parts = [torch.empty(10) for _ in range(3)]
+            dist.all_gather(parts, value_of(rank, 10))
+            for other, part in enumerate(parts):
+                self.assertTrue(torch.equal(part, value_of(other, 10)))
+            whole = torch.empty(30)
+            dist.all_gather_into_tensor(whole, value_of(rank, 10))
+            self.assertTrue(torch.equal(whole, torch.cat(parts)))
+            dist.gather(value_of(rank, 10), parts if rank == 0 else None, dst=0)
+            output = torch.empty(10)
+            dist.scatter(output, [value_of(other + 5, 10) for other in range(3)] if rank == 1 else None, src=1)
+            self.assertTrue(torch.equal(output, value_of(rank + 5, 10)))
+            dist.reduce_scatter_tensor(output, value_of(rank, 30))
+            expected = sum(value_of(other, 30) for other in range(3))[rank * 10:rank * 10 + 10]
+            self.assertTrue(torch.equal(output, expected))
+            dist.reduce_scatter(output, list(value_of(rank, 30).split(10)))
+            self.assertTrue(torch.equal(output, expected))
+            received = torch.empty(30)
+            dist.all_to_all_single(received, value_of(rank, 30))
+            expected = torch.cat([value_of(other, 30)[rank * 10:rank * 10 + 10] for other in range(3)])
+            self.assertTrue(torch.equal(received, expected))
+            parts = [torch.empty(10) for _ in range(3)]
+            dist.all_to_all(parts, list(value_of(rank, 30).split(10)))
+            self.assertTrue(torch.equal(torch.cat(parts), expected))
+            dist.barrier()
+            dist.monitored_barrier()
+
+        run_group(3, body)
+
+    def test_messages(self):
+        def body(rank):
+            following, before = (rank + 1) % 3, (rank + 2) % 3
+            works = [dist.isend(value_of(rank, 5), following, tag=4), dist.irecv(tensor := torch.empty(5), before, tag=4)]
+            for work in works:
+                work.wait()
+            self.assertTrue(torch.equal(tensor, value_of(before, 5)))
+            if rank == 0:
+                self.assertEqual({dist.recv(torch.empty(5)), dist.recv(torch.empty(5))}, {1, 2})
+            else:
+                dist.send(value_of(rank, 5), 0)
+            operations = [dist.P2POp(dist.isend, value_of(rank, 5), following), dist.P2POp(dist.irecv, tensor, before)]
+            for work in dist.batch_isend_irecv(operations):
+                work.wait()
+            self.assertTrue(torch.equal(tensor, value_of(before, 5)))
+
+        run_group(3, body)
+
+    def test_works_and_coalescing(self):
+        def body(rank):
+            tensor = value_of(rank, 1000)
+            work = dist.all_reduce(tensor, async_op=True)
+            work.wait()
+            self.assertTrue(work.is_completed())
+            self.assertTrue(torch.equal(tensor, value_of(0, 1000) + value_of(1, 1000)))
+            self.assertTrue(torch.equal(work.get_future().wait()[0], tensor))
+            pair = [value_of(rank, 10), value_of(rank + 1, 20)]
+            dist.all_reduce_coalesced(pair)
+            self.assertTrue(torch.equal(pair[1], value_of(1, 20) + value_of(2, 20)))
+
+        run_group(2, body)
+
+    def test_parts_of_the_group(self):
+        def body(rank):
+            pair = dist.new_group([0, 2])
+            if rank != 1:
+                tensor = value_of(rank, 10)
+                dist.all_reduce(tensor, group=pair)
+                self.assertTrue(torch.equal(tensor, value_of(0, 10) + value_of(2, 10)))
+            for _ in range(3):
+                again = dist.new_group([0, 1, 2])
+                dist.barrier(again)
+                dist.destroy_process_group(again)
+
+        run_group(3, body)
+
+    def test_ddp_has_the_gradients_of_gloo(self):
+        def body(rank):
+            torch.manual_seed(0)
+            model = torch.nn.Sequential(torch.nn.Linear(20, 300), torch.nn.ReLU(), torch.nn.Linear(300, 5))
+            ddp = torch.nn.parallel.DistributedDataParallel(model)
+            torch.manual_seed(rank + 1)
+            for _ in range(3):
+                ddp.zero_grad()
+                ddp(torch.randn(8, 20)).square().mean().backward()
+            stream = io.BytesIO()
+            torch.save([parameter.grad for parameter in model.parameters()], stream)
+            return stream.getvalue()
+
+        gradients = {backend: [torch.load(io.BytesIO(bytes_)) for bytes_ in run_group(2, body, backend=backend)]
+                     for backend in ("retinue", "gloo")}
+        for ours, theirs in zip(gradients["retinue"], gradients["gloo"]):
+            for one, other in zip(ours, theirs):
+                self.assertTrue(torch.equal(one, other))
+
+
+class Launchers(unittest.TestCase):
+    def test_torchrun_with_a_flag_of_the_script(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "train.py")
+            script.write_text(
+                "import argparse, torch, torch.distributed as dist\n"
+                "parser = argparse.ArgumentParser()\n"
+                "parser.add_argument('--backend')\n"
+                "dist.init_process_group(parser.parse_args().backend)\n"
+                "tensor = torch.full((3,), dist.get_rank() + 1.0)\n"
+                "dist.all_reduce(tensor)\n"
+                "print(dist.get_rank(), tensor.tolist(), dist.get_backend())\n"
+                "dist.destroy_process_group()\n")
+            command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone",
+                       "--nproc-per-node", "2", str(script), "--backend", "retinue"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()),
+                         ["0 [3.0, 3.0, 3.0] retinue", "1 [3.0, 3.0, 3.0] retinue"])
+
+
+class Errors(unittest.TestCase):
+    def test_names_both_python_lines_where_calls_differ(self):
+        def body(rank):
+            with self.assertRaises(RuntimeError) as caught:
+                line = line_of_caller() + 1
+                dist.all_reduce(torch.ones(3 + rank))
+            return line, str(caught.exception)
+
+        results = run_group(2, body)
+        for line, text in results:
+            self.assertIn("the ranks made different calls", text)
+            self.assertIn(f"rank 0: all_reduce(fp32, 3, sum) at {__file__}:{line}", text)
+            self.assertIn(f"rank 1: all_reduce(fp32, 4, sum) at {__file__}:{line}", text)
+
+    def test_names_the_rank_that_did_not_come(self):
+        def body(rank):
+            if rank == 1:
+                time.sleep(3)
+                return ""
+            with self.assertRaises(RuntimeError) as caught:
+                dist.all_reduce(torch.ones(1))
+            return str(caught.exception)
+
+        text = run_group(2, body, timeout=datetime.timedelta(seconds=1))[0]
+        self.assertIn("rank 1", text)
+        self.assertIn("timeout", text)
+
+    def test_monitored_barrier_names_the_ranks_that_did_not_come(self):
+        ours, theirs = os.pipe()
+
+        def body(rank):
+            if rank > 0:
+                os.read(ours, 1)
+                return ""
+            with self.assertRaises(RuntimeError) as caught:
+                dist.monitored_barrier(timeout=datetime.timedelta(seconds=1), wait_all_ranks=True)
+            os.write(theirs, b"12")
+            return str(caught.exception)
+
+        text = run_group(3, body)[0]
+        self.assertIn("passed without ranks 1, 2; missing: rank 1 (pid ", text)
+
+    def test_names_the_rank_that_died(self):
+        with tempfile.TemporaryDirectory() as folder:
+            def body(rank):
+                def inside(rank):
+                    if rank == 1:
+                        dist.barrier()
+                        os._exit(3)
+                    dist.barrier()
+                    with self.assertRaises(RuntimeError) as caught:
+                        dist.all_reduce(torch.ones(1))
+                    return str(caught.exception)
+
+                return with_group(rank, 2, os.path.join(folder, "store"), inside)
+
+            with self.assertRaises(AssertionError) as failed:
+                run_ranks(2, body)
+            self.assertIn("rank 1 ended with status", str(failed.exception))
+            self.assertNotIn("rank 0", str(failed.exception))
+
+
+class Signals(unittest.TestCase):
+    def test_ctrl_c_ends_a_collective(self):
+        ours, theirs = os.pipe()
+
+        def body(rank):
+            dist.all_gather(pids := [torch.zeros(1, dtype=torch.int64) for _ in range(2)], torch.tensor([os.getpid()]))
+            if rank == 0:
+                with self.assertRaises(KeyboardInterrupt) as caught:
+                    dist.all_reduce(torch.ones(1))
+                os.write(theirs, b"!")
+                return str(caught.exception.__context__)
+            interrupt_when_it_sleeps(int(pids[0]))
+            os.read(ours, 1)
+            with self.assertRaises(RuntimeError) as caught:
+                for _ in range(2):  # To the first one rank 0 has given all that is needed.
+                    dist.all_reduce(torch.ones(1))
+            return str(caught.exception)
+
+        for text in run_group(2, body):
+            self.assertIn("rank 0 waits in its 2nd call, all_reduce(fp32, 1, sum)", text)
+            self.assertIn("and was interrupted there by a signal", text)
+
+    def test_ctrl_c_ends_the_wait_for_a_work(self):
+        def body(rank):
+            dist.all_gather(pids := [torch.zeros(1, dtype=torch.int64) for _ in range(2)], torch.tensor([os.getpid()]))
+            if rank == 1:
+                interrupt_when_it_sleeps(int(pids[0]))
+                return
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            with self.assertRaises(KeyboardInterrupt):
+                try:
+                    work.wait()
+                except RuntimeError as error:
+                    self.assertIn("interrupted", str(error).lower())
+                    raise
+
+        run_group(2, body)
+
+    def test_ctrl_c_ends_the_wait_for_ranks_that_do_not_come(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ours, theirs = os.pipe()
+
+            def body(rank):
+                if rank == 1:
+                    return interrupt_when_it_sleeps(int.from_bytes(os.read(ours, 8), "little"))
+                os.write(theirs, os.getpid().to_bytes(8, "little"))
+                with self.assertRaises(KeyboardInterrupt):
+                    with_group(0, 2, os.path.join(folder, "store"), lambda rank: None)
+
+            run_ranks(2, body)
+
+    def test_a_handler_that_does_not_raise_lets_the_wait_go_on(self):
+        def body(rank):
+            dist.all_gather(pids := [torch.zeros(1, dtype=torch.int64) for _ in range(2)], torch.tensor([os.getpid()]))
+            seen = []
+            if rank == 0:
+                signal.signal(signal.SIGINT, lambda *_: seen.append("it"))
+            else:
+                interrupt_when_it_sleeps(int(pids[0]))
+            tensor = torch.ones(1)
+            dist.all_reduce(tensor)
+            return tensor.item(), seen
+
+        self.assertEqual(run_group(2, body), [(2.0, ["it"]), (2.0, [])])
+
+
+if __name__ == "__main__":
+    unittest.main()
