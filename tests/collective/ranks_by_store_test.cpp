@@ -53,6 +53,32 @@ class RanksByStoreTest : public testing::Test {
   TemporaryFolder folder_;
 };
 
+/// The store may have ended with the rank that served it.
+TEST_F(RanksByStoreTest, ADeadRankIsKnownWithoutTheStore) {
+  const auto store = std::make_shared<HashStore>();
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const std::string text = describe_engine_process("this");
+    _exit(write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
+  }
+  std::string text(512, '\0');
+  const ssize_t bytes = read(ends[0], text.data(), text.size());
+  ASSERT_GT(bytes, 0);
+  text.resize(static_cast<std::size_t>(bytes));
+  waitpid(pid, nullptr, 0);
+  RanksByStore ranks({.name = "known",
+                      .rank = 0,
+                      .size = 2,
+                      .store = store,
+                      .host = "this",
+                      .processes = {describe_engine_process("this"), text}});
+  EXPECT_EQ(ranks.ended_as_known(), std::vector<int>{1});
+  EXPECT_EQ(ranks.pid(1), pid);
+  for (const int end : ends) close(end);
+}
+
 TEST_F(RanksByStoreTest, WhoLeftWithAllItsCallsDoneIsNotLost) {
   be(1, [](RanksByStore& ranks) { ranks.leave(3); });
   be(2, [](RanksByStore&) {});

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "retinue/collective/call.h"
 
@@ -46,7 +47,7 @@ class Engine {
 };
 
 /// The version of what ranks tell each other before a call; it must be the same on all.
-inline constexpr int kEngineProtocol = 2;
+inline constexpr int kEngineProtocol = 3;
 
 /// The ranks that an engine connects, and this process's rank among them.
 struct EngineMembers {
@@ -57,8 +58,14 @@ struct EngineMembers {
   /// store, late ranks are not reported.
   std::shared_ptr<Store> store = nullptr;
   std::string host = {};  ///< Equal on ranks that see each other's processes; for reports of what late ranks do.
+  /// What describe_engine_process() returned on each rank, in rank order, if the ranks have exchanged it. Otherwise
+  /// they ask for it at the store in their first call, and don't recognise a rank that dies before that.
+  std::vector<std::string> processes = {};
   /// The memory of this process's job, for its flight recorder. Without it, calls are not recorded.
   std::shared_ptr<JobMemory> memory = nullptr;
 };
+
+/// Returns who this process is, for EngineMembers::processes. `host`: as EngineMembers::host.
+std::string describe_engine_process(const std::string& host);
 
 }  // namespace retinue

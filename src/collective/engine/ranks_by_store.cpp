@@ -48,14 +48,20 @@ RanksByStore::Process RanksByStore::Process::of(const std::string& text) {
   return process;
 }
 
+RanksByStore::Process RanksByStore::Process::own(const std::string& host) {
+  return {.host = host,
+          .identity = identity_of_process(getpid()),
+          .pid = getpid(),
+          .where = fmt::format("pid {} on {}", getpid(), name_of_host())};
+}
+
+std::string describe_engine_process(const std::string& host) {
+  return RanksByStore::Process::own(host).text();
+}
+
 RanksByStore::RanksByStore(const EngineMembers& members)
-    : store_(members.store),
-      own_{.host = members.host,
-           .identity = identity_of_process(getpid()),
-           .pid = getpid(),
-           .where = fmt::format("pid {} on {}", getpid(), name_of_host())},
-      rank_(members.rank),
-      size_(members.size) {
+    : store_(members.store), own_(Process::own(members.host)), rank_(members.rank), size_(members.size) {
+  for (const std::string& text : members.processes) processes_.push_back(Process::of(text));
   store_->set(key_of_process(rank_), own_.text(), Deadline::after(kPatience));
 }
 

@@ -60,6 +60,8 @@ class RanksByStore {
   std::string text_of_ended(const std::vector<int>& ranks);
 
  private:
+  friend std::string describe_engine_process(const std::string& host);
+
   /// What stands at the store of each, a line each.
   struct Process {
     std::string host = {};  ///< An identity, not a name.
@@ -70,6 +72,8 @@ class RanksByStore {
 
     std::string text() const;
     static Process of(const std::string& text);
+    /// This process.
+    static Process own(const std::string& host);
   };
 
   const Process& process(int rank);

@@ -129,16 +129,22 @@ std::vector<std::string> addresses_of(const std::string& group, const std::vecto
 
 }  // namespace
 
-std::vector<std::string> exchange_addresses(StoreExchange& exchange, const Store& meeting, const std::string& group,
-                                            int size) {
+std::vector<std::string> exchange_texts(StoreExchange& exchange, std::string own, int size) {
   constexpr std::size_t kTextBytes = 512;
-  std::string own = own_introduction(meeting).text();
   own.resize(kTextBytes);
   std::string all(kTextBytes * static_cast<std::size_t>(size), '\0');
   exchange.all_gather(own.data(), all.data(), kTextBytes);
-  std::vector<Introduction> ranks;
+  std::vector<std::string> texts;
   for (std::size_t at = 0; at < all.size(); at += kTextBytes)
-    ranks.push_back(Introduction::of(std::string(all.data() + at, strnlen(all.data() + at, kTextBytes))));
+    texts.emplace_back(all.data() + at, strnlen(all.data() + at, kTextBytes));
+  return texts;
+}
+
+std::vector<std::string> exchange_addresses(StoreExchange& exchange, const Store& meeting, const std::string& group,
+                                            int size) {
+  std::vector<Introduction> ranks;
+  for (const std::string& text : exchange_texts(exchange, own_introduction(meeting).text(), size))
+    ranks.push_back(Introduction::of(text));
   try {
     return addresses_of(group, ranks);
   } catch (const UsageError&) {

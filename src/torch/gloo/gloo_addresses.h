@@ -8,6 +8,10 @@
 
 namespace retinue {
 
+/// Returns what each rank gives, in rank order: texts of which the first 512 bytes travel. Blocking: until all ranks
+/// are there. Errors: the exchange's.
+std::vector<std::string> exchange_texts(StoreExchange& exchange, std::string own, int size);
+
 /// Where the ranks of a group reach each other by TCP, in rank order: numeric addresses, which the ranks tell each
 /// other. Empty where GLOO_SOCKET_IFNAME says it.
 ///

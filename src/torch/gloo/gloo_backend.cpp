@@ -39,22 +39,22 @@ std::shared_ptr<Store> with_own_connection(const std::shared_ptr<Store>& store) 
   }
 }
 
-/// `store`: this group's.
-std::shared_ptr<OperationQueue> make_queue(const std::shared_ptr<GlooLink>& link, const std::shared_ptr<Store>& store,
-                                           const GlooMeeting& meeting, const TensorBackend::Waits& waits) {
+}  // namespace
+
+std::shared_ptr<OperationQueue> GlooBackend::make_queue(const Opened& opened, const GlooMeeting& meeting,
+                                                        const Waits& waits) {
   const Runtime* const runtime = Runtime::current_or_null();
-  const std::shared_ptr<Store> own_connection = with_own_connection(store);
+  const std::shared_ptr<Store> own_connection = with_own_connection(opened.store);
   const EngineMembers members{.name = meeting.name,
                               .rank = meeting.rank,
                               .size = meeting.size,
                               .store = own_connection ? std::make_shared<PrefixStore>("late", own_connection) : nullptr,
                               .host = host_of_this_process(),
+                              .processes = opened.processes,
                               .memory = runtime == nullptr ? nullptr : runtime->memory()};
-  return std::make_shared<OperationQueue>(Communicator(std::make_unique<GlooEngine>(link, meeting.size), members,
+  return std::make_shared<OperationQueue>(Communicator(std::make_unique<GlooEngine>(opened.link, meeting.size), members,
                                                        {.timeout = waits.timeout, .late_after = waits.late_after}));
 }
-
-}  // namespace
 
 GlooBackend::Opened GlooBackend::open(const GlooMeeting& meeting, std::optional<std::chrono::nanoseconds> late_after,
                                       Deadline deadline) {
@@ -80,18 +80,18 @@ GlooBackend::Opened GlooBackend::open(const GlooMeeting& meeting, std::optional<
       throw;
     }
   });
-  // Who is connected may leave at once, while others still connect.
-  constexpr char kConnected = 1;
-  std::vector<char> connected(static_cast<std::size_t>(meeting.size));
-  exchange.all_gather(&kConnected, connected.data(), sizeof kConnected);
-  return {.store = store, .link = std::make_shared<GlooLink>(std::move(gloo), std::move(peers))};
+  // Who is connected may leave at once, while others still connect. From now on a rank's death is recognised, also of
+  // the one that serves the store.
+  return {.store = store,
+          .link = std::make_shared<GlooLink>(std::move(gloo), std::move(peers)),
+          .processes = exchange_texts(exchange, describe_engine_process(host_of_this_process()), meeting.size)};
 }
 
 GlooBackend::GlooBackend(const GlooMeeting& meeting, const TensorBackend::Waits& waits, Deadline deadline)
     : GlooBackend(meeting, waits, open(meeting, waits.late_after, deadline)) {}
 
 GlooBackend::GlooBackend(GlooMeeting meeting, const TensorBackend::Waits& waits, const Opened& opened)
-    : TensorBackend("gloo", meeting.rank, meeting.size, waits, make_queue(opened.link, opened.store, meeting, waits)),
+    : TensorBackend("gloo", meeting.rank, meeting.size, waits, make_queue(opened, meeting, waits)),
       meeting_(std::move(meeting)),
       store_(opened.store),
       link_(opened.link),

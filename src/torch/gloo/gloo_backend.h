@@ -53,7 +53,10 @@ class GlooBackend final : public TensorBackend {
   struct Opened {
     std::shared_ptr<Store> store;  ///< Of this group alone.
     std::shared_ptr<GlooLink> link;
+    std::vector<std::string> processes;  ///< As EngineMembers has them.
   };
+  static std::shared_ptr<OperationQueue> make_queue(const Opened& opened, const GlooMeeting& meeting,
+                                                    const Waits& waits);
   static Opened open(const GlooMeeting& meeting, std::optional<std::chrono::nanoseconds> late_after, Deadline deadline);
 
   GlooBackend(GlooMeeting meeting, const Waits& waits, const Opened& opened);
