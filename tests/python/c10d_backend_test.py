@@ -184,13 +184,13 @@ class Launchers(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder, "train.py")
             script.write_text(
-                "import argparse, torch, torch.distributed as dist\n"
+                "import argparse, os, torch, torch.distributed as dist\n"
                 "parser = argparse.ArgumentParser()\n"
                 "parser.add_argument('--backend')\n"
                 "dist.init_process_group(parser.parse_args().backend)\n"
                 "tensor = torch.full((3,), dist.get_rank() + 1.0)\n"
                 "dist.all_reduce(tensor)\n"
-                "print(dist.get_rank(), tensor.tolist(), dist.get_backend())\n"
+                "os.write(1, f'{dist.get_rank()} {tensor.tolist()} {dist.get_backend()}\\n'.encode())\n"
                 "dist.destroy_process_group()\n")
             command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone",
                        "--nproc-per-node", "2", str(script), "--backend", "retinue"]
