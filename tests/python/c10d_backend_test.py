@@ -35,6 +35,12 @@ def interrupt_when_it_sleeps(pid):
     os.kill(pid, signal.SIGINT)
 
 
+def gathered_pids():
+    pids = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+    dist.all_gather(pids, torch.tensor([os.getpid()]))
+    return [int(pid) for pid in pids]
+
+
 def value_of(rank, count, dtype=torch.float32):
     """What a rank contributes: small whole numbers, whose sums are exact in each type."""
     return ((torch.arange(count) * 7 + rank * 3) % 5 + 1).to(dtype)
@@ -120,10 +126,10 @@ class Collectives(unittest.TestCase):
             for work in works:
                 work.wait()
             self.assertTrue(torch.equal(tensor, value_of(before, 5)))
-            if rank == 0:
-                self.assertEqual({dist.recv(torch.empty(5)), dist.recv(torch.empty(5))}, {1, 2})
+            if rank == 0:  # By a tag of their own: rank 2 may already send what comes below.
+                self.assertEqual({dist.recv(torch.empty(5), tag=9), dist.recv(torch.empty(5), tag=9)}, {1, 2})
             else:
-                dist.send(value_of(rank, 5), 0)
+                dist.send(value_of(rank, 5), 0, tag=9)
             operations = [dist.P2POp(dist.isend, value_of(rank, 5), following), dist.P2POp(dist.irecv, tensor, before)]
             for work in dist.batch_isend_irecv(operations):
                 work.wait()
@@ -267,13 +273,13 @@ class Signals(unittest.TestCase):
         ours, theirs = os.pipe()
 
         def body(rank):
-            dist.all_gather(pids := [torch.zeros(1, dtype=torch.int64) for _ in range(2)], torch.tensor([os.getpid()]))
+            pid_of_rank_0 = gathered_pids()[0]
             if rank == 0:
                 with self.assertRaises(KeyboardInterrupt) as caught:
                     dist.all_reduce(torch.ones(1))
                 os.write(theirs, b"!")
                 return str(caught.exception.__context__)
-            interrupt_when_it_sleeps(int(pids[0]))
+            interrupt_when_it_sleeps(pid_of_rank_0)
             os.read(ours, 1)
             with self.assertRaises(RuntimeError) as caught:
                 for _ in range(2):  # To the first one rank 0 has given all that is needed.
@@ -286,9 +292,9 @@ class Signals(unittest.TestCase):
 
     def test_ctrl_c_ends_the_wait_for_a_work(self):
         def body(rank):
-            dist.all_gather(pids := [torch.zeros(1, dtype=torch.int64) for _ in range(2)], torch.tensor([os.getpid()]))
+            pid_of_rank_0 = gathered_pids()[0]
             if rank == 1:
-                interrupt_when_it_sleeps(int(pids[0]))
+                interrupt_when_it_sleeps(pid_of_rank_0)
                 return
             work = dist.all_reduce(torch.ones(1), async_op=True)
             with self.assertRaises(KeyboardInterrupt):
@@ -315,12 +321,12 @@ class Signals(unittest.TestCase):
 
     def test_a_handler_that_does_not_raise_lets_the_wait_go_on(self):
         def body(rank):
-            dist.all_gather(pids := [torch.zeros(1, dtype=torch.int64) for _ in range(2)], torch.tensor([os.getpid()]))
+            pid_of_rank_0 = gathered_pids()[0]
             seen = []
             if rank == 0:
                 signal.signal(signal.SIGINT, lambda *_: seen.append("it"))
             else:
-                interrupt_when_it_sleeps(int(pids[0]))
+                interrupt_when_it_sleeps(pid_of_rank_0)
             tensor = torch.ones(1)
             dist.all_reduce(tensor)
             return tensor.item(), seen
