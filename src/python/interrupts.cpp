@@ -7,25 +7,26 @@
 namespace retinue::python {
 namespace {
 
-/// What a handler threw, as Python keeps it.
-class Thrown {
+/// The exception that a handler raised.
+class Raised {
  public:
-  Thrown() {
+  Raised() {
     Object* traceback = nullptr;
     python_.fetch_error(&type_, &value_, &traceback);
     python_.normalize_error(&type_, &value_, &traceback);
-    if (traceback != nullptr) python_.set_traceback(value_, traceback);
-    if (traceback != nullptr) python_.release_object(traceback);
+    if (traceback == nullptr) return;
+    python_.set_traceback(value_, traceback);
+    python_.release_object(traceback);
   }
-  ~Thrown() {
+  ~Raised() {
     python_.release_object(type_);
     python_.release_object(value_);
   }
-  Thrown(const Thrown&) = delete;
-  Thrown& operator=(const Thrown&) = delete;
+  Raised(const Raised&) = delete;
+  Raised& operator=(const Raised&) = delete;
 
   /// The exception that is being handled becomes its context.
-  void throw_it() const { python_.set_error(type_, value_); }
+  void raise() const { python_.set_error(type_, value_); }
 
  private:
   const Interpreter& python_ = interpreter();
@@ -34,9 +35,9 @@ class Thrown {
 };
 
 /// Called by Python on its main thread, with the lock.
-int throw_later(void* thrown) {
-  const std::unique_ptr<Thrown> error(static_cast<Thrown*>(thrown));
-  error->throw_it();
+int raise_later(void* raised) {
+  const std::unique_ptr<Raised> error(static_cast<Raised*>(raised));
+  error->raise();
   return -1;
 }
 
@@ -47,9 +48,9 @@ bool is_interrupted_by_handler() {
   const Interpreter& python = interpreter();
   const GilScope gil;
   if (python.check_signals() == 0) return false;
-  auto error = std::make_unique<Thrown>();
-  if (python.call_later(&throw_later, error.get()) == 0) static_cast<void>(error.release());
-  return true;  // Without room for one more call, only the error of the wait is left.
+  auto error = std::make_unique<Raised>();
+  if (python.call_later(&raise_later, error.get()) == 0) static_cast<void>(error.release());
+  return true;  // If Python's queue of pending calls is full, only the error of the wait is left.
 }
 
 }  // namespace retinue::python

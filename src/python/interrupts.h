@@ -2,9 +2,9 @@
 
 namespace retinue::python {
 
-/// Runs Python's handlers of the signals that came, which is possible on the main thread only. Returns whether one of
-/// them threw, as that of SIGINT does: the wait is to end. Python then throws the handler's exception as soon as it
-/// goes on, so a program sees KeyboardInterrupt, and the error of the wait as its context.
+/// Runs Python's handlers of the signals that came, which Python does on its main thread only. Returns whether one of
+/// them raised an exception: the wait is to end. SIGINT's default handler raises KeyboardInterrupt. Python raises the
+/// exception again as soon as it runs the program's code, with the error of the wait as its context.
 bool is_interrupted_by_handler();
 
 }  // namespace retinue::python
