@@ -44,26 +44,15 @@ void check(Communicator& group, const CoalescedCase& c) {
   std::fill_n(memory.data(), bytes, std::byte{0xee});
   const std::vector<Bytes> buffers = carve<T>(memory.data(), c.counts);
   std::size_t at = 0;
-  for (const Bytes& buffer : buffers)
-    for (std::size_t i = 0; i < buffer.size(); i += sizeof(T)) {
-      const T value = element<T>(3, group.rank(), at++);
-      std::memcpy(buffer.data() + i, &value, sizeof value);
-    }
+  for (std::size_t i = 0; i < buffers.size(); at += c.counts[i++])
+    write_elements<T>(buffers[i].data(), elements<T>(3, group.rank(), at, c.counts[i]));
   const CollectiveCall call = CollectiveCall::all_reduce_coalesced(buffers, DtypeOf<T>::value, c.op);
   group.run(c.op == ReduceOp::kPremulSum ? call.premultiplied(factor_of_rank(group.rank())) : call);
   std::size_t wrong = 0;
   at = 0;
-  std::vector<T> by_rank(static_cast<std::size_t>(group.size()));
-  std::vector<double> factors;
-  for (int rank = 0; rank < group.size(); ++rank) factors.push_back(factor_of_rank(rank));
-  for (const Bytes& buffer : buffers) {
-    for (std::size_t i = 0; i < buffer.size(); i += sizeof(T), ++at) {
-      for (int rank = 0; rank < group.size(); ++rank) by_rank[static_cast<std::size_t>(rank)] = element<T>(3, rank, at);
-      T result;
-      std::memcpy(static_cast<void*>(&result), buffer.data() + i, sizeof result);
-      wrong += !same(result, reference(c.op, by_rank, factors));
-    }
-    for (std::size_t i = 0; i < kGap; ++i) wrong += *(buffer.data() + buffer.size() + i) != std::byte{0xee};
+  for (std::size_t i = 0; i < buffers.size(); at += c.counts[i++]) {
+    wrong += count_wrong<T>(buffers[i].data(), reduced_elements<T>(c.op, 3, group.size(), at, c.counts[i]));
+    for (std::size_t k = 0; k < kGap; ++k) wrong += buffers[i].data()[c.counts[i] * sizeof(T) + k] != std::byte{0xee};
   }
   EXPECT_EQ(wrong, 0u) << c.counts.size() << " buffers of " << count << " elements, place "
                        << static_cast<int>(c.place);

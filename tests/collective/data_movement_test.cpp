@@ -8,10 +8,6 @@ namespace {
 
 constexpr std::size_t kSizes[] = {0, 1, 3, 32, 33, 1000, 8192, 65536, 70001, 131072, is_sanitized() ? 131073 : 1000003};
 
-std::byte byte_of(std::uint64_t seed, int rank, std::size_t index) {
-  return static_cast<std::byte>(element<std::uint8_t>(seed, rank, index));
-}
-
 class DataMovement : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, DataMovement, testing::Values(1, 2, 3, 5, 9));
 
@@ -24,11 +20,10 @@ TEST_P(DataMovement, BroadcastBringsTheRootsBytes) {
         if (is_sanitized() && bytes > 10000 && place != kPlaces[bytes % std::size(kPlaces)]) continue;
         const int root = static_cast<int>(++seed) % communicator.size();
         const PlacedBuffer buffer(group, bytes, place);
-        for (std::size_t i = 0; i < bytes; ++i) buffer.data()[i] = byte_of(seed, group.rank, i);
+        write_elements<std::uint8_t>(buffer.data(), elements<std::uint8_t>(seed, group.rank, 0, bytes));
         communicator.broadcast(buffer.data(), bytes, root);
-        std::size_t wrong = 0;
-        for (std::size_t i = 0; i < bytes; ++i) wrong += buffer.data()[i] != byte_of(seed, root, i);
-        EXPECT_EQ(wrong, 0u) << bytes << " bytes, root " << root << ", place " << static_cast<int>(place);
+        EXPECT_EQ(wrong_bytes({buffer.data(), bytes}, seed, root), 0u)
+            << bytes << " bytes, root " << root << ", place " << static_cast<int>(place);
         // The buffer may be changed as soon as the call returned.
         std::fill_n(buffer.data(), bytes, std::byte{0xee});
         communicator.barrier();
@@ -50,13 +45,12 @@ TEST_P(DataMovement, AllGatherBringsAllRanksBytes) {
           const PlacedBuffer input(group, bytes, place);
           const PlacedBuffer output(group, bytes * size, place);
           std::byte* own = in_place ? output.data() + static_cast<std::size_t>(group.rank) * bytes : input.data();
-          for (std::size_t i = 0; i < bytes; ++i) own[i] = byte_of(seed, group.rank, i);
+          write_elements<std::uint8_t>(own, elements<std::uint8_t>(seed, group.rank, 0, bytes));
           communicator.all_gather(own, output.data(), bytes);
           if (!in_place) std::fill_n(own, bytes, std::byte{0xee});
           std::size_t wrong = 0;
           for (std::size_t rank = 0; rank < size; ++rank)
-            for (std::size_t i = 0; i < bytes; ++i)
-              wrong += output.data()[rank * bytes + i] != byte_of(seed, static_cast<int>(rank), i);
+            wrong += wrong_bytes({output.data() + rank * bytes, bytes}, seed, static_cast<int>(rank));
           EXPECT_EQ(wrong, 0u) << bytes << " bytes, place " << static_cast<int>(place) << ", in place " << in_place;
         }
   });

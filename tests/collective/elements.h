@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "collective/reference.h"
@@ -95,5 +96,71 @@ bool same(T a, T b) {
     return std::memcmp(&a, &b, sizeof a) == 0 || (is_nan(a) && is_nan(b));
   }
 }
+
+/// Elements `first` to before `first` + `count` of `rank`.
+template <typename T>
+std::vector<T> elements(std::uint64_t seed, int rank, std::size_t first, std::size_t count) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = element<T>(seed, rank, first + i);
+  return values;
+}
+
+/// What comes of the ranks' inputs, which are of one length, each with its rank's factor.
+template <typename T>
+std::vector<T> reduced(ReduceOp op, const std::vector<std::vector<T>>& inputs) {
+  std::vector<double> factors;
+  for (std::size_t rank = 0; rank < inputs.size(); ++rank) factors.push_back(factor_of_rank(static_cast<int>(rank)));
+  std::vector<T> by_rank(inputs.size());
+  std::vector<T> results(inputs[0].size());
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    for (std::size_t rank = 0; rank < inputs.size(); ++rank) by_rank[rank] = inputs[rank][i];
+    results[i] = reference(op, by_rank, factors);
+  }
+  return results;
+}
+
+/// The same of elements `first` to before `first` + `count` of ranks 0 to before `ranks`.
+template <typename T>
+std::vector<T> reduced_elements(ReduceOp op, std::uint64_t seed, int ranks, std::size_t first, std::size_t count) {
+  std::vector<std::vector<T>> inputs;
+  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(elements<T>(seed, rank, first, count));
+  return reduced(op, inputs);
+}
+
+/// How many of the elements at `results`, which need no alignment, aren't the expected ones.
+template <typename T>
+std::size_t count_wrong(const std::byte* results, std::span<const T> expected) {
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    T result;
+    std::memcpy(static_cast<void*>(&result), results + i * sizeof(T), sizeof result);
+    wrong += !same(result, expected[i]);
+  }
+  return wrong;
+}
+
+// support/elements.cpp has these of all types: most tests use them, and they are slow where they aren't optimised.
+#define RETINUE_ELEMENTS_OF(keyword, T)                                                                     \
+  keyword template std::vector<T> elements(std::uint64_t, int, std::size_t, std::size_t);                   \
+  keyword template std::vector<T> reduced(ReduceOp, const std::vector<std::vector<T>>&);                    \
+  keyword template std::vector<T> reduced_elements(ReduceOp, std::uint64_t, int, std::size_t, std::size_t); \
+  keyword template std::size_t count_wrong(const std::byte*, std::span<const T>);
+#define RETINUE_ELEMENTS(keyword)                   \
+  RETINUE_ELEMENTS_OF(keyword, std::int8_t)         \
+  RETINUE_ELEMENTS_OF(keyword, std::int16_t)        \
+  RETINUE_ELEMENTS_OF(keyword, std::int32_t)        \
+  RETINUE_ELEMENTS_OF(keyword, std::int64_t)        \
+  RETINUE_ELEMENTS_OF(keyword, std::uint8_t)        \
+  RETINUE_ELEMENTS_OF(keyword, std::uint16_t)       \
+  RETINUE_ELEMENTS_OF(keyword, std::uint32_t)       \
+  RETINUE_ELEMENTS_OF(keyword, std::uint64_t)       \
+  RETINUE_ELEMENTS_OF(keyword, BFloat16)            \
+  RETINUE_ELEMENTS_OF(keyword, Float16)             \
+  RETINUE_ELEMENTS_OF(keyword, float)               \
+  RETINUE_ELEMENTS_OF(keyword, double)              \
+  RETINUE_ELEMENTS_OF(keyword, AnyBool)             \
+  RETINUE_ELEMENTS_OF(keyword, std::complex<float>) \
+  RETINUE_ELEMENTS_OF(keyword, std::complex<double>)
+RETINUE_ELEMENTS(extern)
 
 }  // namespace retinue::test

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "collective/board/board.h"
@@ -76,32 +77,26 @@ class TableValues {
  public:
   TableValues(ReduceOp op, int ranks, std::size_t elements) : op_(op), given_(static_cast<std::size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank)
-      for (std::size_t i = 0; i < elements + kMostShift; ++i)
-        given_[static_cast<std::size_t>(rank)].push_back(element<T>(17, rank, i));
+      given_[static_cast<std::size_t>(rank)] = test::elements<T>(17, rank, 0, elements + kMostShift);
   }
 
   /// To be called before reduced() of as many: what comes of the values of ranks 0 to before `ranks`.
-  void reduce(int ranks) {
-    std::vector<T> by_rank(static_cast<std::size_t>(ranks));
-    std::vector<double> factors;
-    for (int rank = 0; rank < ranks; ++rank) factors.push_back(factor_of_rank(rank));
-    std::vector<T>& results = reduced_[static_cast<std::size_t>(ranks)];
-    for (std::size_t i = 0; i < given_[0].size(); ++i) {
-      for (std::size_t rank = 0; rank < by_rank.size(); ++rank) by_rank[rank] = given_[rank][i];
-      results.push_back(reference(op_, by_rank, factors));
-    }
-  }
+  void reduce(int ranks) { reduced_[ranks] = test::reduced<T>(op_, {given_.begin(), given_.begin() + ranks}); }
   void begin_at(std::uint64_t seed) { shift_ = pick(seed, 5, kMostShift); }
 
-  T given(int rank, std::size_t i) const { return given_[static_cast<std::size_t>(rank)][i + shift_]; }
-  T reduced(int ranks, std::size_t i) const { return reduced_.at(static_cast<std::size_t>(ranks))[i + shift_]; }
+  std::span<const T> given(int rank, std::size_t first, std::size_t count) const {
+    return std::span(given_[static_cast<std::size_t>(rank)]).subspan(first + shift_, count);
+  }
+  std::span<const T> reduced(int ranks, std::size_t first, std::size_t count) const {
+    return std::span(reduced_.at(ranks)).subspan(first + shift_, count);
+  }
 
  private:
   static constexpr std::size_t kMostShift = 61;
 
   ReduceOp op_;
   std::vector<std::vector<T>> given_;
-  std::map<std::size_t, std::vector<T>> reduced_;
+  std::map<int, std::vector<T>> reduced_;
   std::size_t shift_ = 0;
 };
 

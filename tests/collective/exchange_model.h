@@ -53,53 +53,56 @@ inline std::size_t output_parts(CollectiveKind kind, std::size_t size) {
              : 1;
 }
 
-/// What ranks give, and what comes of it: told element by element.
+/// What ranks give, and what comes of it: computed anew for each case.
 template <typename T>
 class ComputedValues {
  public:
   explicit ComputedValues(const ExchangeCase& c) : case_(c) {}
 
-  T given(int rank, std::size_t i) const { return element<T>(case_.seed, rank, i); }
+  std::vector<T> given(int rank, std::size_t first, std::size_t count) const {
+    return elements<T>(case_.seed, rank, first, count);
+  }
   /// Of ranks 0 to before `ranks`.
-  T reduced(int ranks, std::size_t i) const {
-    by_rank_.clear();
-    factors_.clear();
-    for (int k = 0; k < ranks; ++k) {
-      by_rank_.push_back(given(k, i));
-      factors_.push_back(factor_of_rank(k));
-    }
-    return reference(case_.op, by_rank_, factors_);
+  std::vector<T> reduced(int ranks, std::size_t first, std::size_t count) const {
+    return reduced_elements<T>(case_.op, case_.seed, ranks, first, count);
   }
 
  private:
   ExchangeCase case_;
-  mutable std::vector<T> by_rank_;
-  mutable std::vector<double> factors_;
 };
 
-/// Element `i` of part `part` of what `rank` must get.
+/// Part `part` of what `rank` must get.
 template <typename Values>
-auto expected_element(const Values& values, const ExchangeCase& c, int size, int rank, std::size_t part,
-                      std::size_t i) {
-  const auto own = static_cast<std::size_t>(rank);
+auto expected_part(const Values& values, const ExchangeCase& c, int size, int rank, std::size_t part) {
+  const std::size_t own = static_cast<std::size_t>(rank) * c.count;
   const auto from = static_cast<int>(part);
   switch (c.kind) {
     case CollectiveKind::kBroadcast:
-      return values.given(c.root, i);
+      return values.given(c.root, 0, c.count);
     case CollectiveKind::kScatter:
-      return values.given(c.root, own * c.count + i);
+      return values.given(c.root, own, c.count);
     case CollectiveKind::kGather:
     case CollectiveKind::kAllGather:
-      return values.given(from, i);
+      return values.given(from, 0, c.count);
     case CollectiveKind::kAllToAll:
-      return values.given(from, own * c.count + i);
+      return values.given(from, own, c.count);
     case CollectiveKind::kScan:
-      return values.reduced(rank + 1, i);
+      return values.reduced(rank + 1, 0, c.count);
     case CollectiveKind::kReduceScatter:
-      return values.reduced(size, own * c.count + i);
+      return values.reduced(size, own, c.count);
     default:
-      return values.reduced(size, i);
+      return values.reduced(size, 0, c.count);
   }
+}
+
+/// How many elements of what `rank` got, at `output`, aren't what it must get.
+template <typename T, typename Values>
+std::size_t count_wrong_parts(const std::byte* output, const Values& values, const ExchangeCase& c, int size,
+                              int rank) {
+  std::size_t wrong = 0;
+  for (std::size_t part = 0; part < output_parts(c.kind, static_cast<std::size_t>(size)); ++part)
+    wrong += count_wrong<T>(output + part * c.count * sizeof(T), expected_part(values, c, size, rank, part));
+  return wrong;
 }
 
 template <typename T>
@@ -156,27 +159,15 @@ void check_exchange(Communicator& communicator, ExchangeCase c, const Values& va
   std::byte* output = output_buffer.data();
   const bool in_place = c.in_place && ((gives && takes) || c.kind == CollectiveKind::kBroadcast);
   if (in_place) place_in_place<T>(c, rank, input, output);
-  for (std::size_t i = 0; i < given && gives; ++i) {
-    const T value = values.given(rank, i);
-    std::memcpy(input + i * sizeof(T), &value, sizeof value);
-  }
+  if (gives) write_elements<T>(input, values.given(rank, 0, given));
   const CollectiveCall call = call_of<T>(c, gives || in_place ? input : nullptr, takes ? output : nullptr);
   communicator.run(c.op == ReduceOp::kPremulSum ? call.premultiplied(factor_of_rank(rank)) : call);
-  std::size_t wrong = 0;
-  if (gives && !in_place) {
-    for (std::size_t i = 0; i < given; ++i) {
-      const T value = values.given(rank, i);
-      wrong += std::memcmp(input + i * sizeof(T), &value, sizeof value) != 0;
-    }
-    EXPECT_EQ(wrong, 0u) << "the input was changed";
-    std::fill_n(input, given * sizeof(T), std::byte{0xee});  // May be changed as soon as the call returned.
+  if (gives && !in_place && given > 0) {
+    const auto& before = values.given(rank, 0, given);
+    EXPECT_EQ(std::memcmp(input, before.data(), given * sizeof(T)), 0) << "the input was changed";
+    std::memset(input, 0xee, given * sizeof(T));  // May be changed as soon as the call returned.
   }
-  for (std::size_t part = 0; part < output_parts(c.kind, size) && takes; ++part)
-    for (std::size_t i = 0; i < c.count; ++i) {
-      T result;
-      std::memcpy(static_cast<void*>(&result), output + (part * c.count + i) * sizeof(T), sizeof result);
-      wrong += !same(result, expected_element(values, c, static_cast<int>(size), rank, part, i));
-    }
+  const std::size_t wrong = takes ? count_wrong_parts<T>(output, values, c, communicator.size(), rank) : 0;
   EXPECT_EQ(wrong, 0u) << name_of(c.kind) << " (" << name_of(c.op) << " of " << name_of(DtypeOf<T>::value) << ") of "
                        << c.count << " x " << sizeof(T) << " bytes, places " << static_cast<int>(c.input_place)
                        << " and " << static_cast<int>(c.output_place) << ", in place " << in_place << ", root "

@@ -34,6 +34,7 @@ class Placed {
     if (count_ > 0) std::memcpy(data(), values.data(), count_ * sizeof(T));
   }
   void* data() { return bytes_.data() + shift_; }
+  const void* data() const { return bytes_.data() + shift_; }
   T at(std::size_t i) const {
     T value;
     std::memcpy(static_cast<void*>(&value), bytes_.data() + shift_ + i * sizeof(T), sizeof value);
@@ -50,17 +51,6 @@ class Placed {
   std::vector<std::byte> bytes_;
 };
 
-template <typename T>
-std::vector<T> serial_loop(ReduceOp op, const std::vector<std::vector<T>>& inputs, const std::vector<double>& factors) {
-  std::vector<T> results(inputs[0].size());
-  std::vector<T> by_rank(inputs.size());
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    for (std::size_t k = 0; k < inputs.size(); ++k) by_rank[k] = inputs[k][i];
-    results[i] = reference(op, by_rank, factors);
-  }
-  return results;
-}
-
 enum class Into { kTwoOthers, kAllSources };
 
 /// Reduces `inputs` with each table into two destinations or in place, and compares with the serial loop. Arrays begin
@@ -71,7 +61,7 @@ void check_kernels(ReduceOp op, const std::vector<std::vector<T>>& inputs, std::
   const std::size_t count = inputs[0].size();
   std::vector<double> factors;
   for (std::size_t k = 0; k < inputs.size(); ++k) factors.push_back(factor_of_rank(static_cast<int>(k)));
-  const std::vector<T> expected = serial_loop(op, inputs, factors);
+  const std::vector<T> expected = reduced(op, inputs);
   for (const KernelTable* table : runnable_tables()) {
     std::vector<Placed<T>> arrays;
     std::vector<const void*> sources;
@@ -85,6 +75,7 @@ void check_kernels(ReduceOp op, const std::vector<std::vector<T>>& inputs, std::
                                       {destinations.data(), static_cast<int>(destinations.size())}, count);
     for (const Placed<T>& result : results) {
       ASSERT_TRUE(result.is_guard_intact());
+      if (count_wrong<T>(static_cast<const std::byte*>(result.data()), expected) == 0) continue;
       for (std::size_t i = 0; i < count; ++i)
         ASSERT_TRUE(same(result.at(i), expected[i]))
             << name_of(DtypeOf<T>::value) << " " << name_of(op) << " of " << inputs.size() << " at " << i << " of "
@@ -95,9 +86,8 @@ void check_kernels(ReduceOp op, const std::vector<std::vector<T>>& inputs, std::
 
 template <typename T>
 std::vector<std::vector<T>> random_inputs(std::uint64_t seed, int sources, std::size_t count) {
-  std::vector<std::vector<T>> inputs(static_cast<std::size_t>(sources));
-  for (int k = 0; k < sources; ++k)
-    for (std::size_t i = 0; i < count; ++i) inputs[static_cast<std::size_t>(k)].push_back(element<T>(seed, k, i));
+  std::vector<std::vector<T>> inputs;
+  for (int k = 0; k < sources; ++k) inputs.push_back(elements<T>(seed, k, 0, count));
   return inputs;
 }
 

@@ -41,10 +41,7 @@ class BegunExchange {
     input_.resize(input_parts(case_.kind, size) * case_.count * sizeof(T));
     output_.resize(in_place ? 0 : output_parts(case_.kind, size) * case_.count * sizeof(T));
     const ComputedValues<T> values(case_);
-    for (std::size_t i = 0; i * sizeof(T) < input_.size(); ++i) {
-      const T value = has_an_input(case_, rank_) ? values.given(rank_, i) : T{};
-      std::memcpy(input_.data() + i * sizeof(T), &value, sizeof value);
-    }
+    if (has_an_input(case_, rank_)) write_elements<T>(input_.data(), values.given(rank_, 0, input_.size() / sizeof(T)));
     return group.start(call_of<T>(case_, input_.data(), in_place ? input_.data() : output_.data()));
   }
 
@@ -53,14 +50,8 @@ class BegunExchange {
     if (!has_an_output(case_, rank_)) return;
     const ComputedValues<T> values(case_);
     const std::vector<std::byte>& result = output_.empty() ? input_ : output_;
-    std::size_t wrong = 0;
-    for (std::size_t part = 0; part < output_parts(case_.kind, static_cast<std::size_t>(size_)); ++part)
-      for (std::size_t i = 0; i < case_.count; ++i) {
-        T value;
-        std::memcpy(&value, result.data() + (part * case_.count + i) * sizeof(T), sizeof value);
-        wrong += value != expected_element(values, case_, size_, rank_, part, i);
-      }
-    EXPECT_EQ(wrong, 0u) << name_of(case_.kind) << ", begun, of " << case_.count << " elements, root " << case_.root;
+    EXPECT_EQ(count_wrong_parts<T>(result.data(), values, case_, size_, rank_), 0u)
+        << name_of(case_.kind) << ", begun, of " << case_.count << " elements, root " << case_.root;
   }
 
   ExchangeCase case_;

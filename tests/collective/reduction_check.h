@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "collective/elements.h"
@@ -36,14 +37,12 @@ class PlacedBuffer {
       base = own_.data();
     }
     data_ = base + shift;
-    std::fill_n(data_ - kGuard, kGuard, std::byte{0x5a});
-    std::fill_n(data_ + bytes, kGuard, std::byte{0x5a});
+    std::memset(data_ - kGuard, kGuardByte, kGuard);
+    std::memset(data_ + bytes, kGuardByte, kGuard);
   }
   ~PlacedBuffer() {
-    for (std::size_t i = 0; i < kGuard; ++i) {
-      EXPECT_EQ(data_[-1 - static_cast<std::ptrdiff_t>(i)], std::byte{0x5a}) << "written before the buffer";
-      EXPECT_EQ(data_[bytes_ + i], std::byte{0x5a}) << "written behind the buffer";
-    }
+    EXPECT_TRUE(is_guard(data_ - kGuard)) << "written before the buffer";
+    EXPECT_TRUE(is_guard(data_ + bytes_)) << "written behind the buffer";
     if (block_) group_.memory->release(block_);
   }
   PlacedBuffer(const PlacedBuffer&) = delete;
@@ -53,6 +52,13 @@ class PlacedBuffer {
 
  private:
   static constexpr std::size_t kGuard = 64;
+  static constexpr int kGuardByte = 0x5a;
+
+  static bool is_guard(const std::byte* bytes) {
+    std::byte guard[kGuard];
+    std::memset(guard, kGuardByte, kGuard);
+    return std::memcmp(bytes, guard, kGuard) == 0;
+  }
 
   const JobGroup& group_;
   std::size_t bytes_;
@@ -61,26 +67,25 @@ class PlacedBuffer {
   std::byte* data_;
 };
 
+/// `to` needs no alignment.
+template <typename T>
+void write_elements(std::byte* to, std::span<const T> elements) {
+  if (!elements.empty()) std::memcpy(to, elements.data(), elements.size_bytes());
+}
+
+/// How many of `bytes` aren't the first that `rank` gives.
+inline std::size_t wrong_bytes(Bytes bytes, std::uint64_t seed, int rank) {
+  return count_wrong<std::uint8_t>(bytes.data(), elements<std::uint8_t>(seed, rank, 0, bytes.size()));
+}
+
 /// All-reduces `count` elements and compares every bit with the serial loop.
 template <typename T>
 void check_all_reduce(Communicator& communicator, ReduceOp op, std::size_t count, Place place, std::uint64_t seed) {
   const PlacedBuffer buffer(communicator.group(), count * sizeof(T), place);
-  for (std::size_t i = 0; i < count; ++i) {
-    const T value = element<T>(seed, communicator.rank(), i);
-    std::memcpy(buffer.data() + i * sizeof(T), &value, sizeof value);
-  }
+  write_elements<T>(buffer.data(), elements<T>(seed, communicator.rank(), 0, count));
   communicator.all_reduce(buffer.data(), count, DtypeOf<T>::value, op);
-  std::vector<T> by_rank(static_cast<std::size_t>(communicator.size()));
-  for (std::size_t i = 0; i < count; ++i) {
-    for (int rank = 0; rank < communicator.size(); ++rank)
-      by_rank[static_cast<std::size_t>(rank)] = element<T>(seed, rank, i);
-    T result;
-    std::memcpy(static_cast<void*>(&result), buffer.data() + i * sizeof(T), sizeof result);
-    if (same(result, reference(op, by_rank))) continue;
-    ADD_FAILURE() << name_of(DtypeOf<T>::value) << " " << name_of(op) << " count " << count << " place "
-                  << static_cast<int>(place) << ": element " << i << " differs";
-    return;
-  }
+  EXPECT_EQ(count_wrong<T>(buffer.data(), reduced_elements<T>(op, seed, communicator.size(), 0, count)), 0u)
+      << name_of(DtypeOf<T>::value) << " " << name_of(op) << " count " << count << " place " << static_cast<int>(place);
 }
 
 }  // namespace retinue::test

@@ -40,10 +40,7 @@ class PartBuffers {
   }
   void fill(std::uint64_t seed, int rank) {
     for (std::size_t part = 0; part < parts_.size(); ++part)
-      for (std::size_t i = 0; i < parts_[part].size() / sizeof(T); ++i) {
-        const T value = element<T>(seed + part, rank, i);
-        std::memcpy(parts_[part].data() + i * sizeof(T), &value, sizeof value);
-      }
+      write_elements<T>(parts_[part].data(), elements<T>(seed + part, rank, 0, parts_[part].size() / sizeof(T)));
   }
   const std::vector<Bytes>& parts() const { return parts_; }
   const std::vector<ConstBytes>& const_parts() const { return const_parts_; }
@@ -53,17 +50,6 @@ class PartBuffers {
   std::vector<Bytes> parts_;
   std::vector<ConstBytes> const_parts_;
 };
-
-template <typename T>
-std::size_t wrong_elements(Bytes part, const auto& expected) {
-  std::size_t wrong = 0;
-  for (std::size_t i = 0; i < part.size() / sizeof(T); ++i) {
-    T value;
-    std::memcpy(&value, part.data() + i * sizeof(T), sizeof value);
-    wrong += !same(value, expected(i));
-  }
-  return wrong;
-}
 
 struct Setting {
   std::uint64_t seed;
@@ -89,9 +75,7 @@ void check_all_to_all(Communicator& communicator, const Setting& s) {
   communicator.run(CollectiveCall::all_to_all(inputs.const_parts(), outputs.parts()));
   for (int from = 0; from < size; ++from)
     EXPECT_EQ(
-        wrong_elements<std::uint8_t>(
-            outputs.parts()[static_cast<std::size_t>(from)],
-            [&](std::size_t i) { return element<std::uint8_t>(s.seed + static_cast<std::uint64_t>(rank), from, i); }),
+        wrong_bytes(outputs.parts()[static_cast<std::size_t>(from)], s.seed + static_cast<std::uint64_t>(rank), from),
         0u)
         << "seed " << s.seed << ", from " << from << " to " << rank << " of " << size;
 }
@@ -110,9 +94,7 @@ void check_gather(Communicator& communicator, const Setting& s, bool to_root) {
   communicator.run(to_root ? CollectiveCall::gather(input.const_parts()[0], outputs.parts(), s.root)
                            : CollectiveCall::all_gather(input.const_parts()[0], outputs.parts()));
   for (int from = 0; from < size && takes; ++from)
-    EXPECT_EQ(wrong_elements<std::uint8_t>(outputs.parts()[static_cast<std::size_t>(from)],
-                                           [&](std::size_t i) { return element<std::uint8_t>(s.seed, from, i); }),
-              0u)
+    EXPECT_EQ(wrong_bytes(outputs.parts()[static_cast<std::size_t>(from)], s.seed, from), 0u)
         << "seed " << s.seed << ", from " << from << ", to root " << to_root << ", " << size << " ranks";
 }
 
@@ -126,11 +108,7 @@ void check_scatter(Communicator& communicator, const Setting& s) {
   const PartBuffers<std::uint8_t> output(communicator.group(), {part_count(s.seed, 0, rank)}, s.output_place);
   inputs.fill(s.seed, rank);
   communicator.run(CollectiveCall::scatter(inputs.const_parts(), output.parts()[0], s.root));
-  EXPECT_EQ(
-      wrong_elements<std::uint8_t>(
-          output.parts()[0],
-          [&](std::size_t i) { return element<std::uint8_t>(s.seed + static_cast<std::uint64_t>(rank), s.root, i); }),
-      0u)
+  EXPECT_EQ(wrong_bytes(output.parts()[0], s.seed + static_cast<std::uint64_t>(rank), s.root), 0u)
       << "seed " << s.seed << ", to " << rank << " of " << size;
 }
 
@@ -143,14 +121,9 @@ void check_reduce_scatter(Communicator& communicator, const Setting& s) {
   inputs.fill(s.seed, rank);
   communicator.run(CollectiveCall::reduce_scatter(inputs.const_parts(), output.parts()[0].data(),
                                                   part_count(s.seed, 0, rank), Dtype::kFloat16, ReduceOp::kSum));
-  EXPECT_EQ(wrong_elements<Float16>(output.parts()[0],
-                                    [&](std::size_t i) {
-                                      std::vector<Float16> by_rank;
-                                      for (int from = 0; from < size; ++from)
-                                        by_rank.push_back(
-                                            element<Float16>(s.seed + static_cast<std::uint64_t>(rank), from, i));
-                                      return reference(ReduceOp::kSum, by_rank);
-                                    }),
+  EXPECT_EQ(count_wrong<Float16>(output.parts()[0].data(),
+                                 reduced_elements<Float16>(ReduceOp::kSum, s.seed + static_cast<std::uint64_t>(rank),
+                                                           size, 0, part_count(s.seed, 0, rank))),
             0u)
       << "seed " << s.seed << ", rank " << rank << " of " << size;
 }

@@ -1,0 +1,7 @@
+#include "collective/elements.h"
+
+namespace retinue::test {
+
+RETINUE_ELEMENTS()
+
+}  // namespace retinue::test
