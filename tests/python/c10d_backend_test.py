@@ -165,6 +165,73 @@ class Collectives(unittest.TestCase):
 
         run_group(3, body)
 
+    def test_parts_that_c10d_splits_off(self):
+        def body(rank):
+            for _ in range(2):
+                half = dist.group.WORLD.split_group([0, 1] if rank < 2 else [2, 3], None, None, None, None)
+                tensor = value_of(rank, 10)
+                half.allreduce([tensor]).wait()
+                first = rank // 2 * 2
+                self.assertTrue(torch.equal(tensor, value_of(first, 10) + value_of(first + 1, 10)))
+                self.assertEqual((half.rank(), half.size()), (rank % 2, 2))
+            odd = dist.group.WORLD.split_group([1, 3], None, None, None, None)
+            self.assertEqual(odd is None, rank % 2 == 0)
+
+        run_group(4, body)
+
+    def test_meshes_and_functional_collectives(self):
+        def body(rank):
+            import torch.distributed._functional_collectives as functional
+            from torch.distributed.device_mesh import init_device_mesh
+
+            mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+            tensor = value_of(rank, 10)
+            dist.all_reduce(tensor, group=mesh.get_group("replicate"))
+            self.assertTrue(torch.equal(tensor, value_of(rank % 2, 10) + value_of(rank % 2 + 2, 10)))
+            reduced = functional.reduce_scatter_tensor(value_of(rank, 40), "sum", 0, dist.group.WORLD)
+            expected = sum(value_of(other, 40) for other in range(4))
+            self.assertTrue(torch.equal(reduced, expected[rank * 10:rank * 10 + 10]))
+            whole = functional.all_gather_tensor(reduced, 0, dist.group.WORLD)
+            self.assertTrue(torch.equal(whole, expected))
+
+        run_group(4, body)
+
+    def test_fully_shard_trains_as_one_process_does(self):
+        def body(rank):
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import fully_shard
+
+            def make():
+                torch.manual_seed(0)
+                return torch.nn.Sequential(torch.nn.Linear(20, 33), torch.nn.ReLU(), torch.nn.Linear(33, 7))
+
+            sharded, whole = make(), make()
+            mesh = init_device_mesh("cpu", (2,))
+            for layer in (sharded[0], sharded[2], sharded):
+                fully_shard(layer, mesh=mesh)
+            optimizers = [torch.optim.AdamW(model.parameters(), 1e-2) for model in (sharded, whole)]
+            for step in range(3):
+                torch.manual_seed(step)
+                inputs = torch.randn(16, 20)
+                sharded(inputs[rank * 8:rank * 8 + 8]).square().mean().backward()
+                whole(inputs).square().mean().backward()
+                for optimizer in optimizers:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            for ours, expected in zip(sharded.parameters(), whole.parameters()):
+                self.assertTrue(torch.allclose(ours.full_tensor(), expected, atol=1e-5))
+
+        run_group(2, body)
+
+    def test_the_profiler_shows_the_backend(self):
+        def body(rank):
+            with torch.profiler.profile() as profile:
+                dist.all_reduce(torch.ones(3))
+                dist.send(torch.ones(2), 1) if rank == 0 else dist.recv(torch.ones(2), 0)
+            return {event.key for event in profile.key_averages() if event.key.startswith(("retinue:", "shm:"))}
+
+        self.assertEqual(run_group(2, body), [{"retinue:all_reduce", "retinue:send"}, {"retinue:all_reduce", "retinue:recv"}])
+
     def test_ddp_has_the_gradients_of_gloo(self):
         def body(rank):
             torch.manual_seed(0)

@@ -39,17 +39,12 @@ class Counted {
   int& count_;
 };
 
-const char* profiler_title(P2POp::Kind kind) {
-  if (!is_observed()) return nullptr;
-  return kind == P2POp::Kind::kSend ? "shm:send" : "shm:recv";
-}
-
 }  // namespace
 
 MessageWork::MessageWork(int rank, const P2POp& message, std::vector<at::Tensor> tensors,
-                         std::function<void(const Received&)> after)
+                         std::function<void(const Received&)> after, const std::string& title)
     : ShmWork(rank, message.kind == P2POp::Kind::kSend ? c10d::OpType::SEND : c10d::OpType::RECV, std::move(tensors), 0,
-              profiler_title(message.kind)),
+              title),
       message_(message),
       after_(std::move(after)) {}
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -25,7 +26,7 @@ class MessageWork final : public ShmWork {
  public:
   /// `after` holds the memory of `message`, and runs when it ended well, before the work completes.
   MessageWork(int rank, const P2POp& message, std::vector<at::Tensor> tensors,
-              std::function<void(const Received&)> after);
+              std::function<void(const Received&)> after, const std::string& title);
 
   /// Moves the group's messages on meanwhile, on this thread.
   bool wait(std::chrono::milliseconds timeout = ::kNoTimeout) override;

@@ -27,19 +27,21 @@ void settle(c10::ivalue::Future& future, const std::vector<at::Tensor>& outputs,
     future.markCompleted(c10::IValue(outputs));
 }
 
-std::optional<std::vector<at::Tensor>> shown_tensors(const char* title, at::TensorList tensors) {
-  return title == nullptr ? std::nullopt : std::optional(tensors.vec());
+std::optional<std::vector<at::Tensor>> shown_tensors(const std::string& title, at::TensorList tensors) {
+  return title.empty() ? std::nullopt : std::optional(tensors.vec());
 }
 
 }  // namespace
 
-bool is_observed() {
-  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
+std::string profiler_title(std::string_view backend, std::string_view operation) {
+  const bool is_observed = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
+  return is_observed ? c10::str(backend, ":", operation) : "";
 }
 
 ShmWork::ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence,
-                 const char* title, at::TensorList inputs)
-    : Work(rank, type, title, shown_tensors(title, inputs.empty() ? at::TensorList(outputs) : inputs)),
+                 const std::string& title, at::TensorList inputs)
+    : Work(rank, type, title.empty() ? nullptr : title.c_str(),
+           shown_tensors(title, inputs.empty() ? at::TensorList(outputs) : inputs)),
       outputs_(std::move(outputs)),
       sequence_(sequence) {}
 

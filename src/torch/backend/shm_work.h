@@ -4,22 +4,24 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <string>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
 
 namespace retinue {
 
-/// Whether LibTorch's profiler, or another observer of its, looks at what this thread does.
-bool is_observed();
+/// Under which LibTorch's profiler, or another observer of its, shows an operation, as "shm:all_reduce"; empty while
+/// none looks at what this thread does.
+std::string profiler_title(std::string_view backend, std::string_view operation);
 
 /// An operation of ShmBackend on its way. Its future is a list of tensors, as c10d's Reducer expects.
 class ShmWork : public c10d::Work {
  public:
-  /// `title`: under which LibTorch's profiler shows it, with the shapes of `inputs`, or of `outputs` if there are none;
-  /// null: it doesn't.
+  /// `title`: profiler_title(), with the shapes of `inputs`, or of `outputs` if there are none.
   ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence,
-          const char* title = nullptr, at::TensorList inputs = {});
+          const std::string& title = {}, at::TensorList inputs = {});
 
   /// Who waits makes the operation itself, as far as that is possible: `help` is called first by every wait() without a
   /// limit.

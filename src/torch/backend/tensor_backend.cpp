@@ -96,9 +96,9 @@ TensorBackend::WorkPtr TensorBackend::submit(Request request, const CallMode& mo
   const std::uint64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
   const QueuedCall call{
       .call = request.call, .site = mode.site, .timeout = timeout_of(mode), .body = std::move(request.body)};
-  std::string title;
-  if (is_observed()) title = c10::str(getBackendName(), ":", call.body ? "sparse_" : "", name_of(call.call.kind));
-  if (mode.async_op) return start(std::move(request), call, sequence, title.empty() ? nullptr : title.c_str());
+  const std::string_view name = name_of(call.call.kind);
+  const std::string title = profiler_title(name_, call.body ? c10::str("sparse_", name) : name);
+  if (mode.async_op) return start(std::move(request), call, sequence, title);
   std::vector<c10::IValue> shapes;
   at::RecordFunction shown(at::RecordScope::USER_SCOPE);
   if (shown.isActive()) {
@@ -122,7 +122,7 @@ TensorBackend::WorkPtr TensorBackend::done_work(c10d::OpType type, at::TensorLis
 }
 
 TensorBackend::WorkPtr TensorBackend::start(Request request, const QueuedCall& call, std::uint64_t sequence,
-                                            const char* title) {
+                                            const std::string& title) {
   std::vector<at::Tensor> tensors = request.tensors.vec();
   // Holds the tensors.
   auto work = c10::make_intrusive<ShmWork>(rank_, request.type, tensors, sequence, title, request.given);

@@ -49,9 +49,8 @@ class TensorBackend : public c10d::Backend {
 
   Waits waits() const;
 
-  /// "shm" or "gloo", or as set_name() says: in the profiler's events, and in errors.
+  /// "shm" or "gloo", or as set_name() said before the backend was used: in the profiler's events, and in errors.
   const std::string getBackendName() const override { return name_; }
-  /// To be called before the backend is used.
   void set_name(std::string name) { name_ = std::move(name); }
 
   /// Where the ranks of a group that has NCCL for CUDA tensors meet for that, and those of its parts; else null.
@@ -127,6 +126,12 @@ class TensorBackend : public c10d::Backend {
   WorkPtr send(std::vector<at::Tensor>& tensors, int dst, int tag) override;
   WorkPtr recv(std::vector<at::Tensor>& tensors, int src, int tag) override;
   WorkPtr recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<Options> getBackendOptions() override;
+  /// Blocking: until `ranks` have met at `store`. Null on a rank that isn't one of them. Errors:
+  /// init_process_group()'s.
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Options>& options) override;
 
   /// The number of collectives that this rank has called: the same on all ranks that are in step.
   std::uint64_t getSequenceNumberForGroup() override { return sequence_.load(std::memory_order_relaxed); }
@@ -175,7 +180,7 @@ class TensorBackend : public c10d::Backend {
 
   bool is_root(std::string_view call, std::int64_t root) const;
   WorkPtr submit(Request request, const CallMode& mode);
-  WorkPtr start(Request request, const QueuedCall& call, std::uint64_t sequence, const char* title);
+  WorkPtr start(Request request, const QueuedCall& call, std::uint64_t sequence, const std::string& title);
   WorkPtr done_work(c10d::OpType type, at::TensorList outputs) const;
   /// Of tensors that are one run of memory on each side.
   WorkPtr gather_run(const char* call, c10d::OpType type, at::TensorList outputs, at::TensorList inputs,

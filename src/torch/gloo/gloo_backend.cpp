@@ -133,7 +133,7 @@ std::vector<GlooBackend::WorkPtr> GlooBackend::start(std::span<const TensorP2POp
   check_open();
   // Which closed the connections.
   if (const std::exception_ptr error = first_error()) std::rethrow_exception(error);
-  return messages_->start(messages, timeout_of(mode), mode.site);
+  return messages_->start(messages, timeout_of(mode), mode.site, getBackendName());
 }
 
 int GlooBackend::run(const TensorP2POp& message, const CallMode& mode) {

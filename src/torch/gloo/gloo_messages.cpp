@@ -59,11 +59,6 @@ TensorP2POp named_source(TensorP2POp message, int rank, int size) {
   return message;
 }
 
-const char* profiler_title(P2POp::Kind kind) {
-  if (!is_observed()) return nullptr;
-  return kind == P2POp::Kind::kSend ? "gloo:send" : "gloo:recv";
-}
-
 }  // namespace
 
 /// Two such receives could take each other's bytes.
@@ -109,7 +104,8 @@ void GlooMessages::close() {
 }
 
 std::vector<GlooMessages::WorkPtr> GlooMessages::start(std::span<const TensorP2POp> messages,
-                                                       std::chrono::milliseconds timeout, const CallSite& site) {
+                                                       std::chrono::milliseconds timeout, const CallSite& site,
+                                                       std::string_view backend) {
   check_owner();
   std::vector<TensorP2POp> named;
   std::vector<TensorBuffer> buffers;
@@ -131,16 +127,18 @@ std::vector<GlooMessages::WorkPtr> GlooMessages::start(std::span<const TensorP2P
     } else {
       number = begin_receive(named[i].peer, named[i].tag);
     }
-    works.push_back(
-        c10::make_intrusive<GlooMessage>(shared_from_this(), named[i], std::move(buffers[i]), number, timeout, site));
+    works.push_back(c10::make_intrusive<GlooMessage>(shared_from_this(), named[i], std::move(buffers[i]), number,
+                                                     timeout, site, profiler_title(backend, name_of(named[i]))));
   }
   return works;
 }
 
 GlooMessage::GlooMessage(std::shared_ptr<GlooMessages> group, const TensorP2POp& message, TensorBuffer buffer,
-                         std::int64_t number, std::chrono::milliseconds timeout, const CallSite& site)
+                         std::int64_t number, std::chrono::milliseconds timeout, const CallSite& site,
+                         const std::string& title)
     : Work(group->rank_, message.kind == P2POp::Kind::kSend ? c10d::OpType::SEND : c10d::OpType::RECV,
-           profiler_title(message.kind), is_observed() ? std::optional(std::vector{message.tensor}) : std::nullopt),
+           title.empty() ? nullptr : title.c_str(),
+           title.empty() ? std::nullopt : std::optional(std::vector{message.tensor})),
       group_(std::move(group)),
       message_(message),
       timeout_(timeout),

@@ -10,6 +10,8 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
@@ -35,9 +37,9 @@ class GlooMessages : public std::enable_shared_from_this<GlooMessages> {
   /// Once, after which no message is begun.
   void close();
 
-  /// Begins all of them, or, with a UsageError, none. Gives a work for each.
+  /// Begins all of them, or, with a UsageError, none. Gives a work for each. `backend`: its name in the profiler.
   std::vector<WorkPtr> start(std::span<const TensorP2POp> messages, std::chrono::milliseconds timeout,
-                             const CallSite& site);
+                             const CallSite& site, std::string_view backend);
 
  private:
   friend class GlooMessage;
@@ -68,7 +70,7 @@ class GlooMessage final : public c10d::Work {
  public:
   /// Begins it.
   GlooMessage(std::shared_ptr<GlooMessages> group, const TensorP2POp& message, TensorBuffer buffer, std::int64_t number,
-              std::chrono::milliseconds timeout, const CallSite& site);
+              std::chrono::milliseconds timeout, const CallSite& site, const std::string& title);
   ~GlooMessage() override;
 
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;

@@ -20,7 +20,7 @@ const char* name_of(Kind kind) {
 }
 
 /// The memory of a message, for as long as it is under way.
-c10::intrusive_ptr<MessageWork> make_work(const TensorP2POp& message, int rank) {
+c10::intrusive_ptr<MessageWork> make_work(const TensorP2POp& message, int rank, const std::string& backend) {
   const bool sends = message.kind == Kind::kSend;
   if (message.tag < (sends ? 0 : kAnyTag))
     throw UsageError(c10::str(name_of(message.kind), ": tag ", message.tag, " is negative"));
@@ -35,7 +35,8 @@ c10::intrusive_ptr<MessageWork> make_work(const TensorP2POp& message, int rank) 
                                         received.tag, ") for a tensor of ", buffer.bytes()));
     buffer.unpack(tensor);
   };
-  return c10::make_intrusive<MessageWork>(rank, bytes, std::vector<at::Tensor>{message.tensor}, std::move(after));
+  return c10::make_intrusive<MessageWork>(rank, bytes, std::vector<at::Tensor>{message.tensor}, std::move(after),
+                                          profiler_title(backend, name_of(message.kind)));
 }
 
 TensorBackend* ours_of(const char* call, const ProcessGroup& group, const at::Tensor& tensor) {
@@ -106,7 +107,7 @@ std::vector<ShmBackend::WorkPtr> ShmBackend::start(std::span<const TensorP2POp> 
   if (messages.empty()) return {};
   if (!messages_) throw UsageError(c10::str(name_of(messages[0].kind), ": in a group of one there is nobody else"));
   std::vector<MessageQueue::WorkPtr> works;
-  for (const TensorP2POp& message : messages) works.push_back(make_work(message, rank_));
+  for (const TensorP2POp& message : messages) works.push_back(make_work(message, rank_, getBackendName()));
   messages_->start(works, timeout_of(mode), mode.site);
   return {works.begin(), works.end()};
 }
@@ -114,7 +115,7 @@ std::vector<ShmBackend::WorkPtr> ShmBackend::start(std::span<const TensorP2POp> 
 int ShmBackend::run(const TensorP2POp& message, const CallMode& mode) {
   check_open();
   if (!messages_) throw UsageError(c10::str(name_of(message.kind), ": in a group of one there is nobody else"));
-  const MessageQueue::WorkPtr work = make_work(message, rank_);
+  const MessageQueue::WorkPtr work = make_work(message, rank_, getBackendName());
   messages_->run(work, timeout_of(mode), mode.site);
   return work->sourceRank();
 }
