@@ -1,13 +1,7 @@
 // What c10d's own callers use: each operation hands on to the one of TensorBackend's own face, and always gives a work.
-#include <algorithm>
-#include <utility>
-
 #include "retinue/base/error.h"
-#include "retinue/torch/c10d_store.h"
 #include "retinue/torch/detail/c10d_caller.h"
-#include "retinue/torch/process_group.h"
 #include "torch/backend/tensor_backend.h"
-#include "torch/groups/make_group.h"
 
 namespace retinue {
 namespace {
@@ -185,24 +179,6 @@ TensorBackend::WorkPtr TensorBackend::recvAnysource(std::vector<at::Tensor>& ten
 
 c10::intrusive_ptr<c10d::Backend::Options> TensorBackend::getBackendOptions() {
   return c10::make_intrusive<Options>(name_, timeout());
-}
-
-c10::intrusive_ptr<c10d::Backend> TensorBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
-                                                       const std::vector<int>& ranks,
-                                                       const c10::intrusive_ptr<Options>& options) {
-  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
-  if (own == ranks.end()) return nullptr;
-  ProcessGroupOptions part;
-  part.store = std::make_shared<C10dStore>(store);
-  part.rank = static_cast<int>(own - ranks.begin());
-  part.world_size = static_cast<int>(ranks.size());
-  part.group_name = options->group_name;
-  part.timeout = options->timeout;
-  part.waiting = waits_.waiting;
-  part.late_after = waits_.late_after;
-  const auto backend = init_at(std::move(part), site_of("c10d split"))->getDefaultBackend();
-  static_cast<TensorBackend&>(*backend).set_name(name_);
-  return backend;
 }
 
 }  // namespace retinue

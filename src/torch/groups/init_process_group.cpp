@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -14,6 +15,7 @@
 #include "retinue/os/detail/standard_error.h"
 #include "retinue/store/tcp_store.h"
 #include "retinue/torch/c10d_store.h"
+#include "retinue/torch/detail/c10d_caller.h"
 #include "retinue/torch/process_group.h"
 #include "torch/backend/shm_backend.h"
 #include "torch/gloo/gloo_backend.h"
@@ -202,6 +204,26 @@ ProcessGroup init_at(ProcessGroupOptions options, const CallSite& site) {
   const ProcessGroup group = meet(world, asked.cpu, waits, options.group_name, site);
   if (asked.has_nccl) add_nccl(group, world.store, site);
   return group;
+}
+
+c10::intrusive_ptr<c10d::Backend> TensorBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                       const std::vector<int>& ranks,
+                                                       const c10::intrusive_ptr<Options>& options) {
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  if (own == ranks.end()) return nullptr;
+  ProcessGroupOptions part;
+  part.store = std::make_shared<C10dStore>(store);
+  part.rank = static_cast<int>(own - ranks.begin());
+  part.world_size = static_cast<int>(ranks.size());
+  part.group_name = options->group_name;
+  part.timeout = options->timeout;
+  part.waiting = waits_.waiting;
+  part.late_after = waits_.late_after;
+  const detail::C10dCaller caller = detail::c10d_caller.load(std::memory_order_acquire);
+  const std::optional<CallSite> site = caller == nullptr ? std::nullopt : caller();
+  const auto backend = init_at(std::move(part), site.value_or(CallSite("c10d split", 0)))->getDefaultBackend();
+  static_cast<TensorBackend&>(*backend).set_name(name_);
+  return backend;
 }
 
 ProcessGroup init_process_group(ProcessGroupOptions options, std::source_location where) {
