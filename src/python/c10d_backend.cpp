@@ -32,7 +32,7 @@ ProcessGroup new_group(const ProcessGroup& place, const std::string& name, std::
   options.group_name = name;
   options.timeout = std::chrono::milliseconds(timeout_ms);
   keep_freed_memory();
-  ProcessGroup group = init_at(std::move(options), caller_site().value_or(CallSite("init_process_group", 0)));
+  ProcessGroup group = init_at(std::move(options), detail::c10d_call_site("init_process_group"));
   TensorBackend::of(*group)->set_name("retinue");
   return group;
 }

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "retinue/base/error.h"
@@ -27,15 +26,15 @@ void settle(c10::ivalue::Future& future, const std::vector<at::Tensor>& outputs,
     future.markCompleted(c10::IValue(outputs));
 }
 
-std::optional<std::vector<at::Tensor>> shown_tensors(const std::string& title, at::TensorList tensors) {
-  return title.empty() ? std::nullopt : std::optional(tensors.vec());
-}
-
 }  // namespace
 
 std::string profiler_title(std::string_view backend, std::string_view operation) {
   const bool is_observed = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
   return is_observed ? c10::str(backend, ":", operation) : "";
+}
+
+std::optional<std::vector<at::Tensor>> shown_tensors(const std::string& title, at::TensorList tensors) {
+  return title.empty() ? std::nullopt : std::optional(tensors.vec());
 }
 
 ShmWork::ShmWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs, std::uint64_t sequence,

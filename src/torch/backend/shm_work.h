@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -15,6 +16,9 @@ namespace retinue {
 /// Under which LibTorch's profiler, or another observer of its, shows an operation, as "shm:all_reduce"; empty while
 /// none looks at what this thread does.
 std::string profiler_title(std::string_view backend, std::string_view operation);
+
+/// What it shows of the operation besides: nothing of one without a title.
+std::optional<std::vector<at::Tensor>> shown_tensors(const std::string& title, at::TensorList tensors);
 
 /// An operation of ShmBackend on its way. Its future is a list of tensors, as c10d's Reducer expects.
 class ShmWork : public c10d::Work {

@@ -6,16 +6,12 @@
 namespace retinue {
 namespace {
 
-/// c10d's callers say nothing of where they are: in C++ it is only known what they call.
-CallSite site_of(const char* call) {
-  const detail::C10dCaller caller = detail::c10d_caller.load(std::memory_order_acquire);
-  const std::optional<CallSite> site = caller == nullptr ? std::nullopt : caller();
-  return site ? *site : CallSite(call, 0);
-}
-
 template <typename Options>
 CallMode mode_of(const Options& options, const char* call) {
-  return {.async_op = options.asyncOp, .site = site_of(call), .timeout = options.timeout, .always_gives_work = true};
+  return {.async_op = options.asyncOp,
+          .site = detail::c10d_call_site(call),
+          .timeout = options.timeout,
+          .always_gives_work = true};
 }
 
 template <typename Lists>
@@ -160,17 +156,17 @@ TensorBackend::WorkPtr TensorBackend::barrier(const c10d::BarrierOptions& option
 void TensorBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   MonitoredBarrierOptions asked{.wait_all_ranks = wait_all_ranks};
   if (options.timeout != c10d::kUnsetTimeout) asked.timeout = options.timeout;
-  monitored_barrier(asked, site_of("c10d monitoredBarrier"));
+  monitored_barrier(asked, detail::c10d_call_site("c10d monitoredBarrier"));
 }
 
 TensorBackend::WorkPtr TensorBackend::send(std::vector<at::Tensor>& tensors, int dst, int tag) {
   const TensorP2POp message = TensorP2POp::isend(only_tensor("send", tensors), dst, tag);
-  return start({&message, 1}, {.async_op = true, .site = site_of("c10d send")}).front();
+  return start({&message, 1}, {.async_op = true, .site = detail::c10d_call_site("c10d send")}).front();
 }
 
 TensorBackend::WorkPtr TensorBackend::recv(std::vector<at::Tensor>& tensors, int src, int tag) {
   const TensorP2POp message = TensorP2POp::irecv(only_tensor("recv", tensors), src, tag);
-  return start({&message, 1}, {.async_op = true, .site = site_of("c10d recv")}).front();
+  return start({&message, 1}, {.async_op = true, .site = detail::c10d_call_site("c10d recv")}).front();
 }
 
 TensorBackend::WorkPtr TensorBackend::recvAnysource(std::vector<at::Tensor>& tensors, int tag) {

@@ -137,8 +137,7 @@ GlooMessage::GlooMessage(std::shared_ptr<GlooMessages> group, const TensorP2POp&
                          std::int64_t number, std::chrono::milliseconds timeout, const CallSite& site,
                          const std::string& title)
     : Work(group->rank_, message.kind == P2POp::Kind::kSend ? c10d::OpType::SEND : c10d::OpType::RECV,
-           title.empty() ? nullptr : title.c_str(),
-           title.empty() ? std::nullopt : std::optional(std::vector{message.tensor})),
+           title.empty() ? nullptr : title.c_str(), shown_tensors(title, message.tensor)),
       group_(std::move(group)),
       message_(message),
       timeout_(timeout),

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -219,9 +218,7 @@ c10::intrusive_ptr<c10d::Backend> TensorBackend::split(const c10::intrusive_ptr<
   part.timeout = options->timeout;
   part.waiting = waits_.waiting;
   part.late_after = waits_.late_after;
-  const detail::C10dCaller caller = detail::c10d_caller.load(std::memory_order_acquire);
-  const std::optional<CallSite> site = caller == nullptr ? std::nullopt : caller();
-  const auto backend = init_at(std::move(part), site.value_or(CallSite("c10d split", 0)))->getDefaultBackend();
+  const auto backend = init_at(std::move(part), detail::c10d_call_site("c10d split"))->getDefaultBackend();
   static_cast<TensorBackend&>(*backend).set_name(name_);
   return backend;
 }
