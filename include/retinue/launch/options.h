@@ -15,7 +15,8 @@ namespace retinue {
 
 /// How a rank is started.
 enum class StartMethod {
-  /// Forks the guardian: the rank sees the program as it was when its Runtime was made. Costs a fork.
+  /// Forks the guardian: the rank sees the program as it was when its Runtime was made, or as RuntimeOptions::command
+  /// made it. Costs a fork.
   kForkserver,
   /// Executes this program anew. Its Runtime runs the rank's function and doesn't return. Costs a program start.
   kSpawn,
@@ -32,6 +33,11 @@ struct RuntimeOptions {
   /// were started together have ended. The path is relative to the directory at the start. Empty: RETINUE_REPORT, or
   /// else no report.
   std::string report = {};
+  /// The arguments, the first of them included, to execute this program's file with for ranks of kSpawn. If they are
+  /// given, the guardian is executed with them too, and kForkserver forks it as it is at its Runtime: what it loads
+  /// before that, its ranks have. This process may have several threads then. For programs such as interpreters, whose
+  /// own arguments begin other work. Empty: this process's arguments.
+  std::vector<std::string> command = {};
 };
 
 /// Environment variables by name, by local rank.
@@ -39,7 +45,8 @@ using EnvironmentByRank = std::map<int, std::map<std::string, std::string>>;
 
 struct SpawnOptions {
   int nprocs = 1;
-  /// Default: kForkserver, or kSpawn if the program had more than one thread when its Runtime was made.
+  /// Default: kForkserver, or kSpawn if the program had more than one thread when its Runtime was made and gave it no
+  /// RuntimeOptions::command.
   std::optional<StartMethod> start_method = std::nullopt;
   /// false: spawn returns at once, and ProcessContext::join() waits.
   bool join = true;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/auxv.h>
 #include <sys/wait.h>
@@ -74,7 +75,8 @@ void fill_standard_descriptors() {
 
 }  // namespace
 
-Runtime::Runtime(int argc, char** argv, const RuntimeOptions& options) : impl_(std::make_unique<Impl>(argc, argv)) {
+Runtime::Runtime(int argc, char** argv, const RuntimeOptions& options)
+    : impl_(std::make_unique<Impl>(argc, argv, options.command)) {
   if (current_runtime != nullptr)
     throw UsageError("this process already has a retinue::Runtime: make only one, in the first line of main");
   if (is_guest())
@@ -133,6 +135,7 @@ const std::shared_ptr<JobMemory>& Runtime::memory() const noexcept {
 }
 
 std::vector<std::string> Runtime::Impl::command_line() const {
+  if (!command.empty()) return command;
   const bool is_run_by_loader = getauxval(AT_BASE) == 0;  // Or it needs none, and its words are the same.
   std::vector<std::string> words;
   std::ifstream line("/proc/self/cmdline", std::ios::binary);
@@ -170,15 +173,16 @@ void Runtime::Impl::make_job(const RuntimeOptions& options) {
   lifeline.reset(ends[1]);
   FileDescriptor lifeline_read(ends[0]);
   owner = getpid();
-  if (count_tasks() == 1) {
-    header.guardian_forks_program = 1;
-    fork_guardian(std::move(receive), std::move(lifeline_read));
-  } else {
+  const bool is_single = count_tasks() == 1;
+  header.guardian_forks_program = is_single || !command.empty() ? 1 : 0;
+  if (header.guardian_forks_program == 0)
     write_standard_error(
         "retinue: this program had several threads when it made its Runtime, so ranks start by a new "
         "execution of the program (kSpawn) and not by fork; make the Runtime in the first line of main\n");
+  if (is_single && command.empty())
+    fork_guardian(std::move(receive), std::move(lifeline_read));
+  else
     execute_guardian(std::move(receive), std::move(lifeline_read));
-  }
   try {
     guardian_pidfd = open_pidfd(guardian);
   } catch (...) {
@@ -218,7 +222,11 @@ void Runtime::Impl::wait_for_guardian() {
   while (ready.load(std::memory_order_acquire) == 0) {
     if (!is_control_socket(control_send.get())) refuse_closed_socket();  // The pidfd is closed, too.
     if (guardian_pidfd && wait_for_exit(guardian_pidfd.get(), std::chrono::milliseconds(0)))
-      throw SystemError("the guardian ended before it was ready", ECHILD);
+      throw SystemError(command.empty() ? "the guardian ended before it was ready"
+                                        : fmt::format("the guardian, executed as '{}' by RuntimeOptions::command, "
+                                                      "ended before it had made its Runtime",
+                                                      fmt::join(command, " ")),
+                        ECHILD);
     if (deadline.passed()) throw TimeoutError("the guardian was not ready within 60 s");
     futex_wait(ready, 0, deadline.left(std::chrono::milliseconds(50)));
   }

@@ -18,7 +18,8 @@ namespace retinue {
 
 class Runtime::Impl {
  public:
-  Impl(int argc, char** argv) : arguments(argv, argv + argc), exceptions(std::uncaught_exceptions()) {}
+  Impl(int argc, char** argv, std::vector<std::string> new_command)
+      : arguments(argv, argv + argc), command(std::move(new_command)), exceptions(std::uncaught_exceptions()) {}
   ~Impl();
 
   /// Makes the job that this program starts: memory, guardian, and the program's own slot.
@@ -38,11 +39,12 @@ class Runtime::Impl {
   /// Waits until the guardian serves requests. Errors: SystemError.
   void wait_for_guardian();
 
-  /// What /proc/self/exe is executed with to be this program again. That is the loader where it was started as
-  /// `ld-linux.so ./program`, whose own words come before the program's.
+  /// What /proc/self/exe is executed with to be this program again: `command`, or what this process was executed with.
+  /// That is the loader where it was started as `ld-linux.so ./program`, whose own words come before the program's.
   std::vector<std::string> command_line() const;
 
   std::vector<std::string> arguments;
+  std::vector<std::string> command;  ///< RuntimeOptions::command.
   std::shared_ptr<JobMemory> memory;
   FileDescriptor control_send;
   FileDescriptor lifeline;        ///< Write end; its end of file tells the guardian that the program is gone.

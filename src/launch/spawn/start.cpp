@@ -102,7 +102,7 @@ bool guardian_is_this_program(const Runtime::Impl& runtime) {
   return executable_identity() == runtime.memory->header().program;
 }
 
-/// Whether the guardian, as a fork of this very program, can fork its functions.
+/// Whether the guardian can fork functions of this very program.
 bool guardian_knows_functions(const Runtime::Impl& runtime) {
   return runtime.memory->header().guardian_forks_program == 1 && guardian_is_this_program(runtime);
 }
