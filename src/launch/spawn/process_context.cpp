@@ -23,6 +23,7 @@
 #include "process/guardian/unretrieved_failure.h"
 #include "process/trace/failure_trace.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/interrupt.h"
 
 namespace retinue {
 
@@ -147,6 +148,7 @@ bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
       return false;
     }
     if (!sleep(seen, deadline.left(std::chrono::seconds(1)))) fail_without_guardian();
+    if (detail::is_interrupted()) throw SystemError("waiting for ranks to end", EINTR);
   }
   reap_own_children();
   detach_calls();

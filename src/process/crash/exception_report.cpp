@@ -8,6 +8,7 @@
 #include "os/sync/clock.h"
 #include "process/crash/crash_writer.h"
 #include "process/crash/throw_trace.h"
+#include "retinue/base/detail/foreign_error.h"
 #include "retinue/base/error.h"
 
 namespace retinue {
@@ -18,6 +19,7 @@ constexpr int kMaxNesting = 32;
 struct Description {
   std::string type;
   std::string message;
+  std::string stack;  ///< Where the exception has one of its own.
   bool is_peer_lost = false;
   std::exception_ptr nested;
 };
@@ -52,6 +54,10 @@ Description describe_one(const std::exception_ptr& exception) {
   } catch (const std::exception& error) {
     description.message = without_own_stack(text_or_none(error.what()));
     description.is_peer_lost = dynamic_cast<const PeerLost*>(&error) != nullptr;
+    if (const auto* foreign = dynamic_cast<const detail::ForeignError*>(&error)) {
+      description.type = foreign->type();
+      description.stack = foreign->stack();
+    }
     if (const auto* nested = dynamic_cast<const std::nested_exception*>(&error)) {
       description.nested = nested->nested_ptr();
     }
@@ -91,6 +97,10 @@ bool describe_exception(const std::exception_ptr& exception, CrashRecord& record
       message << "\ncaused by " << description.type << ": " << description.message;
     }
     if (description.is_peer_lost) record.consequence = 1;
+    if (!description.stack.empty()) {
+      FixedText(record.stack) << description.stack;
+      record.stack_phase.store(2, std::memory_order_release);
+    }
     is_known |= find_throw_trace(current, trace);
     current = description.nested;
   }
