@@ -23,7 +23,7 @@ demo:
 	build/release/bin/train_fashion_mnist --nprocs 2
 
 build:
-	@scripts/bootstrap build torch mpi
+	@scripts/bootstrap build torch mpi python
 	@cmake --preset $(PRESET) -DRETINUE_TORCH=ON --log-level=WARNING
 	@$(call BUILD,release)
 

@@ -63,6 +63,11 @@ endif()
 if(TARGET retinue_python)  # The wheel's.
   install(TARGETS retinue_python LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT python EXCLUDE_FROM_ALL)
 endif()
+if(TARGET retinue_extension)  # The wheel's too, beside the package's modules.
+  install(TARGETS retinue_extension LIBRARY DESTINATION . COMPONENT extension EXCLUDE_FROM_ALL)
+elseif(SKBUILD)
+  message(FATAL_ERROR "the wheel needs Python.h: install python3-dev")
+endif()
 foreach(prefix IN LISTS RETINUE_TORCH_BUILDS)
   install(DIRECTORY ${prefix}/ DESTINATION . COMPONENT torch)
 endforeach()
@@ -91,3 +96,6 @@ foreach(target retinue_core retinue_torch retinue_datasets retinue_command retin
     add_dependencies(retinue_installed ${target})
   endif()
 endforeach()
+if(SKBUILD)
+  add_dependencies(retinue_installed retinue_extension)
+endif()

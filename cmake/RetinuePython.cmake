@@ -1,9 +1,11 @@
 # The Python package in the build folder, as an installation has it: add PROJECT_BINARY_DIR/python to PYTHONPATH. PyTorch
 # finds the backend by entry points, so there is metadata too.
 set(folder ${PROJECT_BINARY_DIR}/python)
-file(GLOB modules CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/python/retinue ${PROJECT_SOURCE_DIR}/python/retinue/*.py)
-file(MAKE_DIRECTORY ${folder}/retinue)
+file(GLOB_RECURSE modules CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/python/retinue
+  ${PROJECT_SOURCE_DIR}/python/retinue/*.py)
 foreach(module IN LISTS modules)
+  cmake_path(GET module PARENT_PATH package)
+  file(MAKE_DIRECTORY ${folder}/retinue/${package})
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/python/retinue/${module} ${folder}/retinue/${module} SYMBOLIC)
 endforeach()
 set(metadata ${folder}/retinue-${PROJECT_VERSION}.dist-info)

@@ -1,8 +1,8 @@
-#include "python/interrupts.h"
+#include "python/backend/interrupts.h"
 
 #include <memory>
 
-#include "python/interpreter.h"
+#include "python/backend/interpreter.h"
 
 namespace retinue::python {
 namespace {

@@ -1,4 +1,4 @@
-#include "python/caller_site.h"
+#include "python/backend/caller_site.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "python/interpreter.h"
+#include "python/backend/interpreter.h"
 
 namespace retinue::python {
 namespace {

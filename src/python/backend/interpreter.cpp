@@ -1,4 +1,4 @@
-#include "python/interpreter.h"
+#include "python/backend/interpreter.h"
 
 #include <dlfcn.h>
 

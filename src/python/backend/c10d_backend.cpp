@@ -10,8 +10,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
-#include "python/caller_site.h"
-#include "python/interrupts.h"
+#include "python/backend/caller_site.h"
+#include "python/backend/interrupts.h"
 #include "retinue/os/detail/interrupt.h"
 #include "retinue/torch/c10d_store.h"
 #include "retinue/torch/detail/c10d_caller.h"

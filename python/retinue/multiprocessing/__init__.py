@@ -1,0 +1,85 @@
+"""torch.multiprocessing's functions, with processes that start as forks of one that has imported PyTorch already.
+
+`import retinue.multiprocessing as mp` takes the place of `import torch.multiprocessing as mp`. It needs no PyTorch.
+"""
+
+from multiprocessing import (
+    AuthenticationError,
+    BufferTooShort,
+    ProcessError,
+    TimeoutError,
+    active_children,
+    current_process,
+    freeze_support,
+    parent_process,
+)
+
+from retinue.multiprocessing._process import Process, get_context
+from retinue.multiprocessing._spawn import (
+    ProcessContext,
+    ProcessException,
+    ProcessExitedException,
+    ProcessRaisedException,
+    spawn,
+    start_processes,
+)
+from retinue.multiprocessing._start import warm
+
+# multiprocessing's own, with processes of ours where they start some.
+_context = get_context()
+Array = _context.Array
+Barrier = _context.Barrier
+BoundedSemaphore = _context.BoundedSemaphore
+Condition = _context.Condition
+Event = _context.Event
+JoinableQueue = _context.JoinableQueue
+Lock = _context.Lock
+Manager = _context.Manager
+Pipe = _context.Pipe
+Pool = _context.Pool
+Queue = _context.Queue
+RLock = _context.RLock
+RawArray = _context.RawArray
+RawValue = _context.RawValue
+Semaphore = _context.Semaphore
+SimpleQueue = _context.SimpleQueue
+Value = _context.Value
+cpu_count = _context.cpu_count
+
+__all__ = [
+    "Array",
+    "AuthenticationError",
+    "Barrier",
+    "BoundedSemaphore",
+    "BufferTooShort",
+    "Condition",
+    "Event",
+    "JoinableQueue",
+    "Lock",
+    "Manager",
+    "Pipe",
+    "Pool",
+    "Process",
+    "ProcessContext",
+    "ProcessError",
+    "ProcessException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
+    "Queue",
+    "RLock",
+    "RawArray",
+    "RawValue",
+    "Semaphore",
+    "SimpleQueue",
+    "TimeoutError",
+    "Value",
+    "active_children",
+    "cpu_count",
+    "current_process",
+    "freeze_support",
+    "get_context",
+    "parent_process",
+    "spawn",
+    "start_processes",
+    "warm",
+]

@@ -1,0 +1,103 @@
+"""Process, and the contexts that multiprocessing's other classes take their processes from."""
+
+import itertools
+import os
+from multiprocessing import context as _context
+from multiprocessing import process as _process
+from multiprocessing import util as _util
+
+from retinue import _core
+from retinue.multiprocessing import _start
+
+
+def _run(_rank, process, variables):
+    """In the new process: runs it, as BaseProcess._bootstrap does, but leaves exceptions to the caller, who reports them."""
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    _process._process_counter = itertools.count(1)
+    _process._children = set()
+    _util._close_stdin()
+    _process._current_process = process
+    # A pidfd is readable when the parent has ended.
+    _process._parent_process = _process._ParentProcess(
+        process._parent_name, process._parent_pid, os.pidfd_open(process._parent_pid))
+    process.run()
+
+
+class _Popen:
+    """What BaseProcess calls to start a process and to look after it."""
+
+    def __init__(self, process, executed):
+        self.returncode = None
+        variables = {name: os.environ.get(name) for name in _start.RANK_VARIABLES}
+        [payload] = _start.payloads_of(_run, (process, variables))
+        _start.warm()
+        self._process = _core.start_process(payload, process.name, executed, bool(process.daemon))
+        self.pid = self._process.pid()
+        self.sentinel = self._process.sentinel()
+
+    def poll(self):
+        if self.returncode is None:
+            self.returncode = self._process.exitcode()
+        return self.returncode
+
+    def wait(self, timeout=None):
+        return self.poll() if self._process.join(timeout) else None
+
+    def terminate(self):
+        if self.poll() is None:
+            self._process.terminate()
+
+    def kill(self):
+        if self.poll() is None:
+            self._process.kill()
+
+    def close(self):
+        self._process.close()
+
+
+class Process(_process.BaseProcess):
+    """multiprocessing.Process as a fork of a guardian that has imported what takes long."""
+
+    _start_method = None  # In it, multiprocessing's own default is what the program set.
+
+    @staticmethod
+    def _Popen(process):
+        return _Popen(process, executed=False)
+
+
+class _ExecutedProcess(_process.BaseProcess):
+    _start_method = None
+
+    @staticmethod
+    def _Popen(process):
+        return _Popen(process, executed=True)
+
+
+class Context(_context.BaseContext):
+    """For the parameter that is called `context`, `mp_context` or `multiprocessing_context`."""
+
+    _name = "forkserver"
+    Process = Process
+
+    def get_start_method(self, allow_none=False):
+        return self._name
+
+    def set_start_method(self, method, force=False):
+        raise RuntimeError("a context has its start method: get another one by get_context(method)")
+
+
+class _ExecutedContext(Context):
+    _name = "spawn"
+    Process = _ExecutedProcess
+
+
+_contexts = {False: Context(), True: _ExecutedContext()}
+
+
+def get_context(method=None):
+    """Returns what starts processes by `method`: None or "forkserver", or "spawn"."""
+    return _contexts[_start.is_executed(method)]

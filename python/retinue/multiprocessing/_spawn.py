@@ -1,0 +1,107 @@
+"""Starts functions in processes of their own."""
+
+import json
+
+from retinue import _core
+from retinue.multiprocessing import _start
+
+
+class ProcessException(Exception):
+    """A process failed. `outcomes` has a dict for each process: how it ended and why, as `error_index` did first."""
+
+    def __init__(self, msg, error_index, error_pid, outcomes=()):
+        super().__init__(msg)
+        self.msg = msg
+        self.error_index = error_index
+        self.error_pid = error_pid
+        self.outcomes = list(outcomes)
+
+    def __reduce__(self):
+        return type(self), (self.msg, self.error_index, self.error_pid, self.outcomes)
+
+
+class ProcessRaisedException(ProcessException):
+    """A function raised an exception, whose traceback is in the message."""
+
+
+class ProcessExitedException(ProcessException):
+    """A process ended without returning: by sys.exit(code), os._exit(code), or a signal (exit_code is -signal then)."""
+
+    def __init__(self, msg, error_index, error_pid, exit_code, signal_name=None, outcomes=()):
+        super().__init__(msg, error_index, error_pid, outcomes)
+        self.exit_code = exit_code
+        self.signal_name = signal_name
+
+    def __reduce__(self):
+        return type(self), (self.msg, self.error_index, self.error_pid, self.exit_code, self.signal_name, self.outcomes)
+
+
+def _exception_of(failure):
+    """Returns the exception for a failure as the extension describes it."""
+    described = json.loads(failure)
+    cause = described["ranks"][described["root_cause"]]
+    place = (described["message"], cause["rank"], cause["pid"])
+    if cause["end"] == "raised":
+        return ProcessRaisedException(*place, described["ranks"])
+    code = -cause["signal"] or cause["exit_code"]
+    return ProcessExitedException(*place, code, cause["signal_name"] or None, described["ranks"])
+
+
+class ProcessContext:
+    """The processes that one call of spawn or start_processes started."""
+
+    def __init__(self, context):
+        self._context = context
+        self._error = None
+
+    def pids(self):
+        """Returns the process ids, by index."""
+        return self._context.pids()
+
+    def join(self, timeout=None, grace_period=None):
+        """Waits until all processes have ended, at most `timeout` seconds. Returns whether they have.
+
+        If one fails, the others are ended: by SIGTERM, and later by SIGKILL.
+        Errors: ProcessRaisedException or ProcessExitedException for the process that failed first; again if called again.
+        """
+        if self._error is not None:
+            raise self._error
+        ended = self._context.join(timeout)
+        if isinstance(ended, str):
+            self._error = _exception_of(ended)
+            raise self._error
+        return ended
+
+    def terminate(self):
+        """Begins to end all processes: SIGTERM, later SIGKILL. Processes that this ends have not failed."""
+        self._context.terminate()
+
+    def kill(self):
+        """Ends all processes by SIGKILL."""
+        self._context.kill()
+
+
+def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method=None):
+    """Runs `fn(index, *args)` in `nprocs` processes, index 0 to nprocs-1.
+
+    `start_method`: None or "forkserver": forks of a guardian that has imported what takes long, which cost milliseconds.
+    "spawn": an interpreter of its own for each. Functions and arguments are pickled in both cases, and the program's main
+    module is imported in each process, so it must not start processes by its import: use `if __name__ == "__main__":`.
+    Returns None if `join`, else a ProcessContext at once.
+    Errors: as ProcessContext.join; ValueError for wrong arguments; what pickle raises.
+    """
+    executed = _start.is_executed(start_method)
+    if nprocs < 1:
+        raise ValueError(f"nprocs is {nprocs}: it must be at least 1")
+    payloads = _start.payloads_of(fn, tuple(args), nprocs)
+    _start.warm()
+    context = ProcessContext(_core.spawn(payloads, nprocs, executed, daemon))
+    if not join:
+        return context
+    context.join()
+    return None
+
+
+def spawn(fn, args=(), nprocs=1, join=True, daemon=False, start_method=None):
+    """Runs `fn(index, *args)` in `nprocs` processes: see start_processes."""
+    return start_processes(fn, args, nprocs, join, daemon, start_method)

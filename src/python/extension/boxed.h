@@ -1,0 +1,41 @@
+#pragma once
+
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "python/extension/objects.h"
+
+namespace retinue::python {
+
+/// A Python object that has a C++ one. Functions are called with the interpreter's lock, and a wait gives it away: the
+/// C++ object is used by one thread at a time only where its own functions are.
+template <class Value>
+struct Boxed {
+  PyObject_HEAD;
+  std::optional<Value> value;
+};
+
+template <class Value>
+Value& value_of(PyObject* self) {
+  return *reinterpret_cast<Boxed<Value>*>(self)->value;
+}
+
+/// Frees a `type` that PyType_FromSpec made, and so has a count of its objects.
+template <class Value>
+void free_boxed(PyObject* self) {
+  PyTypeObject* const type = Py_TYPE(self);
+  reinterpret_cast<Boxed<Value>*>(self)->value.~optional();
+  reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(reinterpret_cast<PyObject*>(type));
+}
+
+template <class Value>
+Reference boxed(PyObject* type, Value value) {
+  const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(reinterpret_cast<PyTypeObject*>(type), Py_tp_alloc));
+  Reference object = checked(allocate(reinterpret_cast<PyTypeObject*>(type), 0));
+  new (&reinterpret_cast<Boxed<Value>*>(object.get())->value) std::optional<Value>(std::move(value));
+  return object;
+}
+
+}  // namespace retinue::python

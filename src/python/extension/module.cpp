@@ -1,0 +1,120 @@
+// The extension module retinue._core: the core for Python programs, without PyTorch.
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "python/extension/objects.h"
+#include "python/extension/process_types.h"
+#include "python/extension/rank_entry.h"
+#include "retinue/launch/runtime.h"
+#include "retinue/os/detail/interrupt.h"
+
+namespace retinue::python {
+namespace {
+
+/// Of a program that made it here. A rank has that of its guardian.
+std::unique_ptr<Runtime>& runtime() {
+  static auto* const made = new std::unique_ptr<Runtime>;
+  return *made;
+}
+
+/// Runs Python's handlers of signals, on the main thread. Their exception stays set for the call that waits.
+bool is_interrupted_by_handler() {
+  if (PyGILState_GetThisThreadState() == nullptr) return false;
+  const PyGILState_STATE state = PyGILState_Ensure();
+  const bool is_interrupted = PyErr_CheckSignals() != 0;
+  PyGILState_Release(state);
+  return is_interrupted;
+}
+
+std::vector<std::string> texts_of(PyObject* list) {
+  std::vector<std::string> texts;
+  const Py_ssize_t size = PyList_Size(list);
+  if (size < 0) throw ErrorIsSet();
+  for (Py_ssize_t i = 0; i < size; ++i) texts.push_back(text_of(PyList_GetItem(list, i)));
+  return texts;
+}
+
+PyObject* start_job(PyObject*, PyObject* arguments) {
+  return answer([&] {
+    PyObject* program = nullptr;
+    PyObject* command = nullptr;
+    if (PyArg_ParseTuple(arguments, "UO", &program, &command) == 0) throw ErrorIsSet();
+    std::string name = text_of(program);
+    RuntimeOptions options;
+    options.command = texts_of(command);
+    if (Runtime::current_or_null() == nullptr) {
+      char* argv[] = {name.data(), nullptr};
+      const WithoutGil without_gil;
+      runtime() = std::make_unique<Runtime>(1, argv, options);
+    }
+    return Reference::to(Py_None);
+  });
+}
+
+PyObject* stop_job(PyObject*, PyObject*) {
+  return answer([&] {
+    {
+      const WithoutGil without_gil;
+      runtime().reset();
+    }
+    return Reference::to(Py_None);
+  });
+}
+
+PyObject* take_runner(PyObject*, PyObject* runner) {
+  return answer([&] {
+    set_runner(Reference::to(runner));
+    return Reference::to(Py_None);
+  });
+}
+
+PyObject* serve_job(PyObject*, PyObject* arguments) {
+  return answer([&]() -> Reference { serve(texts_of(arguments)); });
+}
+
+PyObject* environment(PyObject*, PyObject*) {
+  return answer([&] {
+    Reference list = checked(PyList_New(0));
+    for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
+      const Reference bytes = checked(PyBytes_FromString(*variable));
+      if (PyList_Append(list.get(), bytes.get()) != 0) throw ErrorIsSet();
+    }
+    return list;
+  });
+}
+
+PyMethodDef kFunctions[] = {
+    {"environment", &environment, METH_NOARGS,
+     "The environment, as bytes: os.environ is what it was at Python's start."},
+    {"start", &start_job, METH_VARARGS,
+     "start(program, command): makes the job of this process, which is named after that program; its ranks come from "
+     "the "
+     "command."},
+    {"stop", &stop_job, METH_NOARGS, "Ends the job and its ranks."},
+    {"set_runner", &take_runner, METH_O, "set_runner(function): what runs a rank: function(rank, cpus, payload)."},
+    {"serve", &serve_job, METH_O, "serve(arguments): becomes the guardian or a rank, and does not return."},
+    {"spawn", &spawn, METH_VARARGS, "spawn(payloads, nprocs, executed, daemon): starts ranks."},
+    {"start_process", &start_process, METH_VARARGS,
+     "start_process(payload, name, executed, daemon): starts a process."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT, "retinue._core", nullptr, -1, kFunctions, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+}  // namespace retinue::python
+
+PyMODINIT_FUNC PyInit__core() {
+  using namespace retinue::python;
+  return answer([] {
+    Reference module = checked(PyModule_Create(&module_definition));
+    add_process_types(module.get());
+    retinue::detail::interrupt_check.store(&is_interrupted_by_handler, std::memory_order_release);
+    return module;
+  });
+}

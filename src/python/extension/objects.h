@@ -1,0 +1,83 @@
+#pragma once
+
+// CPython's stable ABI: one extension serves Python 3.10 and all later versions.
+#define Py_LIMITED_API 0x030A0000  // NOLINT(bugprone-reserved-identifier,cppcoreguidelines-macro-usage)
+#include <Python.h>
+
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace retinue::python {
+
+/// A reference to a Python object, counted; null is none. Needs the interpreter's lock.
+class Reference {
+ public:
+  Reference() = default;
+  /// Takes over a new reference.
+  explicit Reference(PyObject* object) : object_(object) {}
+  ~Reference() { Py_XDECREF(object_); }
+  Reference(Reference&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Reference& operator=(Reference&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  static Reference to(PyObject* object) {
+    Py_XINCREF(object);
+    return Reference(object);
+  }
+
+  PyObject* get() const { return object_; }
+  PyObject* release() { return std::exchange(object_, nullptr); }
+  explicit operator bool() const { return object_ != nullptr; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+/// Thrown where Python's own error is set already.
+struct ErrorIsSet : std::exception {};
+
+/// Returns the new reference that a function of Python returned. Errors: ErrorIsSet if it is null.
+inline Reference checked(PyObject* object) {
+  if (object == nullptr) throw ErrorIsSet();
+  return Reference(object);
+}
+
+/// Errors: ErrorIsSet if it isn't a str.
+std::string text_of(PyObject* object);
+
+/// The bytes of a bytes object, valid as long as it. Errors: ErrorIsSet for another type.
+std::string_view bytes_of(PyObject* object);
+
+Reference text(std::string_view text);
+
+/// In a catch block: sets the Python error for what is being handled.
+void set_error() noexcept;
+
+/// Runs `function`, which returns a Reference, as the body of a function for Python: what it throws becomes a Python
+/// exception, and so does what a handler of a signal raised meanwhile.
+template <class Function>
+PyObject* answer(const Function& function) noexcept {
+  try {
+    Reference result = function();
+    return PyErr_Occurred() == nullptr ? result.release() : nullptr;
+  } catch (...) {
+    set_error();
+    return nullptr;
+  }
+}
+
+/// Lets other threads run Python code as long as it exists.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(state_); }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+}  // namespace retinue::python

@@ -1,0 +1,225 @@
+#include "python/extension/process_types.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "python/extension/boxed.h"
+#include "python/extension/rank_entry.h"
+#include "retinue/launch/process.h"
+#include "retinue/launch/spawn.h"
+
+namespace retinue::python {
+namespace {
+
+using PythonProcess = Process<run_in_python>;
+
+// For as long as the process.
+PyObject* context_type = nullptr;
+PyObject* process_type = nullptr;
+
+Reference none() {
+  return Reference::to(Py_None);
+}
+
+/// None is for ever. Errors: ErrorIsSet for what is no number.
+std::chrono::nanoseconds time_of(PyObject* seconds) {
+  if (seconds == Py_None) return std::chrono::nanoseconds::max();
+  const double number = PyFloat_AsDouble(seconds);
+  if (number == -1 && PyErr_Occurred() != nullptr) throw ErrorIsSet();
+  constexpr double kMost = 9e9;  // More would not fit.
+  if (std::isnan(number)) throw UsageError("the timeout is not a number");
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(std::fmin(std::fmax(number, 0), kMost) * 1e9));
+}
+
+PyObject* join_context(PyObject* self, PyObject* timeout) {
+  return answer([&] {
+    const std::chrono::nanoseconds time = time_of(timeout);
+    bool has_ended = false;
+    std::string failure;
+    {
+      const WithoutGil without_gil;
+      try {
+        has_ended = value_of<ProcessContext>(self).join(time);
+      } catch (const ProcessException& error) {
+        failure = to_json(error);
+      }
+    }
+    return failure.empty() ? Reference::to(has_ended ? Py_True : Py_False) : text(failure);
+  });
+}
+
+PyObject* pids_of_context(PyObject* self, PyObject*) {
+  return answer([&] {
+    const std::vector<int> pids = value_of<ProcessContext>(self).pids();
+    Reference list = checked(PyList_New(0));
+    for (const int pid : pids) {
+      const Reference number = checked(PyLong_FromLong(pid));
+      if (PyList_Append(list.get(), number.get()) != 0) throw ErrorIsSet();
+    }
+    return list;
+  });
+}
+
+template <class Value>
+PyObject* terminate(PyObject* self, PyObject*) {
+  return answer([&] {
+    value_of<Value>(self).terminate();
+    return none();
+  });
+}
+
+template <class Value>
+PyObject* kill(PyObject* self, PyObject*) {
+  return answer([&] {
+    value_of<Value>(self).kill();
+    return none();
+  });
+}
+
+PyObject* join_process(PyObject* self, PyObject* timeout) {
+  return answer([&] {
+    const std::chrono::nanoseconds time = time_of(timeout);
+    bool has_ended = false;
+    {
+      const WithoutGil without_gil;
+      has_ended = value_of<PythonProcess>(self).join(time);
+    }
+    return Reference::to(has_ended ? Py_True : Py_False);
+  });
+}
+
+Reference number_or_none(std::optional<int> number) {
+  return number ? checked(PyLong_FromLong(*number)) : none();
+}
+
+PyObject* exitcode_of_process(PyObject* self, PyObject*) {
+  return answer([&] { return number_or_none(value_of<PythonProcess>(self).exitcode()); });
+}
+
+PyObject* pid_of_process(PyObject* self, PyObject*) {
+  return answer([&] { return number_or_none(value_of<PythonProcess>(self).pid()); });
+}
+
+PyObject* sentinel_of_process(PyObject* self, PyObject*) {
+  return answer([&] { return number_or_none(value_of<PythonProcess>(self).sentinel()); });
+}
+
+PyObject* failure_of_process(PyObject* self, PyObject*) {
+  return answer([&] { return text(value_of<PythonProcess>(self).failure()); });
+}
+
+PyObject* close_process(PyObject* self, PyObject*) {
+  return answer([&] {
+    value_of<PythonProcess>(self).close();
+    return none();
+  });
+}
+
+/// Python's table of a type or module; each entry's name and documentation are literals.
+PyMethodDef kContextMethods[] = {
+    {"join", &join_context, METH_O,
+     "join(seconds or None): True when all ranks have ended well, False if some still run, or how they failed, as "
+     "JSON."},
+    {"pids", &pids_of_context, METH_NOARGS, "The process ids, by rank."},
+    {"terminate", &terminate<ProcessContext>, METH_NOARGS, "Begins to end all ranks: SIGTERM, later SIGKILL."},
+    {"kill", &kill<ProcessContext>, METH_NOARGS, "Ends all ranks by SIGKILL."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot kContextSlots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(&free_boxed<ProcessContext>)},
+    {Py_tp_methods, kContextMethods},
+    {0, nullptr},
+};
+
+PyType_Spec kContextSpec = {"retinue._core.ProcessContext", sizeof(Boxed<ProcessContext>), 0, Py_TPFLAGS_DEFAULT,
+                            kContextSlots};
+
+PyMethodDef kProcessMethods[] = {
+    {"join", &join_process, METH_O, "join(seconds or None): whether the process has ended."},
+    {"exitcode", &exitcode_of_process, METH_NOARGS, "As multiprocessing.Process.exitcode."},
+    {"pid", &pid_of_process, METH_NOARGS, "The process id."},
+    {"sentinel", &sentinel_of_process, METH_NOARGS, "A descriptor that is readable when the process has ended."},
+    {"failure", &failure_of_process, METH_NOARGS, "What failed, with the stack; empty if nothing did."},
+    {"terminate", &terminate<PythonProcess>, METH_NOARGS, "Begins to end the process: SIGTERM, later SIGKILL."},
+    {"kill", &kill<PythonProcess>, METH_NOARGS, "Ends the process by SIGKILL."},
+    {"close", &close_process, METH_NOARGS, "Releases what a process that has ended holds."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot kProcessSlots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(&free_boxed<PythonProcess>)},
+    {Py_tp_methods, kProcessMethods},
+    {0, nullptr},
+};
+
+PyType_Spec kProcessSpec = {"retinue._core.Process", sizeof(Boxed<PythonProcess>), 0, Py_TPFLAGS_DEFAULT,
+                            kProcessSlots};
+
+PyObject* type_in(PyObject* module, const char* name, PyType_Spec* spec) {
+  PyObject* const type = checked(PyType_FromSpec(spec)).release();
+  if (PyModule_AddObject(module, name, Reference::to(type).release()) != 0) throw ErrorIsSet();
+  return type;
+}
+
+}  // namespace
+
+PyObject* spawn(PyObject*, PyObject* arguments) {
+  return answer([&] {
+    PyObject* payloads = nullptr;
+    int nprocs = 0;
+    int executed = 0;
+    int daemon = 0;
+    if (PyArg_ParseTuple(arguments, "Oipp", &payloads, &nprocs, &executed, &daemon) == 0) throw ErrorIsSet();
+    StartOptions options;
+    if (executed != 0) options.start_method = StartMethod::kSpawn;
+    options.daemon = daemon != 0;
+    std::map<int, std::tuple<std::string_view>> by_rank;
+    for (int rank = 0; rank < nprocs; ++rank) {
+      PyObject* const payload = PyList_GetItem(payloads, PyList_Size(payloads) == 1 ? 0 : rank);
+      if (payload == nullptr) throw ErrorIsSet();
+      by_rank.emplace(rank, bytes_of(payload));
+    }
+    std::optional<ProcessContext> context;
+    {
+      const WithoutGil without_gil;
+      context = start_processes<run_in_python>(options, by_rank);
+    }
+    return boxed(context_type, *std::move(context));
+  });
+}
+
+PyObject* start_process(PyObject*, PyObject* arguments) {
+  return answer([&] {
+    PyObject* payload = nullptr;
+    const char* name = nullptr;
+    int executed = 0;
+    int daemon = 0;
+    if (PyArg_ParseTuple(arguments, "Sspp", &payload, &name, &executed, &daemon) == 0) throw ErrorIsSet();
+    ProcessOptions options;
+    options.name = name;
+    options.daemon = daemon != 0;
+    if (executed != 0) options.start_method = StartMethod::kSpawn;
+    const std::string_view bytes = bytes_of(payload);
+    std::optional<PythonProcess> process;
+    {
+      const WithoutGil without_gil;
+      process.emplace(options, bytes);
+      process->start();
+    }
+    return boxed(process_type, *std::move(process));
+  });
+}
+
+void add_process_types(PyObject* module) {
+  context_type = type_in(module, "ProcessContext", &kContextSpec);
+  process_type = type_in(module, "Process", &kProcessSpec);
+}
+
+}  // namespace retinue::python

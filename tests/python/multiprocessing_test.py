@@ -1,0 +1,378 @@
+"""retinue.multiprocessing: processes that are forks of the guardian, what they are told and tell. Needs no PyTorch."""
+
+import concurrent.futures
+import multiprocessing.connection
+import multiprocessing.shared_memory
+import os
+import pathlib
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+import unittest
+
+import retinue.multiprocessing as mp
+
+
+def put_index_and_parent(index, queue):
+    queue.put((index, os.getpid(), os.getppid()))
+
+
+def put_random(index, queue):
+    queue.put(random.random())
+
+
+def put_signals(index, queue):
+    queue.put([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGPIPE)])
+
+
+def put_variables(index, queue, *names):
+    queue.put([os.environ.get(name) for name in names])
+
+
+def put_sum(index, queue, name):
+    memory = multiprocessing.shared_memory.SharedMemory(name)
+    queue.put(sum(memory.buf))
+    memory.close()
+
+
+def raise_in_one(index, which):
+    if index != which:
+        time.sleep(100)
+    values = {}
+    values["missing"] += 1
+
+
+class OddError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def raise_odd(index):
+    raise OddError
+
+
+def leave(index, code):
+    sys.exit(code)
+
+
+def end_by_signal(index):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sleep(index=0):
+    time.sleep(100)
+
+
+def end_of(function, *args, nprocs=1):
+    """Returns the exception that spawn raises."""
+    try:
+        mp.spawn(function, args, nprocs)
+    except mp.ProcessException as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+class Spawn(unittest.TestCase):
+    def setUp(self):
+        self.queue = mp.SimpleQueue()
+
+    def test_runs_the_function_with_each_index_in_forks_of_one_guardian(self):
+        mp.spawn(put_index_and_parent, (self.queue,), 3)
+        first = sorted(self.queue.get() for _ in range(3))
+        mp.spawn(put_index_and_parent, (self.queue,), 1)
+        self.assertEqual([index for index, _, _ in first], [0, 1, 2])
+        self.assertEqual(len({pid for _, pid, _ in first}), 3)
+        self.assertEqual({parent for _, _, parent in first}, {self.queue.get()[2]})
+        self.assertNotIn(os.getpid(), {pid for _, pid, _ in first})
+
+    def test_executes_an_interpreter_for_each_process_where_that_is_asked_for(self):
+        mp.start_processes(put_index_and_parent, (self.queue,), 2, start_method="spawn")
+        self.assertEqual(sorted(self.queue.get()[0] for _ in range(2)), [0, 1])
+
+    def test_gives_each_process_random_numbers_of_its_own(self):
+        mp.spawn(put_random, (self.queue,), 2)
+        mp.spawn(put_random, (self.queue,), 2)
+        self.assertEqual(len({self.queue.get() for _ in range(4)}), 4)
+
+    def test_gives_processes_the_handlers_of_signals_of_a_new_interpreter(self):
+        mp.spawn(put_signals, (self.queue,))
+        self.assertEqual(self.queue.get(), [signal.default_int_handler, signal.SIG_IGN])
+
+    def test_gives_processes_the_environment_of_now_and_their_ranks(self):
+        mp.warm()
+        os.environ["RETINUE_TEST_LATE"] = "late"
+        self.addCleanup(os.environ.pop, "RETINUE_TEST_LATE")
+        mp.spawn(put_variables, (self.queue, "RETINUE_TEST_LATE", "RANK", "WORLD_SIZE"), 2)
+        self.assertEqual(sorted(self.queue.get() for _ in range(2)), [["late", "0", "2"], ["late", "1", "2"]])
+
+    def test_lets_processes_use_shared_memory_without_freeing_it(self):
+        memory = multiprocessing.shared_memory.SharedMemory(create=True, size=4096)
+        self.addCleanup(memory.unlink)
+        memory.buf[:3] = bytes([1, 2, 3])
+        for _ in range(2):
+            mp.spawn(put_sum, (self.queue, memory.name), 2)
+            self.assertEqual([self.queue.get(), self.queue.get()], [6, 6])
+        memory.close()
+
+    def test_may_be_called_by_any_thread(self):
+        threads = [threading.Thread(target=mp.spawn, args=(put_index_and_parent, (self.queue,), 2)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        self.assertEqual(sorted(self.queue.get()[0] for _ in range(6)), [0, 0, 0, 1, 1, 1])
+        for thread in threads:
+            thread.join()
+
+    def test_refuses_fork_by_name(self):
+        with self.assertRaisesRegex(ValueError, "start_method is 'fork': it must be None, 'forkserver' or 'spawn'"):
+            mp.start_processes(sleep, start_method="fork")
+
+    def test_refuses_fewer_than_one_process(self):
+        with self.assertRaisesRegex(ValueError, "nprocs is 0: it must be at least 1"):
+            mp.spawn(sleep, nprocs=0)
+
+    def test_raises_what_pickle_says_of_a_function_that_has_no_name(self):
+        with self.assertRaises((pickle.PicklingError, AttributeError)):
+            mp.spawn(lambda index: None)
+
+
+class Failures(unittest.TestCase):
+    def test_have_the_type_the_message_and_the_traceback(self):
+        error = end_of(raise_in_one, 1, nprocs=3)
+        self.assertIsInstance(error, mp.ProcessRaisedException)
+        self.assertEqual(error.error_index, 1)
+        line = raise_in_one.__code__.co_firstlineno + 4
+        for text in ("raised KeyError: 'missing'", "Traceback (most recent call last)",
+                     f'File "{__file__}", line {line}, in raise_in_one', "ranks 0, 2: were stopped"):
+            self.assertIn(text, str(error))
+        self.assertNotIn("_serve.py", str(error))
+        cause = error.outcomes[1]
+        self.assertEqual((cause["type"], cause["pid"], cause["end"]), ("KeyError", error.error_pid, "raised"))
+
+    def test_name_the_module_of_a_type_and_survive_a_message_that_raises(self):
+        error = end_of(raise_odd)
+        self.assertIn("OddError: (its message can't be had: RuntimeError('no text'))", str(error))
+
+    def test_have_the_code_that_a_process_exits_with(self):
+        error = end_of(leave, 7)
+        self.assertIsInstance(error, mp.ProcessExitedException)
+        self.assertEqual((error.exit_code, error.signal_name), (7, None))
+        self.assertEqual(end_of(leave, "a text").exit_code, 1)
+        mp.spawn(leave, (0,))
+        mp.spawn(leave, (None,))
+
+    def test_have_the_signal_that_ended_a_process(self):
+        error = end_of(end_by_signal)
+        self.assertEqual((error.exit_code, error.signal_name), (-signal.SIGKILL, "SIGKILL"))
+
+    def test_can_be_pickled(self):
+        for error in (end_of(raise_in_one, 0), end_of(leave, 3)):
+            copy = pickle.loads(pickle.dumps(error))
+            self.assertEqual((type(copy), str(copy), copy.error_pid), (type(error), str(error), error.error_pid))
+
+    def test_are_raised_again_by_a_second_join(self):
+        context = mp.spawn(raise_odd, nprocs=1, join=False)
+        for _ in range(2):
+            with self.assertRaises(mp.ProcessRaisedException):
+                context.join()
+
+
+class Contexts(unittest.TestCase):
+    def test_say_whether_processes_have_ended(self):
+        context = mp.spawn(sleep, nprocs=2, join=False)
+        self.assertFalse(context.join(0.05))
+        self.assertEqual(len(set(context.pids())), 2)
+        context.terminate()
+        self.assertTrue(context.join())
+        self.assertTrue(context.join())
+
+    def test_are_interrupted_by_a_signal(self):
+        context = mp.spawn(sleep, nprocs=1, join=False)
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            context.join()
+        timer.join()
+        context.kill()
+        self.assertTrue(context.join())
+
+
+def put_all(queue, *args, **kwargs):
+    parent = mp.parent_process()
+    queue.put((args, kwargs, mp.current_process().name, parent.pid, parent.is_alive()))
+
+
+class Doubler(mp.Process):
+    def __init__(self, queue, number):
+        super().__init__(name="doubler")
+        self.queue, self.number = queue, number
+
+    def run(self):
+        self.queue.put(2 * self.number)
+
+
+def add_often(value, lock, barrier):
+    barrier.wait()
+    for _ in range(100):
+        with lock:
+            value.value += 1
+
+
+def square(number):
+    return number * number
+
+
+class Processes(unittest.TestCase):
+    def test_run_a_function_with_its_arguments(self):
+        queue = mp.Queue()
+        process = mp.Process(target=put_all, args=(queue, 1), kwargs={"a": [2]}, name="worker")
+        self.assertIsNone(process.pid)
+        process.start()
+        self.assertEqual(queue.get(), ((1,), {"a": [2]}, "worker", os.getpid(), True))
+        process.join()
+        self.assertEqual((process.exitcode, process.is_alive()), (0, False))
+        process.close()
+
+    def test_are_no_ranks_of_their_own(self):
+        queue = mp.SimpleQueue()
+        os.environ["RANK"] = "3"
+        self.addCleanup(os.environ.pop, "RANK")
+        process = mp.Process(target=put_variables, args=(0, queue, "RANK", "WORLD_SIZE"))
+        process.start()
+        self.assertEqual(queue.get(), ["3", None])
+        process.join()
+
+    def test_may_be_a_subclass(self):
+        queue = mp.SimpleQueue()
+        process = Doubler(queue, 21)
+        process.start()
+        self.assertEqual(queue.get(), 42)
+        process.join()
+        self.assertEqual(process.exitcode, 0)
+
+    def test_have_pythons_exit_codes(self):
+        for function, args, code in ((leave, (0, 5), 5), (end_by_signal, (0,), -signal.SIGKILL), (raise_odd, (0,), 1)):
+            process = mp.Process(target=function, args=args)
+            process.start()
+            process.join()
+            self.assertEqual(process.exitcode, code)
+
+    def test_can_be_waited_for_and_ended(self):
+        process = mp.get_context("spawn").Process(target=sleep, daemon=True)
+        process.start()
+        self.assertEqual(multiprocessing.connection.wait([process.sentinel], 0.05), [])
+        self.assertIn(process, mp.active_children())
+        process.terminate()
+        self.assertEqual(multiprocessing.connection.wait([process.sentinel], 60), [process.sentinel])
+        process.join()
+        self.assertEqual(process.exitcode, -signal.SIGTERM)
+        self.assertNotIn(process, mp.active_children())
+
+    def test_share_multiprocessings_objects(self):
+        value, lock, barrier = mp.Value("i", 0), mp.Lock(), mp.Barrier(3)
+        processes = [mp.Process(target=add_often, args=(value, lock, barrier)) for _ in range(3)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        self.assertEqual(value.value, 300)
+
+    def test_are_those_of_pools_and_executors(self):
+        with mp.Pool(2) as pool:
+            self.assertEqual(pool.map(square, range(10)), [square(number) for number in range(10)])
+        with concurrent.futures.ProcessPoolExecutor(2, mp_context=mp.get_context()) as executor:
+            self.assertEqual(list(executor.map(square, range(5))), [0, 1, 4, 9, 16])
+
+
+LINES = {**os.environ, "PYTHONUNBUFFERED": ""}  # Unbuffered output is written in pieces.
+
+
+def run_program(text, *, timeout=60):
+    """Runs a program in a file of its own, and returns what it printed, after its last process has ended."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "program.py")
+        path.write_text(textwrap.dedent(text))
+        ended = subprocess.run([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               timeout=timeout, env=LINES)
+        return ended.returncode, ended.stdout
+
+
+class Programs(unittest.TestCase):
+    def test_print_whole_lines_of_their_processes(self):
+        code, said = run_program("""
+            import retinue.multiprocessing as mp
+            def say(index, word):
+                print(word, index)
+            if __name__ == "__main__":
+                print("before")
+                mp.spawn(say, ("hello",), 2)
+                print("after")
+            """)
+        self.assertEqual((code, sorted(said.splitlines())), (0, ["after", "before", "hello 0", "hello 1"]))
+
+    def test_warm_a_module_once_for_all_processes(self):
+        code, said = run_program("""
+            import os, pathlib, sys
+            pathlib.Path(__file__).with_name("slow.py").write_text("import os\\npid = os.getpid()\\n")
+            import retinue.multiprocessing as mp
+            def look(index):
+                import slow
+                assert slow.pid == os.getppid() != os.getpid(), (slow.pid, os.getppid())
+            if __name__ == "__main__":
+                mp.warm("slow", "no_such_module")
+                mp.spawn(look, nprocs=2)
+            """)
+        self.assertEqual(code, 0, said)
+        self.assertIn("the guardian can't import no_such_module, so each process will", said)
+
+    def test_are_told_of_a_start_by_the_import_of_their_main_module(self):
+        code, said = run_program("""
+            import retinue.multiprocessing as mp
+            def work(index):
+                pass
+            mp.spawn(work)
+            """)
+        self.assertNotEqual(code, 0)
+        self.assertIn("if __name__ == '__main__':", said)
+
+    def test_end_daemonic_processes_and_wait_for_others(self):
+        code, said = run_program("""
+            import time
+            import retinue.multiprocessing as mp
+            def say_late():
+                time.sleep(0.3)
+                print("late", flush=True)
+            def sleep():
+                time.sleep(100)
+            if __name__ == "__main__":
+                mp.Process(target=sleep, daemon=True).start()
+                mp.Process(target=say_late).start()
+            """)
+        self.assertEqual((code, said), (0, "late\n"))
+
+    def test_leave_nothing_behind_when_they_are_killed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "program.py")
+            path.write_text(textwrap.dedent("""
+                import os, time
+                import retinue.multiprocessing as mp
+                def hold(index, end):
+                    print("here", flush=True)
+                    time.sleep(100)
+                if __name__ == "__main__":
+                    mp.spawn(hold, (0,), 2)
+                """))
+            with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True, env=LINES) as program:
+                for _ in range(2):
+                    self.assertEqual(program.stdout.readline(), "here\n")
+                program.kill()
+                self.assertEqual(program.stdout.read(), "")  # The last process that could write has ended.
+
+
+if __name__ == "__main__":
+    unittest.main()
