@@ -11,6 +11,7 @@
 
 #include "base/char_field.h"
 #include "ipc/memory/job_layout.h"
+#include "retinue/base/detail/foreign_error.h"
 #include "retinue/launch/join_world.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/launch/spawn.h"
@@ -30,6 +31,9 @@ void wait_for_the_end() {
   for (;;) pause();
 }
 
+constexpr const char* kTraceback =
+    "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nValueError: bad\n";
+
 void fail(RankContext& context, const std::string& how) {
   if (context.rank() != 1) wait_for_the_end();
   if (how == "throw") throw std::out_of_range("index 7 of 3");
@@ -40,6 +44,7 @@ void fail(RankContext& context, const std::string& how) {
   if (how == "abort") std::abort();
   if (how == "terminate") std::terminate();
   if (how == "throw an int") throw 42;
+  if (how == "raise") throw retinue::detail::ForeignError("ValueError", "bad", kTraceback);
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -78,6 +83,13 @@ TEST_P(EachStartMethod, ThrowIsReportedWithTypeMessageAndStack) {
 
 TEST_P(EachStartMethod, AThrownIntIsReported) {
   EXPECT_EQ(failure_of<ProcessRaisedException>(GetParam(), "throw an int").outcome().type, "int");
+}
+
+TEST_P(EachStartMethod, AnotherLanguagesExceptionHasItsTypeAndStack) {
+  const auto error = failure_of<ProcessRaisedException>(GetParam(), "raise");
+  EXPECT_EQ(error.outcome().type, "ValueError");
+  EXPECT_EQ(error.outcome().message, "bad");
+  EXPECT_EQ(error.outcome().stack, kTraceback);
 }
 
 TEST_P(EachStartMethod, ExitCodesAreReported) {

@@ -88,8 +88,11 @@ TaskReport report_current_exception() {
     return {.type = "unknown", .message = "the task threw an exception, and memory to describe it could not be mapped"};
   CrashRecord& record = slot->crash;
   record.frame_count = record.object_count = 0;
+  record.stack_phase.store(0, std::memory_order_relaxed);
+  record.stack[0] = '\0';
   describe_exception(std::current_exception(), record);
-  return {record.type, record.message, record.frame_count == 0 ? std::string() : stack_of(*slot),
+  const bool needs_names = record.frame_count != 0 && record.stack_phase.load(std::memory_order_relaxed) == 0;
+  return {record.type, record.message, needs_names ? stack_of(*slot) : std::string(record.stack),
           record.consequence != 0, record.time_ns};
 }
 
