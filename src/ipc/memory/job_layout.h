@@ -83,7 +83,7 @@ struct JobHeader {
   std::atomic<std::uint32_t> next_context_id;
   std::atomic<std::uint32_t> guardian_ready;  ///< Futex: 1 when the guardian serves requests.
   std::atomic<std::uint32_t> swept;           ///< 1 when the guardian has left nothing behind and ends.
-  std::uint32_t guardian_forks_program;       ///< 1 when the guardian can run the functions of `program`: they can be forked.
+  std::uint32_t guardian_forks_program;       ///< 1 when the guardian can fork functions of `program`.
   FileIdentity program;                       ///< The executable that made the job; its path may be another's by now.
   Confinement confinement;                    ///< Of `program` at its Runtime, and so the guardian's.
   std::atomic<std::int64_t> longest_stop_ms;  ///< Of all contexts' `stop_ms`.
