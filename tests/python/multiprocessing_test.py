@@ -4,14 +4,10 @@ import concurrent.futures
 import multiprocessing.connection
 import multiprocessing.shared_memory
 import os
-import pathlib
 import pickle
 import random
 import signal
-import subprocess
 import sys
-import tempfile
-import textwrap
 import threading
 import time
 import unittest
@@ -39,6 +35,13 @@ def put_sum(index, queue, name):
     memory = multiprocessing.shared_memory.SharedMemory(name)
     queue.put(sum(memory.buf))
     memory.close()
+
+
+def start_others(index, queue):
+    mp.spawn(put_index_and_parent, (queue,), 2)
+    process = mp.Process(target=put_index_and_parent, args=(2, queue))
+    process.start()
+    process.join()
 
 
 def raise_in_one(index, which):
@@ -119,6 +122,10 @@ class Spawn(unittest.TestCase):
             mp.spawn(put_sum, (self.queue, memory.name), 2)
             self.assertEqual([self.queue.get(), self.queue.get()], [6, 6])
         memory.close()
+
+    def test_may_be_called_in_a_process_that_it_started(self):
+        mp.spawn(start_others, (self.queue,))
+        self.assertEqual(sorted(self.queue.get()[0] for _ in range(3)), [0, 1, 2])
 
     def test_may_be_called_by_any_thread(self):
         threads = [threading.Thread(target=mp.spawn, args=(put_index_and_parent, (self.queue,), 2)) for _ in range(3)]
@@ -287,91 +294,6 @@ class Processes(unittest.TestCase):
             self.assertEqual(pool.map(square, range(10)), [square(number) for number in range(10)])
         with concurrent.futures.ProcessPoolExecutor(2, mp_context=mp.get_context()) as executor:
             self.assertEqual(list(executor.map(square, range(5))), [0, 1, 4, 9, 16])
-
-
-LINES = {**os.environ, "PYTHONUNBUFFERED": ""}  # Unbuffered output is written in pieces.
-
-
-def run_program(text, *, timeout=60):
-    """Runs a program in a file of its own, and returns what it printed, after its last process has ended."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, "program.py")
-        path.write_text(textwrap.dedent(text))
-        ended = subprocess.run([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                               timeout=timeout, env=LINES)
-        return ended.returncode, ended.stdout
-
-
-class Programs(unittest.TestCase):
-    def test_print_whole_lines_of_their_processes(self):
-        code, said = run_program("""
-            import retinue.multiprocessing as mp
-            def say(index, word):
-                print(word, index)
-            if __name__ == "__main__":
-                print("before")
-                mp.spawn(say, ("hello",), 2)
-                print("after")
-            """)
-        self.assertEqual((code, sorted(said.splitlines())), (0, ["after", "before", "hello 0", "hello 1"]))
-
-    def test_warm_a_module_once_for_all_processes(self):
-        code, said = run_program("""
-            import os, pathlib, sys
-            pathlib.Path(__file__).with_name("slow.py").write_text("import os\\npid = os.getpid()\\n")
-            import retinue.multiprocessing as mp
-            def look(index):
-                import slow
-                assert slow.pid == os.getppid() != os.getpid(), (slow.pid, os.getppid())
-            if __name__ == "__main__":
-                mp.warm("slow", "no_such_module")
-                mp.spawn(look, nprocs=2)
-            """)
-        self.assertEqual(code, 0, said)
-        self.assertIn("the guardian can't import no_such_module, so each process will", said)
-
-    def test_are_told_of_a_start_by_the_import_of_their_main_module(self):
-        code, said = run_program("""
-            import retinue.multiprocessing as mp
-            def work(index):
-                pass
-            mp.spawn(work)
-            """)
-        self.assertNotEqual(code, 0)
-        self.assertIn("if __name__ == '__main__':", said)
-
-    def test_end_daemonic_processes_and_wait_for_others(self):
-        code, said = run_program("""
-            import time
-            import retinue.multiprocessing as mp
-            def say_late():
-                time.sleep(0.3)
-                print("late", flush=True)
-            def sleep():
-                time.sleep(100)
-            if __name__ == "__main__":
-                mp.Process(target=sleep, daemon=True).start()
-                mp.Process(target=say_late).start()
-            """)
-        self.assertEqual((code, said), (0, "late\n"))
-
-    def test_leave_nothing_behind_when_they_are_killed(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder, "program.py")
-            path.write_text(textwrap.dedent("""
-                import os, time
-                import retinue.multiprocessing as mp
-                def hold(index, end):
-                    print("here", flush=True)
-                    time.sleep(100)
-                if __name__ == "__main__":
-                    mp.spawn(hold, (0,), 2)
-                """))
-            with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True, env=LINES) as program:
-                for _ in range(2):
-                    self.assertEqual(program.stdout.readline(), "here\n")
-                program.kill()
-                self.assertEqual(program.stdout.read(), "")  # The last process that could write has ended.
 
 
 if __name__ == "__main__":

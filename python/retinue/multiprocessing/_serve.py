@@ -69,8 +69,11 @@ def _prepare(rank, cpus, preparation, tracker):
         sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    if "numpy.random" in sys.modules:  # Python's own generator does so at a fork.
+    # Python's own generator does so at a fork.
+    if "numpy.random" in sys.modules:
         sys.modules["numpy"].random.seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
     _set_threads(cpus)
     if tracker:
         _share_tracker(tracker)

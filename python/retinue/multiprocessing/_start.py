@@ -114,6 +114,7 @@ def payloads_of(fn, args, nprocs=1):
 
     Errors: what pickle raises.
     """
+    _util._flush_std_streams()  # Before the processes print.
     preparation = _spawn.get_preparation_data("")
     del preparation["name"], preparation["start_method"]
     spawning = _Spawning()

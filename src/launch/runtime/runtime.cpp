@@ -35,6 +35,7 @@
 #include "retinue/base/deadline.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/world_place.h"
+#include "retinue/os/detail/interrupt.h"
 #include "retinue/os/detail/standard_error.h"
 
 namespace retinue {
@@ -43,6 +44,7 @@ namespace {
 Runtime* current_runtime = nullptr;
 
 constexpr auto kGuardianStart = std::chrono::seconds(60);
+constexpr auto kExecutedGuardianStart = std::chrono::minutes(10);  // It may load what it likes first.
 
 /// RETINUE_JOB_NAME, or "program-pid".
 std::string name_of_job(const std::vector<std::string>& arguments) {
@@ -218,7 +220,8 @@ void Runtime::Impl::fork_guardian(FileDescriptor control_receive, FileDescriptor
 
 void Runtime::Impl::wait_for_guardian() {
   auto& ready = memory->header().guardian_ready;
-  const Deadline deadline = Deadline::after(kGuardianStart);
+  const std::chrono::seconds limit = command.empty() ? kGuardianStart : kExecutedGuardianStart;
+  const Deadline deadline = Deadline::after(limit);
   while (ready.load(std::memory_order_acquire) == 0) {
     if (!is_control_socket(control_send.get())) refuse_closed_socket();  // The pidfd is closed, too.
     if (guardian_pidfd && wait_for_exit(guardian_pidfd.get(), std::chrono::milliseconds(0)))
@@ -227,7 +230,8 @@ void Runtime::Impl::wait_for_guardian() {
                                                       "ended before it had made its Runtime",
                                                       fmt::join(command, " ")),
                         ECHILD);
-    if (deadline.passed()) throw TimeoutError("the guardian was not ready within 60 s");
+    if (deadline.passed()) throw TimeoutError(fmt::format("the guardian was not ready within {} s", limit.count()));
+    if (detail::is_interrupted()) throw SystemError("waiting for the guardian", EINTR);
     futex_wait(ready, 0, deadline.left(std::chrono::milliseconds(50)));
   }
 }
