@@ -44,6 +44,8 @@ void fail(RankContext& context, const std::string& how) {
   if (how == "abort") std::abort();
   if (how == "terminate") std::terminate();
   if (how == "throw an int") throw 42;
+  if (how == "raise deep in")
+    throw retinue::detail::ForeignError("RecursionError", "deep", "Traceback\n" + std::string(40000, 'x') + "\nlast\n");
   if (how == "raise") throw retinue::detail::ForeignError("ValueError", "bad", kTraceback);
 }
 
@@ -90,6 +92,8 @@ TEST_P(EachStartMethod, AnotherLanguagesExceptionHasItsTypeAndStack) {
   EXPECT_EQ(error.outcome().type, "ValueError");
   EXPECT_EQ(error.outcome().message, "bad");
   EXPECT_EQ(error.outcome().stack, kTraceback);
+  // Python's last frame is the place of the error.
+  EXPECT_EQ(failure_of<ProcessRaisedException>(GetParam(), "raise deep in").outcome().stack, "last\n");
 }
 
 TEST_P(EachStartMethod, ExitCodesAreReported) {

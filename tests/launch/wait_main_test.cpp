@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -41,6 +43,30 @@ TEST_P(EachStartMethod, GivesWhatTheRanksReturned) {
   // Again the same, whatever is asked.
   ranks.join();
   EXPECT_EQ(ranks.wait(std::chrono::seconds(0))->value<std::vector<std::string>>(2).size(), 2u);
+}
+
+// The context's record is another start's as soon as one thread has seen it end.
+TEST(ProcessContexts, MayBeWaitedForAndAskedBySeveralThreads) {
+  constexpr int kStarters = 3;
+  constexpr int kRounds = 20;
+  std::atomic<int> seen = 0;
+  const auto start_and_wait = [&] {
+    for (int round = 0; round < kRounds; ++round) {
+      ProcessContext ranks = retinue::spawn<names_of>({.nprocs = 2, .join = false}, "a name");
+      std::thread asks([&] {
+        while (!ranks.wait(std::chrono::seconds(0))) static_cast<void>(ranks.status());
+        ranks.terminate();
+      });
+      std::thread joins([&] { ranks.join(); });
+      if (ranks.wait(kLong) && ranks.wait()->ok()) ++seen;
+      asks.join();
+      joins.join();
+    }
+  };
+  std::vector<std::thread> starters;
+  for (int i = 0; i < kStarters; ++i) starters.emplace_back(start_and_wait);
+  for (std::thread& starter : starters) starter.join();
+  EXPECT_EQ(seen, kStarters * kRounds);
 }
 
 double square_or_fail(int rank, double number) {

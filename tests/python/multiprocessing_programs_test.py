@@ -1,7 +1,9 @@
 """Whole programs that use retinue.multiprocessing: what they print, how they end, and what they leave. Needs no PyTorch."""
 
+import importlib.util
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +23,154 @@ def run_program(text, *, timeout=60):
         return ended.returncode, ended.stdout
 
 
+def interrupted(text):
+    """Runs a program whose processes print "here", sends it SIGINT then, and returns how it ended, and what they said."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "program.py")
+        path.write_text(textwrap.dedent(text))
+        with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env=LINES) as program:
+            for line in program.stdout:
+                if line == "here\n":
+                    break
+            program.send_signal(signal.SIGINT)
+            said, _ = program.communicate(timeout=20)  # Less than processes have to end by themselves.
+            return program.returncode, said
+
+
+class Interrupts(unittest.TestCase):
+    def test_end_a_program_that_waits_for_what_it_spawned(self):
+        code, said = interrupted("""
+            import time
+            import retinue.multiprocessing as mp
+            def sleep(index):
+                print("here", flush=True)
+                time.sleep(100)
+            if __name__ == "__main__":
+                mp.spawn(sleep)
+            """)
+        self.assertEqual(code, -signal.SIGINT, said)
+
+    def test_end_a_program_that_joins_a_process(self):
+        code, said = interrupted("""
+            import time
+            import retinue.multiprocessing as mp
+            def sleep():
+                print("here", flush=True)
+                time.sleep(100)
+            if __name__ == "__main__":
+                process = mp.Process(target=sleep)
+                process.start()
+                process.join()
+            """)
+        self.assertEqual(code, -signal.SIGINT, said)
+
+    def test_end_a_program_that_waits_for_something_else(self):
+        code, said = interrupted("""
+            import time
+            import retinue.multiprocessing as mp
+            def sleep(index=0):
+                print("here", flush=True)
+                time.sleep(100)
+            if __name__ == "__main__":
+                mp.Process(target=sleep).start()
+                mp.spawn(sleep, join=False)
+                time.sleep(100)
+            """)
+        self.assertEqual(code, -signal.SIGINT, said)
+
+
 class Programs(unittest.TestCase):
+    def test_end_with_a_thread_that_waits(self):
+        code, said = run_program("""
+            import threading, time
+            import retinue.multiprocessing as mp
+            def sleep(index):
+                time.sleep(100)
+            def look():
+                while not context.join(0.001):
+                    pass
+            if __name__ == "__main__":
+                context = mp.spawn(sleep, daemon=True, join=False)
+                threading.Thread(target=look, daemon=True).start()
+                time.sleep(0.2)
+            """)
+        self.assertEqual((code, said), (0, ""))
+
+    def test_call_their_exit_handlers_before_they_wait_for_processes(self):
+        code, said = run_program("""
+            import atexit
+            import retinue.multiprocessing as mp
+            def wait(begun, event):
+                begun.set()
+                event.wait()
+            if __name__ == "__main__":
+                begun, event = mp.Event(), mp.Event()
+                atexit.register(event.set)
+                mp.Process(target=wait, args=(begun, event)).start()
+                begun.wait()
+            """)
+        self.assertEqual((code, said), (0, ""))
+
+    def test_wait_for_what_they_spawned(self):
+        code, said = run_program("""
+            import time
+            import retinue.multiprocessing as mp
+            def say_late(index):
+                time.sleep(0.3)
+                print("late")
+            if __name__ == "__main__":
+                mp.spawn(say_late, join=False)
+            """)
+        self.assertEqual((code, said), (0, "late\n"))
+
+    def test_may_be_typed_in(self):
+        text = "import os, retinue.multiprocessing as mp; mp.spawn(os.getpgid, nprocs=2); mp.spawn(lambda index: print('no'))"
+        ended = subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if importlib.util.find_spec("cloudpickle") is None:
+            self.assertIn("need the package cloudpickle", ended.stdout.replace("\n", " "))
+        else:
+            self.assertEqual(ended.stdout, "no\n")
+
+    def test_have_handlers_and_output_of_their_own_where_a_module_has_some(self):
+        code, said = run_program("""
+            import os, pathlib, sys, tempfile
+            pathlib.Path(__file__).with_name("early.py").write_text(
+                "import atexit, tempfile\\n"
+                "import retinue.multiprocessing as mp\\n"
+                "mp.warm()\\n"
+                "folder = tempfile.TemporaryDirectory()\\n"
+                "atexit.register(print, 'handler of the guardian')\\n"
+                "print('banner')\\n")
+            import retinue.multiprocessing as mp
+            def work(index):
+                global folder
+                folder = tempfile.TemporaryDirectory()
+                print(folder.name)
+            if __name__ == "__main__":
+                mp.warm("early")
+                mp.spawn(work, nprocs=2)
+                mp.spawn(work)
+            """)
+        self.assertEqual(code, 0, said)
+        lines = said.splitlines()
+        self.assertEqual((lines.count("banner"), len(lines)), (1, 4), said)
+        self.assertEqual([line for line in lines if os.path.exists(line)], [])
+
+    def test_may_name_a_module_that_cant_be_imported(self):
+        code, said = run_program("""
+            import pathlib
+            pathlib.Path(__file__).with_name("bad.py").write_text("import retinue.multiprocessing as mp\\nmp.spawn(print)\\n")
+            import retinue.multiprocessing as mp
+            if __name__ == "__main__":
+                mp.warm("bad")
+                mp.spawn(print)
+            """)
+        self.assertEqual(code, 0, said)
+        self.assertIn("the guardian can't import bad, so each process will: RuntimeError", said)
+        self.assertIn("a module that the guardian imports starts a process while it is imported", said)
+        self.assertTrue(said.endswith("0\n"), said)
+
     def test_print_whole_lines_of_their_processes(self):
         code, said = run_program("""
             import retinue.multiprocessing as mp

@@ -1,7 +1,5 @@
 """retinue.multiprocessing: processes that are forks of the guardian, what they are told and tell. Needs no PyTorch."""
 
-import concurrent.futures
-import multiprocessing.connection
 import multiprocessing.shared_memory
 import os
 import pickle
@@ -42,6 +40,23 @@ def start_others(index, queue):
     process = mp.Process(target=put_index_and_parent, args=(2, queue))
     process.start()
     process.join()
+
+
+def put_parent(index, queue):
+    parent = mp.parent_process()
+    queue.put((parent.name, parent.pid, parent.is_alive(), mp.current_process().name))
+
+
+def fork_and_leave(index, queue):
+    pid = os.fork()
+    if pid == 0:
+        sys.exit(3)
+    _, status = os.waitpid(pid, 0)
+    queue.put(os.waitstatus_to_exitcode(status))
+
+
+def raise_surrogate(index):
+    raise ValueError("not text: \udcff")
 
 
 def raise_in_one(index, which):
@@ -127,6 +142,14 @@ class Spawn(unittest.TestCase):
         mp.spawn(start_others, (self.queue,))
         self.assertEqual(sorted(self.queue.get()[0] for _ in range(3)), [0, 1, 2])
 
+    def test_gives_processes_their_parent(self):
+        mp.spawn(put_parent, (self.queue,))
+        self.assertEqual(self.queue.get(), (mp.current_process().name, os.getpid(), True, "Process-0"))
+
+    def test_lets_functions_fork(self):
+        mp.spawn(fork_and_leave, (self.queue,))
+        self.assertEqual(self.queue.get(), 3)
+
     def test_may_be_called_by_any_thread(self):
         threads = [threading.Thread(target=mp.spawn, args=(put_index_and_parent, (self.queue,), 2)) for _ in range(3)]
         for thread in threads:
@@ -134,6 +157,15 @@ class Spawn(unittest.TestCase):
         self.assertEqual(sorted(self.queue.get()[0] for _ in range(6)), [0, 0, 0, 1, 1, 1])
         for thread in threads:
             thread.join()
+
+    def test_has_a_default_start_method(self):
+        self.assertEqual((mp.get_start_method(), mp.get_start_method(allow_none=True)), ("forkserver", None))
+        self.addCleanup(mp.set_start_method, None, force=True)
+        mp.set_start_method("spawn")
+        with self.assertRaisesRegex(RuntimeError, "has been set already"):
+            mp.set_start_method("forkserver")
+        mp.spawn(put_index_and_parent, (self.queue,))
+        self.assertEqual(self.queue.get()[0], 0)
 
     def test_refuses_fork_by_name(self):
         with self.assertRaisesRegex(ValueError, "start_method is 'fork': it must be None, 'forkserver' or 'spawn'"):
@@ -164,6 +196,11 @@ class Failures(unittest.TestCase):
     def test_name_the_module_of_a_type_and_survive_a_message_that_raises(self):
         error = end_of(raise_odd)
         self.assertIn("OddError: (its message can't be had: RuntimeError('no text'))", str(error))
+
+    def test_have_messages_that_are_no_text(self):
+        error = end_of(raise_surrogate)
+        self.assertIsInstance(error, mp.ProcessRaisedException)
+        self.assertIn("ValueError: not text: \\udcff", str(error))
 
     def test_have_the_code_that_a_process_exits_with(self):
         error = end_of(leave, 7)
@@ -205,95 +242,7 @@ class Contexts(unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             context.join()
         timer.join()
-        context.kill()
-        self.assertTrue(context.join())
-
-
-def put_all(queue, *args, **kwargs):
-    parent = mp.parent_process()
-    queue.put((args, kwargs, mp.current_process().name, parent.pid, parent.is_alive()))
-
-
-class Doubler(mp.Process):
-    def __init__(self, queue, number):
-        super().__init__(name="doubler")
-        self.queue, self.number = queue, number
-
-    def run(self):
-        self.queue.put(2 * self.number)
-
-
-def add_often(value, lock, barrier):
-    barrier.wait()
-    for _ in range(100):
-        with lock:
-            value.value += 1
-
-
-def square(number):
-    return number * number
-
-
-class Processes(unittest.TestCase):
-    def test_run_a_function_with_its_arguments(self):
-        queue = mp.Queue()
-        process = mp.Process(target=put_all, args=(queue, 1), kwargs={"a": [2]}, name="worker")
-        self.assertIsNone(process.pid)
-        process.start()
-        self.assertEqual(queue.get(), ((1,), {"a": [2]}, "worker", os.getpid(), True))
-        process.join()
-        self.assertEqual((process.exitcode, process.is_alive()), (0, False))
-        process.close()
-
-    def test_are_no_ranks_of_their_own(self):
-        queue = mp.SimpleQueue()
-        os.environ["RANK"] = "3"
-        self.addCleanup(os.environ.pop, "RANK")
-        process = mp.Process(target=put_variables, args=(0, queue, "RANK", "WORLD_SIZE"))
-        process.start()
-        self.assertEqual(queue.get(), ["3", None])
-        process.join()
-
-    def test_may_be_a_subclass(self):
-        queue = mp.SimpleQueue()
-        process = Doubler(queue, 21)
-        process.start()
-        self.assertEqual(queue.get(), 42)
-        process.join()
-        self.assertEqual(process.exitcode, 0)
-
-    def test_have_pythons_exit_codes(self):
-        for function, args, code in ((leave, (0, 5), 5), (end_by_signal, (0,), -signal.SIGKILL), (raise_odd, (0,), 1)):
-            process = mp.Process(target=function, args=args)
-            process.start()
-            process.join()
-            self.assertEqual(process.exitcode, code)
-
-    def test_can_be_waited_for_and_ended(self):
-        process = mp.get_context("spawn").Process(target=sleep, daemon=True)
-        process.start()
-        self.assertEqual(multiprocessing.connection.wait([process.sentinel], 0.05), [])
-        self.assertIn(process, mp.active_children())
-        process.terminate()
-        self.assertEqual(multiprocessing.connection.wait([process.sentinel], 60), [process.sentinel])
-        process.join()
-        self.assertEqual(process.exitcode, -signal.SIGTERM)
-        self.assertNotIn(process, mp.active_children())
-
-    def test_share_multiprocessings_objects(self):
-        value, lock, barrier = mp.Value("i", 0), mp.Lock(), mp.Barrier(3)
-        processes = [mp.Process(target=add_often, args=(value, lock, barrier)) for _ in range(3)]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-        self.assertEqual(value.value, 300)
-
-    def test_are_those_of_pools_and_executors(self):
-        with mp.Pool(2) as pool:
-            self.assertEqual(pool.map(square, range(10)), [square(number) for number in range(10)])
-        with concurrent.futures.ProcessPoolExecutor(2, mp_context=mp.get_context()) as executor:
-            self.assertEqual(list(executor.map(square, range(5))), [0, 1, 4, 9, 16])
+        self.assertTrue(context.join())  # The process was interrupted, too.
 
 
 if __name__ == "__main__":

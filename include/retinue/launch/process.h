@@ -37,7 +37,7 @@ struct ProcessOptions {
 ///
 /// Destroying the object doesn't stop a running process. The process ends with the program, as ProcessOptions describe,
 /// or with the rank that started it.
-/// Threads: one at a time.
+/// Threads: start() and close() one at a time, and none beside them; all others: any.
 /// Errors: UsageError from every function after close(), and of a moved-from object. SystemError from functions that
 /// look at the running process if the job's guardian was killed.
 class ProcessBase {

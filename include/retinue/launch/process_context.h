@@ -18,7 +18,7 @@ namespace retinue {
 /// Destroying it doesn't stop running ranks. Ranks that the program started end with it: at once if daemonic, else
 /// after an exit_grace. Ranks that a rank's function started are stopped when that rank ends. Ranks that a program,
 /// itself a rank, started end with that program, also after an exit_grace.
-/// Threads: one at a time.
+/// Threads: join, wait, pids, status, terminate, kill and signal: any; the others one at a time.
 /// Errors: UsageError from every function of a moved-from object.
 class ProcessContext {
  public:

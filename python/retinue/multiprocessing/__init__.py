@@ -23,7 +23,7 @@ from retinue.multiprocessing._spawn import (
     spawn,
     start_processes,
 )
-from retinue.multiprocessing._start import warm
+from retinue.multiprocessing._start import get_all_start_methods, get_start_method, set_start_method, warm
 
 # multiprocessing's own, with processes of ours where they start some.
 _context = get_context()
@@ -77,9 +77,20 @@ __all__ = [
     "cpu_count",
     "current_process",
     "freeze_support",
+    "get_all_start_methods",
     "get_context",
+    "get_start_method",
     "parent_process",
+    "set_start_method",
     "spawn",
     "start_processes",
     "warm",
 ]
+
+
+def __getattr__(name):
+    if name in ("get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy"):
+        import torch.multiprocessing
+
+        return getattr(torch.multiprocessing, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

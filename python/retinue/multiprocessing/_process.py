@@ -2,12 +2,13 @@
 
 import itertools
 import os
+import signal
 from multiprocessing import context as _context
 from multiprocessing import process as _process
 from multiprocessing import util as _util
 
 from retinue import _core
-from retinue.multiprocessing import _start
+from retinue.multiprocessing import _serve, _start
 
 
 def _run(_rank, process, variables):
@@ -21,9 +22,6 @@ def _run(_rank, process, variables):
     _process._children = set()
     _util._close_stdin()
     _process._current_process = process
-    # A pidfd is readable when the parent has ended.
-    _process._parent_process = _process._ParentProcess(
-        process._parent_name, process._parent_pid, os.pidfd_open(process._parent_pid))
     process.run()
 
 
@@ -32,6 +30,7 @@ class _Popen:
 
     def __init__(self, process, executed):
         self.returncode = None
+        self._owner = os.getpid()
         variables = {name: os.environ.get(name) for name in _start.RANK_VARIABLES}
         [payload] = _start.payloads_of(_run, (process, variables))
         _start.warm()
@@ -39,24 +38,47 @@ class _Popen:
         self.pid = self._process.pid()
         self.sentinel = self._process.sentinel()
 
+    def _is_mine(self):
+        return os.getpid() == self._owner  # A fork of the parent is not the parent.
+
     def poll(self):
-        if self.returncode is None:
+        if self.returncode is None and self._is_mine():
             self.returncode = self._process.exitcode()
         return self.returncode
 
     def wait(self, timeout=None):
-        return self.poll() if self._process.join(timeout) else None
+        try:
+            return self.poll() if self._is_mine() and self._process.join(timeout) else self.returncode
+        except KeyboardInterrupt:
+            self.interrupt()  # As the terminal does with processes of the same group.
+            raise
+
+    def interrupt(self):
+        if self.poll() is None and self._is_mine():
+            os.kill(self.pid, signal.SIGINT)
 
     def terminate(self):
-        if self.poll() is None:
+        if self.poll() is None and self._is_mine():
             self._process.terminate()
 
     def kill(self):
-        if self.poll() is None:
+        if self.poll() is None and self._is_mine():
             self._process.kill()
 
     def close(self):
-        self._process.close()
+        if self._is_mine():
+            self._process.close()
+
+
+def _interrupt_children():
+    """Where Ctrl-C ends the program, it ends its processes too."""
+    if _serve.is_interrupted():
+        for process in _process.active_children():
+            if isinstance(process._popen, _Popen):
+                process._popen.interrupt()
+
+
+_serve.call_at_exit(_interrupt_children)
 
 
 class Process(_process.BaseProcess):
@@ -66,7 +88,7 @@ class Process(_process.BaseProcess):
 
     @staticmethod
     def _Popen(process):
-        return _Popen(process, executed=False)
+        return _Popen(process, _start.is_executed(None))
 
 
 class _ExecutedProcess(_process.BaseProcess):
@@ -74,7 +96,7 @@ class _ExecutedProcess(_process.BaseProcess):
 
     @staticmethod
     def _Popen(process):
-        return _Popen(process, executed=True)
+        return _Popen(process, True)
 
 
 class Context(_context.BaseContext):

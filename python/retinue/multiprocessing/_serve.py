@@ -1,4 +1,4 @@
-"""What the guardian and the ranks of Python programs execute."""
+"""What the guardian and the ranks of Python programs execute, and how a process that used this module ends."""
 
 import atexit
 import gc
@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import traceback
+import weakref
 from multiprocessing import process as _process
 from multiprocessing import resource_tracker
 from multiprocessing import spawn as _stdlib_spawn
@@ -16,26 +17,75 @@ from multiprocessing import util as _util
 
 from retinue import _core
 
+is_guardian = False  # Or is about to be: it imports modules, and may start nothing.
+_at_exit = []  # Functions that are called first when this process ends.
+
 
 def command(modules):
     """Returns the command that executes a guardian which imports `modules` before it forks."""
     path = [folder for folder in sys.path if isinstance(folder, str)]
-    code = f"import sys; sys.path = {path!r}; from retinue.multiprocessing import _serve; _serve.main({list(modules)!r})"
+    code = f"import sys; sys.path = {path!a}; from retinue.multiprocessing import _serve; _serve.main({list(modules)!a})"
     return [sys.executable, *_util._args_from_interpreter_flags(), "-c", code]
 
 
 def main(modules):
     """Imports the modules and becomes what the environment says. Does not return."""
+    global is_guardian
+    is_guardian = True
     for name in modules:
         try:
             importlib.import_module(name)
-        except ImportError as error:
-            print(f"retinue: the guardian can't import {name}, so each process will: {error}", file=sys.stderr)
+        except Exception as error:
+            print(f"retinue: the guardian can't import {name}, so each process will: {error!r}", file=sys.stderr)
     _core.set_runner(_run)
+    _util._flush_std_streams()  # Else each fork would print what the modules printed.
     # Forks share the pages of what lives now, until it is written: the collector would write into each object.
     gc.collect()
     gc.freeze()
     _core.serve(sys.orig_argv)
+
+
+def call_at_exit(function):
+    """Has `function` called when this process ends, before its processes are ended."""
+    _at_exit.append(function)
+
+
+def _stop():
+    if os.getpid() != _pid:
+        return  # A fork of this process, whose children are its parent's.
+    try:
+        for function in _at_exit:
+            function()
+        # Python's own handler waits for processes, or terminates daemonic ones, which needs the job.
+        _util._exit_function()
+    finally:
+        _core.stop(is_interrupted())
+
+
+def is_interrupted():
+    """Returns whether Ctrl-C ends this process."""
+    return getattr(sys, "last_type", None) is KeyboardInterrupt
+
+
+def _stop_at_exit():
+    global _pid
+    _pid = os.getpid()
+    atexit.register(_stop)
+
+
+_stop_at_exit()  # On import, so that it runs after the handlers that the program registers.
+
+
+def _drop_exit_handlers():
+    """Those of the guardian are not this process's."""
+    atexit._clear()
+    _util._finalizer_registry.clear()
+    _util._run_after_forkers()
+    weakref.finalize._registry.clear()
+    weakref.finalize._registered_with_atexit = False
+    if "logging" in sys.modules:
+        atexit.register(sys.modules["logging"].shutdown)
+    _stop_at_exit()
 
 
 def _reload_environment():
@@ -50,8 +100,16 @@ def _reload_environment():
 def _set_threads(cpus):
     """Ranks share the CPUs instead of fighting for them, unless the program says otherwise."""
     if "torch" in sys.modules:
-        wanted = os.environ.get("OMP_NUM_THREADS", "")
+        wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
         sys.modules["torch"].set_num_threads(int(wanted) if wanted.isdecimal() and int(wanted) > 0 else cpus)
+
+
+def _seed():
+    """Python's own generator does so at a fork."""
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
 
 
 def _share_tracker(path):
@@ -61,24 +119,21 @@ def _share_tracker(path):
         pass  # The parent has ended.
 
 
-def _prepare(rank, cpus, preparation, tracker):
+def _prepare(rank, cpus, parent, tracker, preparation):
     """Makes a fork of the guardian what a new interpreter would be."""
-    atexit._clear()
+    global is_guardian
+    is_guardian = False
+    _drop_exit_handlers()
     _reload_environment()
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    # Python's own generator does so at a fork.
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy"].random.seed()
-    if "torch" in sys.modules:
-        sys.modules["torch"].default_generator.seed()
+    _seed()
     _set_threads(cpus)
-    if tracker:
-        _share_tracker(tracker)
-    _util._finalizer_registry.clear()
-    _util._run_after_forkers()
+    _share_tracker(tracker)
+    # A pidfd is readable when the parent has ended.
+    _process._parent_process = _process._ParentProcess(*parent, _core.pidfd_open(parent[1]))
     current = _process.current_process()
     current.name = f"Process-{rank}"
     # An unguarded start in the main module, which is imported now, is refused by that.
@@ -93,6 +148,10 @@ def _is_before_the_program(file):
     return file == _process.__file__ or os.path.dirname(file) == os.path.dirname(__file__)
 
 
+def _printable(text):
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _described(error):
     """Returns type, message and traceback of an exception; the traceback begins with the program's own function."""
     frames = error.__traceback__
@@ -105,7 +164,7 @@ def _described(error):
     except Exception as second:
         message = f"(its message can't be had: {second!r})"
     lines = traceback.format_exception(kind, error, frames or error.__traceback__)
-    return name, message, "".join(lines)
+    return name, _printable(message), _printable("".join(lines))
 
 
 def _code_of(end):
@@ -118,20 +177,28 @@ def _code_of(end):
 
 def _run(rank, cpus, payload):
     """Runs what a payload says, as `rank`. Returns None, an exit code, or what it raised, as _described does."""
+    own = os.getpid()
     result = None
     try:
-        preparation, tracker, work = pickle.loads(payload)
-        _prepare(rank, cpus, preparation, tracker)
+        *place, work = pickle.loads(payload)
+        _prepare(rank, cpus, *place)
         fn, args = pickle.loads(work)
         try:
             fn(rank, *args)
         finally:
-            _util._exit_function()
+            if os.getpid() == own:
+                _util._exit_function()
     except SystemExit as end:
         result = _code_of(end)
     except BaseException as error:
         result = _described(error)
-    threading._shutdown()
-    atexit._run_exitfuncs()
+    if os.getpid() == own:
+        threading._shutdown()
+        atexit._run_exitfuncs()
     _util._flush_std_streams()
+    if os.getpid() != own:  # A fork that left the function as a program's fork leaves its main module.
+        if isinstance(result, tuple):
+            print(result[2], file=sys.stderr, end="", flush=True)
+            result = 1
+        os._exit(result or 0)
     return result

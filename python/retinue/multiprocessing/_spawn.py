@@ -1,9 +1,11 @@
 """Starts functions in processes of their own."""
 
 import json
+import signal
+import sys
 
 from retinue import _core
-from retinue.multiprocessing import _start
+from retinue.multiprocessing import _serve, _start
 
 
 class ProcessException(Exception):
@@ -47,12 +49,17 @@ def _exception_of(failure):
     return ProcessExitedException(*place, code, cause["signal_name"] or None, described["ranks"])
 
 
+_running = set()  # Contexts that the program is to wait for.
+
+
 class ProcessContext:
     """The processes that one call of spawn or start_processes started."""
 
-    def __init__(self, context):
+    def __init__(self, context, daemon):
         self._context = context
         self._error = None
+        if not daemon:
+            _running.add(self)
 
     def pids(self):
         """Returns the process ids, by index."""
@@ -66,7 +73,13 @@ class ProcessContext:
         """
         if self._error is not None:
             raise self._error
-        ended = self._context.join(timeout)
+        try:
+            ended = self._context.join(timeout)
+        except KeyboardInterrupt:
+            self._context.signal(signal.SIGINT)  # As the terminal does with processes of the same group.
+            raise
+        if ended:
+            _running.discard(self)
         if isinstance(ended, str):
             self._error = _exception_of(ended)
             raise self._error
@@ -81,6 +94,27 @@ class ProcessContext:
         self._context.kill()
 
 
+def _join_running():
+    """As multiprocessing, a program that ends waits for its processes, but for daemonic ones."""
+    for context in list(_running):
+        if _serve.is_interrupted():
+            context.terminate()
+        try:
+            context.join()
+        except ProcessException as error:
+            print(error, file=sys.stderr)
+
+
+_serve.call_at_exit(_join_running)
+
+
+def _call(index, fn, args):
+    try:
+        fn(index, *args)
+    except KeyboardInterrupt:
+        pass  # The program got it too, and says so.
+
+
 def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method=None):
     """Runs `fn(index, *args)` in `nprocs` processes, index 0 to nprocs-1.
 
@@ -93,12 +127,16 @@ def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method
     executed = _start.is_executed(start_method)
     if nprocs < 1:
         raise ValueError(f"nprocs is {nprocs}: it must be at least 1")
-    payloads = _start.payloads_of(fn, tuple(args), nprocs)
+    payloads = _start.payloads_of(_call, (fn, tuple(args)), nprocs)
     _start.warm()
-    context = ProcessContext(_core.spawn(payloads, nprocs, executed, daemon))
+    context = ProcessContext(_core.spawn(payloads, nprocs, executed, daemon), daemon)
     if not join:
         return context
-    context.join()
+    try:
+        context.join()
+    except KeyboardInterrupt:
+        context.terminate()  # Nobody else has it.
+        raise
     return None
 
 

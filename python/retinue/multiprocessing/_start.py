@@ -1,12 +1,13 @@
 """What each start of a process needs: the guardian, and the function with its arguments as bytes."""
 
-import atexit
 import io
+import multiprocessing
 import os
 import pickle
 import sys
 import threading
 from multiprocessing import context as _context
+from multiprocessing import process as _process
 from multiprocessing import resource_sharer, resource_tracker
 from multiprocessing import spawn as _spawn
 from multiprocessing import util as _util
@@ -20,13 +21,8 @@ _SLOW_MODULES = ("numpy", "torch")
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 _lock = threading.Lock()
-_is_registered = False
-
-
-def _stop():
-    # Python's own handler waits for processes, or terminates daemonic ones, which needs the job.
-    _util._exit_function()
-    _core.stop()
+_is_warm = False
+_default_method = None
 
 
 def _check_interpreter():
@@ -47,21 +43,47 @@ def warm(*modules):
     calls have no effect, since there is one guardian. It imports while this process goes on.
     Errors: RuntimeError in a program that is no Python interpreter; OSError if the guardian can't be started.
     """
-    global _is_registered
+    global _is_warm
     with _lock:
-        if not _is_registered:
-            _check_interpreter()
-            program = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else "python"
-            _core.start(program, _serve.command(modules or [name for name in _SLOW_MODULES if name in sys.modules]))
-            atexit.register(_stop)
-            _is_registered = True
+        if _is_warm or _serve.is_guardian:
+            return
+        _check_interpreter()
+        program = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else "python"
+        _core.start(program, _serve.command(modules or [name for name in _SLOW_MODULES if name in sys.modules]))
+        _is_warm = True
+
+
+def _check_method(method):
+    if method not in (None, "forkserver", "spawn"):
+        raise ValueError(f"start_method is {method!r}: it must be None, 'forkserver' or 'spawn'")
 
 
 def is_executed(start_method):
-    """Returns whether that method starts an interpreter for each process. Errors: ValueError for an unknown method."""
-    if start_method not in (None, "forkserver", "spawn"):
-        raise ValueError(f"start_method is {start_method!r}: it must be None, 'forkserver' or 'spawn'")
-    return start_method == "spawn"
+    """Returns whether that method, or the default if it is None, starts an interpreter for each process.
+
+    Errors: ValueError for an unknown method.
+    """
+    _check_method(start_method)
+    return (start_method or _default_method) == "spawn"
+
+
+def set_start_method(method, force=False):
+    """Sets the default: None or "forkserver", or "spawn". Errors: ValueError; RuntimeError for a second call without force."""
+    global _default_method
+    _check_method(method)
+    if _default_method is not None and not force:
+        raise RuntimeError("the start method has been set already: pass force=True to change it")
+    _default_method = method
+
+
+def get_start_method(allow_none=False):
+    """Returns the default, as set_start_method set it."""
+    return _default_method or (None if allow_none else "forkserver")
+
+
+def get_all_start_methods():
+    """Returns the start methods, the default first."""
+    return ["forkserver", "spawn"]
 
 
 class _Spawning:
@@ -79,14 +101,19 @@ class _Spawning:
         return fd
 
 
+def _pickled_by_name(work):
+    return bytes(_context.reduction.ForkingPickler.dumps(work))
+
+
 def _pickled_by_value(work):
     """Returns the pickle of a function without a name that another process could import. Errors: ImportError."""
     import cloudpickle
 
+    class Pickler(cloudpickle.Pickler):
+        dispatch_table = cloudpickle.Pickler.dispatch_table.new_child(_context.reduction.ForkingPickler._extra_reducers)
+
     buffer = io.BytesIO()
-    pickler = cloudpickle.Pickler(buffer)
-    pickler.dispatch_table = pickler.dispatch_table.new_child(_context.reduction.ForkingPickler._extra_reducers)
-    pickler.dump(work)
+    Pickler(buffer).dump(work)
     return buffer.getvalue()
 
 
@@ -94,38 +121,52 @@ def _pickled(work):
     main = sys.modules["__main__"]
     # What is typed into an interpreter or a notebook is in no file that another process could import.
     is_typed = getattr(main, "__file__", None) is None and getattr(main, "__spec__", None) is None
+    if is_typed:
+        try:
+            return _pickled_by_value(work)
+        except ImportError:
+            pass
+        try:
+            pickled = _pickled_by_name(work)
+        except (pickle.PicklingError, AttributeError):
+            pickled = b"__main__"
+        if b"__main__" not in pickled:
+            return pickled
+        raise ImportError("functions and classes that are typed in need the package cloudpickle to reach another "
+                          "process: install it, or put them into a module")
     try:
-        if not is_typed:
-            return bytes(_context.reduction.ForkingPickler.dumps(work))
+        return _pickled_by_name(work)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         try:
             return _pickled_by_value(work)
         except ImportError:
             raise error from None
-    try:
-        return _pickled_by_value(work)
-    except ImportError:
-        raise ImportError("functions that are typed in need the package cloudpickle to reach another process: install "
-                          "it, or put them into a module") from None
 
 
 def payloads_of(fn, args, nprocs=1):
     """Returns `fn(rank, *args)` as bytes for _serve: a list with one element for all ranks, or one for each.
 
-    Errors: what pickle raises.
+    Errors: what pickle raises; RuntimeError while the main module is imported by a process that was started.
     """
+    if _serve.is_guardian:
+        raise RuntimeError("a module that the guardian imports starts a process while it is imported: start it in a "
+                           "function, or don't name that module to warm()")
     _util._flush_std_streams()  # Before the processes print.
+    has_method = multiprocessing.get_start_method(allow_none=True) is not None
     preparation = _spawn.get_preparation_data("")
-    del preparation["name"], preparation["start_method"]
+    del preparation["name"]
+    if not has_method:
+        del preparation["start_method"]
     spawning = _Spawning()
     _context.set_spawning_popen(spawning)
     try:
         works = [_pickled((fn, args))]
-        if spawning.passes_descriptors:  # Each is for one process.
+        # A descriptor is for one process, and PyTorch counts the processes that a tensor is pickled for.
+        if spawning.passes_descriptors or "torch" in sys.modules:
             works += [_pickled((fn, args)) for _ in range(nprocs - 1)]
         # Who made shared memory frees it. A process with a tracker of its own would do so at its end.
-        fd = getattr(resource_tracker._resource_tracker, "_fd", None)
-        tracker = None if fd is None else f"/proc/{os.getpid()}/fd/{fd}"
-        return [pickle.dumps((preparation, tracker, work)) for work in works]
+        tracker = f"/proc/{os.getpid()}/fd/{resource_tracker.getfd()}"
+        parent = (_process.current_process().name, os.getpid())
+        return [pickle.dumps((parent, tracker, preparation, work)) for work in works]
     finally:
         _context.set_spawning_popen(None)

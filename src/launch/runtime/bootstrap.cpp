@@ -177,6 +177,7 @@ void Runtime::Impl::execute_guardian(FileDescriptor control_receive, FileDescrip
   guardian = fork_unnoticed();
   if (guardian != 0) return;
   // Other threads' locks are held for ever here: nothing but system calls until the exec.
+  setpgid(0, 0);  // Ctrl-C is left to the program, also while what is executed has not made its Runtime.
   for (const int fd : passed) fcntl(fd, F_SETFD, 0);
   pid_t rest = getpid();
   for (std::size_t i = 0; i < digits; ++i, rest /= 10) *(last_digit - i) = static_cast<char>('0' + rest % 10);

@@ -139,8 +139,8 @@ void ProcessContext::Impl::kill_own_children() const {
 }
 
 bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
-  if (ended_) return true;
   for (;;) {
+    if (ended_) return true;  // Another thread may have seen it end.
     const std::uint32_t seen = record().changed.load(std::memory_order_acquire);
     if (record().state.load(std::memory_order_acquire) == ContextRecord::kEnded) break;
     if (deadline.passed()) {
@@ -150,6 +150,8 @@ bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
     if (!sleep(seen, deadline.left(std::chrono::seconds(1)))) fail_without_guardian();
     if (detail::is_interrupted()) throw SystemError("waiting for ranks to end", EINTR);
   }
+  const std::lock_guard lock(end_mutex_);
+  if (ended_) return true;
   reap_own_children();
   detach_calls();
   result_ = look_at_the_end();
@@ -162,7 +164,7 @@ bool ProcessContext::Impl::wait_until_ended(const Deadline& deadline) {
 void ProcessContext::Impl::wait_until_started() const {
   for (;;) {
     const std::uint32_t seen = record().changed.load(std::memory_order_acquire);
-    if (record().state.load(std::memory_order_acquire) != ContextRecord::kReserved) return;
+    if (ended_ || record().state.load(std::memory_order_acquire) != ContextRecord::kReserved) return;
     if (!sleep(seen, std::chrono::seconds(1))) return;  // join() says that the guardian is dead.
   }
 }
@@ -222,8 +224,9 @@ RunResult ProcessContext::Impl::look_at_the_end() const {
 }
 
 std::vector<RankOutcome> ProcessContext::Impl::outcomes() const {
+  if (!ended_) wait_until_started();
+  const std::lock_guard lock(end_mutex_);
   if (ended_) return result_->outcomes();
-  wait_until_started();
   std::vector<RankOutcome> outcomes = look();
   if (std::ranges::any_of(outcomes, is_failure)) mark_retrieved();
   return outcomes;
@@ -236,6 +239,7 @@ std::vector<int> ProcessContext::Impl::pids() const {
 }
 
 void ProcessContext::Impl::request(ControlKind kind, int signal, std::uint32_t rank) const {
+  const std::lock_guard lock(end_mutex_);
   if (ended_) return;
   const ControlMessage message{kind, index_, rank, signal};
   send_message(control_send_fd_, &message, sizeof message);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -81,8 +82,10 @@ class ProcessContext::Impl {
   LogRequest logs_;
   std::vector<OwnChild> own_children_;
   std::map<int, std::shared_ptr<CallClient>> calls_;  ///< By rank.
+  /// Held while the record is looked at or given back: it is another context's afterwards.
+  mutable std::mutex end_mutex_;
   std::optional<RunResult> result_;
-  std::atomic<bool> ended_ = false;  ///< Read by signal(), which may come from another thread.
+  std::atomic<bool> ended_ = false;  ///< `result_` is there, and the record given back.
   pid_t owner_;
 };
 

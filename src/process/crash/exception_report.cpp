@@ -75,6 +75,13 @@ Description describe_one(const std::exception_ptr& exception) {
   return description;
 }
 
+/// What fits of a stack whose last lines are the place of the error.
+std::string_view end_of_stack(std::string_view stack, std::size_t bytes) {
+  if (stack.size() < bytes) return stack;
+  stack.remove_prefix(stack.size() - bytes + 1);
+  return stack.substr(stack.find('\n') + 1);  // From a whole line, if there is one.
+}
+
 }  // namespace
 
 bool describe_exception(const std::exception_ptr& exception, CrashRecord& record) {
@@ -98,7 +105,7 @@ bool describe_exception(const std::exception_ptr& exception, CrashRecord& record
     }
     if (description.is_peer_lost) record.consequence = 1;
     if (!description.stack.empty()) {
-      FixedText(record.stack) << description.stack;
+      FixedText(record.stack) << end_of_stack(description.stack, sizeof record.stack);
       record.stack_phase.store(2, std::memory_order_release);
     }
     is_known |= find_throw_trace(current, trace);

@@ -1,6 +1,8 @@
 // The extension module retinue._core: the core for Python programs, without PyTorch.
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +11,7 @@
 #include "python/extension/objects.h"
 #include "python/extension/process_types.h"
 #include "python/extension/rank_entry.h"
+#include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/os/detail/interrupt.h"
 
@@ -23,7 +26,7 @@ std::unique_ptr<Runtime>& runtime() {
 
 /// Runs Python's handlers of signals, on the main thread. Their exception stays set for the call that waits.
 bool is_interrupted_by_handler() {
-  if (PyGILState_GetThisThreadState() == nullptr) return false;
+  if (is_shut_out() || PyGILState_GetThisThreadState() == nullptr) return false;
   const PyGILState_STATE state = PyGILState_Ensure();
   const bool is_interrupted = PyErr_CheckSignals() != 0;
   PyGILState_Release(state);
@@ -55,10 +58,28 @@ PyObject* start_job(PyObject*, PyObject* arguments) {
   });
 }
 
-PyObject* stop_job(PyObject*, PyObject*) {
+/// Ends the job as where an exception leaves main: its ranks are stopped at once.
+void stop_at_once() {
+  class Job {
+   public:
+    ~Job() { runtime().reset(); }
+  };
+  try {
+    const Job job;
+    throw Error("interrupted");
+  } catch (const Error&) {
+    return;
+  }
+}
+
+PyObject* stop_job(PyObject*, PyObject* at_once) {
   return answer([&] {
+    const int is_urgent = PyObject_IsTrue(at_once);
+    if (is_urgent < 0) throw ErrorIsSet();
+    note_end_of_python();
     {
       const WithoutGil without_gil;
+      if (is_urgent != 0) stop_at_once();
       runtime().reset();
     }
     return Reference::to(Py_None);
@@ -87,14 +108,25 @@ PyObject* environment(PyObject*, PyObject*) {
   });
 }
 
+PyObject* pidfd_open(PyObject*, PyObject* pid) {
+  return answer([&] {
+    const long number = PyLong_AsLong(pid);
+    if (number == -1 && PyErr_Occurred() != nullptr) throw ErrorIsSet();
+    const long fd = syscall(SYS_pidfd_open, number, 0);
+    if (fd < 0) throw SystemError("pidfd_open", errno);
+    return checked(PyLong_FromLong(fd));
+  });
+}
+
 PyMethodDef kFunctions[] = {
+    {"pidfd_open", &pidfd_open, METH_O, "os.pidfd_open(pid), which Pythons that were built with old headers lack."},
     {"environment", &environment, METH_NOARGS,
      "The environment, as bytes: os.environ is what it was at Python's start."},
     {"start", &start_job, METH_VARARGS,
      "start(program, command): makes the job of this process, which is named after that program; its ranks come from "
      "the "
      "command."},
-    {"stop", &stop_job, METH_NOARGS, "Ends the job and its ranks."},
+    {"stop", &stop_job, METH_O, "stop(at_once): ends the job; its ranks end by themselves, or are stopped at once."},
     {"set_runner", &take_runner, METH_O, "set_runner(function): what runs a rank: function(rank, cpus, payload)."},
     {"serve", &serve_job, METH_O, "serve(arguments): becomes the guardian or a rank, and does not return."},
     {"spawn", &spawn, METH_VARARGS, "spawn(payloads, nprocs, executed, daemon): starts ranks."},

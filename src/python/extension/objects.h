@@ -3,6 +3,7 @@
 // CPython's stable ABI: one extension serves Python 3.10 and all later versions.
 #define Py_LIMITED_API 0x030A0000  // NOLINT(bugprone-reserved-identifier,cppcoreguidelines-macro-usage)
 #include <Python.h>
+#include <unistd.h>
 
 #include <exception>
 #include <string>
@@ -68,11 +69,21 @@ PyObject* answer(const Function& function) noexcept {
   }
 }
 
-/// Lets other threads run Python code as long as it exists.
+/// To be called when Python begins to end: from then on only this thread, the main one, runs Python code.
+void note_end_of_python();
+
+/// Whether Python ends, and this thread may run no Python code any more. CPython before 3.14 would end such a thread by
+/// unwinding its stack, which no function of C++ that promises not to throw survives.
+bool is_shut_out();
+
+/// Lets other threads run Python code as long as it exists. At its end, a thread that is shut out sleeps for ever.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
-  ~WithoutGil() { PyEval_RestoreThread(state_); }
+  ~WithoutGil() {
+    while (is_shut_out()) pause();
+    PyEval_RestoreThread(state_);
+  }
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
 

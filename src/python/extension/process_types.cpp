@@ -19,6 +19,9 @@ namespace {
 
 using PythonProcess = Process<run_in_python>;
 
+// Only these functions make objects: one without a value would be none.
+constexpr unsigned kTypeFlags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+
 // For as long as the process.
 PyObject* context_type = nullptr;
 PyObject* process_type = nullptr;
@@ -56,7 +59,11 @@ PyObject* join_context(PyObject* self, PyObject* timeout) {
 
 PyObject* pids_of_context(PyObject* self, PyObject*) {
   return answer([&] {
-    const std::vector<int> pids = value_of<ProcessContext>(self).pids();
+    std::vector<int> pids;
+    {
+      const WithoutGil without_gil;
+      pids = value_of<ProcessContext>(self).pids();  // Waits for the forks.
+    }
     Reference list = checked(PyList_New(0));
     for (const int pid : pids) {
       const Reference number = checked(PyLong_FromLong(pid));
@@ -82,6 +89,15 @@ PyObject* kill(PyObject* self, PyObject*) {
   });
 }
 
+PyObject* signal_context(PyObject* self, PyObject* number) {
+  return answer([&] {
+    const long signal = PyLong_AsLong(number);
+    if (signal == -1 && PyErr_Occurred() != nullptr) throw ErrorIsSet();
+    value_of<ProcessContext>(self).signal(static_cast<int>(signal));
+    return none();
+  });
+}
+
 PyObject* join_process(PyObject* self, PyObject* timeout) {
   return answer([&] {
     const std::chrono::nanoseconds time = time_of(timeout);
@@ -103,7 +119,14 @@ PyObject* exitcode_of_process(PyObject* self, PyObject*) {
 }
 
 PyObject* pid_of_process(PyObject* self, PyObject*) {
-  return answer([&] { return number_or_none(value_of<PythonProcess>(self).pid()); });
+  return answer([&] {
+    std::optional<int> pid;
+    {
+      const WithoutGil without_gil;
+      pid = value_of<PythonProcess>(self).pid();  // Waits for the fork.
+    }
+    return number_or_none(pid);
+  });
 }
 
 PyObject* sentinel_of_process(PyObject* self, PyObject*) {
@@ -129,6 +152,7 @@ PyMethodDef kContextMethods[] = {
     {"pids", &pids_of_context, METH_NOARGS, "The process ids, by rank."},
     {"terminate", &terminate<ProcessContext>, METH_NOARGS, "Begins to end all ranks: SIGTERM, later SIGKILL."},
     {"kill", &kill<ProcessContext>, METH_NOARGS, "Ends all ranks by SIGKILL."},
+    {"signal", &signal_context, METH_O, "signal(number): sends a signal to all ranks that still run."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -138,7 +162,7 @@ PyType_Slot kContextSlots[] = {
     {0, nullptr},
 };
 
-PyType_Spec kContextSpec = {"retinue._core.ProcessContext", sizeof(Boxed<ProcessContext>), 0, Py_TPFLAGS_DEFAULT,
+PyType_Spec kContextSpec = {"retinue._core.ProcessContext", sizeof(Boxed<ProcessContext>), 0, kTypeFlags,
                             kContextSlots};
 
 PyMethodDef kProcessMethods[] = {
@@ -159,8 +183,7 @@ PyType_Slot kProcessSlots[] = {
     {0, nullptr},
 };
 
-PyType_Spec kProcessSpec = {"retinue._core.Process", sizeof(Boxed<PythonProcess>), 0, Py_TPFLAGS_DEFAULT,
-                            kProcessSlots};
+PyType_Spec kProcessSpec = {"retinue._core.Process", sizeof(Boxed<PythonProcess>), 0, kTypeFlags, kProcessSlots};
 
 PyObject* type_in(PyObject* module, const char* name, PyType_Spec* spec) {
   PyObject* const type = checked(PyType_FromSpec(spec)).release();
