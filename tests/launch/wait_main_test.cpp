@@ -58,7 +58,7 @@ TEST(ProcessContexts, MayBeWaitedForAndAskedBySeveralThreads) {
         ranks.terminate();
       });
       std::thread joins([&] { ranks.join(); });
-      if (ranks.wait(kLong) && ranks.wait()->ok()) ++seen;
+      if (ranks.wait(kLong) && ranks.wait().ok()) ++seen;
       asks.join();
       joins.join();
     }
