@@ -39,6 +39,25 @@ def interrupted(text):
 
 
 class Interrupts(unittest.TestCase):
+    def test_let_processes_end_their_work(self):
+        for start in ("process = mp.Process(target=work); process.start(); process.join()", "mp.spawn(work)"):
+            code, said = interrupted(f"""
+                import time
+                import retinue.multiprocessing as mp
+                def work(index=0):
+                    try:
+                        print("here", flush=True)
+                        time.sleep(100)
+                    except KeyboardInterrupt:
+                        end = time.monotonic() + 0.5
+                        while time.monotonic() < end:
+                            pass
+                        print("saved", flush=True)
+                if __name__ == "__main__":
+                    {start}
+                """)
+            self.assertEqual((code, said.count("saved")), (-signal.SIGINT, 1), said)
+
     def test_end_a_program_that_waits_for_what_it_spawned(self):
         code, said = interrupted("""
             import time

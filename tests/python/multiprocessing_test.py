@@ -59,6 +59,10 @@ def raise_surrogate(index):
     raise ValueError("not text: \udcff")
 
 
+def raise_long(index):
+    raise ValueError("first\0" + 100_000 * "long ")
+
+
 def raise_in_one(index, which):
     if index != which:
         time.sleep(100)
@@ -201,6 +205,11 @@ class Failures(unittest.TestCase):
         error = end_of(raise_surrogate)
         self.assertIsInstance(error, mp.ProcessRaisedException)
         self.assertIn("ValueError: not text: \\udcff", str(error))
+
+    def test_keep_the_traceback_of_a_long_message(self):
+        error = end_of(raise_long)
+        self.assertIn("in raise_long", error.outcomes[0]["stack"])
+        self.assertIn("first\\0", error.outcomes[0]["message"])
 
     def test_have_the_code_that_a_process_exits_with(self):
         error = end_of(leave, 7)

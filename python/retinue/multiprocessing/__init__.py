@@ -11,6 +11,8 @@ from multiprocessing import (
     active_children,
     current_process,
     freeze_support,
+    get_logger,
+    log_to_stderr,
     parent_process,
 )
 
@@ -79,7 +81,9 @@ __all__ = [
     "freeze_support",
     "get_all_start_methods",
     "get_context",
+    "get_logger",
     "get_start_method",
+    "log_to_stderr",
     "parent_process",
     "set_start_method",
     "spawn",
@@ -90,7 +94,9 @@ __all__ = [
 
 def __getattr__(name):
     if name in ("get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy"):
-        import torch.multiprocessing
-
+        try:
+            import torch.multiprocessing
+        except ImportError as error:
+            raise AttributeError(f"module {__name__!r} has {name!r} only where PyTorch is installed") from error
         return getattr(torch.multiprocessing, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -31,6 +31,7 @@ class _Popen:
     def __init__(self, process, executed):
         self.returncode = None
         self._owner = os.getpid()
+        self._is_interrupted = False
         variables = {name: os.environ.get(name) for name in _start.RANK_VARIABLES}
         [payload] = _start.payloads_of(_run, (process, variables))
         _start.warm()
@@ -43,15 +44,26 @@ class _Popen:
 
     def poll(self):
         if self.returncode is None and self._is_mine():
-            self.returncode = self._process.exitcode()
+            try:
+                self.returncode = self._process.exitcode()
+            except ProcessLookupError:  # The guardian was killed, and the process with it.
+                self.returncode = -signal.SIGKILL
         return self.returncode
 
     def wait(self, timeout=None):
         try:
             return self.poll() if self._is_mine() and self._process.join(timeout) else self.returncode
+        except ProcessLookupError:
+            return self.poll()
         except KeyboardInterrupt:
-            self.interrupt()  # As the terminal does with processes of the same group.
+            self.pass_interrupt_on()
             raise
+
+    def pass_interrupt_on(self):
+        """The terminal's Ctrl-C reaches only processes of the program's own group."""
+        if not self._is_interrupted:
+            self._is_interrupted = True
+            self.interrupt()
 
     def interrupt(self):
         if self.poll() is None and self._is_mine():
@@ -66,8 +78,11 @@ class _Popen:
             self._process.kill()
 
     def close(self):
-        if self._is_mine():
-            self._process.close()
+        if self.poll() is not None and self._is_mine():
+            try:
+                self._process.close()
+            except ProcessLookupError:
+                pass
 
 
 def _interrupt_children():
@@ -75,7 +90,7 @@ def _interrupt_children():
     if _serve.is_interrupted():
         for process in _process.active_children():
             if isinstance(process._popen, _Popen):
-                process._popen.interrupt()
+                process._popen.pass_interrupt_on()
 
 
 _serve.call_at_exit(_interrupt_children)

@@ -8,6 +8,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 import traceback
 import weakref
 from multiprocessing import process as _process
@@ -18,6 +19,7 @@ from multiprocessing import util as _util
 from retinue import _core
 
 is_guardian = False  # Or is about to be: it imports modules, and may start nothing.
+_MOST_CHARACTERS = 4000  # Of a message, and of each part of a traceback.
 _at_exit = []  # Functions that are called first when this process ends.
 
 
@@ -32,6 +34,8 @@ def main(modules):
     """Imports the modules and becomes what the environment says. Does not return."""
     global is_guardian
     is_guardian = True
+    with open("/proc/self/comm", "w") as comm:  # As ps shows the processes.
+        comm.write(os.path.basename(sys.executable))
     for name in modules:
         try:
             importlib.import_module(name)
@@ -125,6 +129,7 @@ def _prepare(rank, cpus, parent, tracker, preparation):
     is_guardian = False
     _drop_exit_handlers()
     _reload_environment()
+    time.tzset()
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -149,7 +154,9 @@ def _is_before_the_program(file):
 
 
 def _printable(text):
-    return text.encode("utf-8", "backslashreplace").decode()
+    """Returns a text that a failure can hold, without what is no character, and without what is too long to be read."""
+    text = text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + " ...\n"
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
 
 
 def _described(error):
@@ -164,7 +171,7 @@ def _described(error):
     except Exception as second:
         message = f"(its message can't be had: {second!r})"
     lines = traceback.format_exception(kind, error, frames or error.__traceback__)
-    return name, _printable(message), _printable("".join(lines))
+    return name, _printable(message), "".join(map(_printable, lines))
 
 
 def _code_of(end):

@@ -58,6 +58,7 @@ class ProcessContext:
     def __init__(self, context, daemon):
         self._context = context
         self._error = None
+        self._is_interrupted = False
         if not daemon:
             _running.add(self)
 
@@ -76,7 +77,7 @@ class ProcessContext:
         try:
             ended = self._context.join(timeout)
         except KeyboardInterrupt:
-            self._context.signal(signal.SIGINT)  # As the terminal does with processes of the same group.
+            self._pass_interrupt_on()
             raise
         if ended:
             _running.discard(self)
@@ -84,6 +85,12 @@ class ProcessContext:
             self._error = _exception_of(ended)
             raise self._error
         return ended
+
+    def _pass_interrupt_on(self):
+        """The terminal's Ctrl-C reaches only processes of the program's own group."""
+        if not self._is_interrupted:
+            self._is_interrupted = True
+            self._context.signal(signal.SIGINT)
 
     def terminate(self):
         """Begins to end all processes: SIGTERM, later SIGKILL. Processes that this ends have not failed."""
@@ -98,10 +105,10 @@ def _join_running():
     """As multiprocessing, a program that ends waits for its processes, but for daemonic ones."""
     for context in list(_running):
         if _serve.is_interrupted():
-            context.terminate()
+            context._pass_interrupt_on()
         try:
             context.join()
-        except ProcessException as error:
+        except (ProcessException, OSError) as error:
             print(error, file=sys.stderr)
 
 
@@ -132,11 +139,7 @@ def start_processes(fn, args=(), nprocs=1, join=True, daemon=False, start_method
     context = ProcessContext(_core.spawn(payloads, nprocs, executed, daemon), daemon)
     if not join:
         return context
-    try:
-        context.join()
-    except KeyboardInterrupt:
-        context.terminate()  # Nobody else has it.
-        raise
+    context.join()
     return None
 
 

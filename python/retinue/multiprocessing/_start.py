@@ -21,7 +21,7 @@ _SLOW_MODULES = ("numpy", "torch")
 RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 _lock = threading.Lock()
-_is_warm = False
+_warmed_by = None  # The process.
 _default_method = None
 
 
@@ -41,16 +41,20 @@ def warm(*modules):
 
     The first start of a process does so by itself, with NumPy and PyTorch if this process has imported them. Later
     calls have no effect, since there is one guardian. It imports while this process goes on.
-    Errors: RuntimeError in a program that is no Python interpreter; OSError if the guardian can't be started.
+    Errors: RuntimeError in a program that is no Python interpreter, and in a fork of a process that has a guardian;
+    OSError if the guardian can't be started.
     """
-    global _is_warm
+    global _warmed_by
     with _lock:
-        if _is_warm or _serve.is_guardian:
+        if _serve.is_guardian or _warmed_by == os.getpid():
             return
+        if _warmed_by is not None:
+            raise RuntimeError("this process is a fork of one that has started processes, and can't start any itself: "
+                               "fork before the first start, or start this process by mp.Process instead of os.fork")
         _check_interpreter()
         program = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else "python"
         _core.start(program, _serve.command(modules or [name for name in _SLOW_MODULES if name in sys.modules]))
-        _is_warm = True
+        _warmed_by = os.getpid()
 
 
 def _check_method(method):
