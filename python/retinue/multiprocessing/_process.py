@@ -11,13 +11,8 @@ from retinue import _core
 from retinue.multiprocessing import _serve, _start
 
 
-def _run(_rank, process, variables):
+def _run(_rank, process):
     """In the new process: runs it, as BaseProcess._bootstrap does, but leaves exceptions to the caller, who reports them."""
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
     _process._process_counter = itertools.count(1)
     _process._children = set()
     _util._close_stdin()
@@ -32,8 +27,9 @@ class _Popen:
         self.returncode = None
         self._owner = os.getpid()
         self._is_interrupted = False
-        variables = {name: os.environ.get(name) for name in _start.RANK_VARIABLES}
-        [payload] = _start.payloads_of(_run, (process, variables))
+        # Ranks get these of their own, as from torchrun. A Process is no rank, and keeps its parent's.
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+        [payload] = _start.payloads_of(_run, (process,), variables={name: os.environ.get(name) for name in names})
         _start.warm()
         self._process = _core.start_process(payload, process.name, executed, bool(process.daemon))
         self.pid = self._process.pid()

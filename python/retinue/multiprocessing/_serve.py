@@ -92,13 +92,18 @@ def _drop_exit_handlers():
     _stop_at_exit()
 
 
-def _reload_environment():
+def _reload_environment(changes):
     """Python's copy of the environment is that of the guardian's start."""
     variables = os.environ._data
     variables.clear()
     for variable in _core.environment():
         name, _, value = variable.partition(b"=")
         variables[name] = value
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def _set_threads(cpus):
@@ -123,12 +128,12 @@ def _share_tracker(path):
         pass  # The parent has ended.
 
 
-def _prepare(rank, cpus, parent, tracker, preparation):
+def _prepare(rank, cpus, parent, tracker, variables, preparation):
     """Makes a fork of the guardian what a new interpreter would be."""
     global is_guardian
     is_guardian = False
     _drop_exit_handlers()
-    _reload_environment()
+    _reload_environment(variables)
     time.tzset()
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)

@@ -69,7 +69,7 @@ class ProcessContext:
     def join(self, timeout=None, grace_period=None):
         """Waits until all processes have ended, at most `timeout` seconds. Returns whether they have.
 
-        If one fails, the others are ended: by SIGTERM, and later by SIGKILL.
+        If one fails, the others are ended: by SIGTERM, and 30 s later by SIGKILL. PyTorch's `grace_period` has no effect.
         Errors: ProcessRaisedException or ProcessExitedException for the process that failed first; again if called again.
         """
         if self._error is not None:

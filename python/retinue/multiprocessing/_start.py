@@ -17,8 +17,6 @@ from retinue.multiprocessing import _serve
 
 # What takes seconds to import; the guardian does so once. By default: those of these that this process has.
 _SLOW_MODULES = ("numpy", "torch")
-# Ranks get these of their own, as from torchrun. A Process is no rank, and keeps its parent's.
-RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 _lock = threading.Lock()
 _warmed_by = None  # The process.
@@ -147,9 +145,10 @@ def _pickled(work):
             raise error from None
 
 
-def payloads_of(fn, args, nprocs=1):
+def payloads_of(fn, args, nprocs=1, variables=()):
     """Returns `fn(rank, *args)` as bytes for _serve: a list with one element for all ranks, or one for each.
 
+    `variables`: what the environment is to have there, by name; None: it has it not.
     Errors: what pickle raises; RuntimeError while the main module is imported by a process that was started.
     """
     if _serve.is_guardian:
@@ -171,6 +170,6 @@ def payloads_of(fn, args, nprocs=1):
         # Who made shared memory frees it. A process with a tracker of its own would do so at its end.
         tracker = f"/proc/{os.getpid()}/fd/{resource_tracker.getfd()}"
         parent = (_process.current_process().name, os.getpid())
-        return [pickle.dumps((parent, tracker, preparation, work)) for work in works]
+        return [pickle.dumps((parent, tracker, dict(variables), preparation, work)) for work in works]
     finally:
         _context.set_spawning_popen(None)
