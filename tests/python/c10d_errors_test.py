@@ -17,6 +17,8 @@ import torch.distributed as dist
 
 from ranks import run_group, run_ranks, with_group
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Shells ignore it for what runs in the background.
+
 
 def line_of_caller():
     return inspect.currentframe().f_back.f_lineno

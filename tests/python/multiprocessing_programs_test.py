@@ -10,6 +10,8 @@ import tempfile
 import textwrap
 import unittest
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Shells ignore it for what runs in the background.
+
 LINES = {**os.environ, "PYTHONUNBUFFERED": ""}  # Unbuffered output is written in pieces.
 
 

@@ -12,6 +12,8 @@ import unittest
 
 import retinue.multiprocessing as mp
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Shells ignore it for what runs in the background.
+
 
 def put_index_and_parent(index, queue):
     queue.put((index, os.getpid(), os.getppid()))
@@ -22,7 +24,7 @@ def put_random(index, queue):
 
 
 def put_signals(index, queue):
-    queue.put([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGPIPE)])
+    queue.put([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGUSR1)])
 
 
 def put_variables(index, queue, *names):
@@ -124,7 +126,12 @@ class Spawn(unittest.TestCase):
 
     def test_gives_processes_the_handlers_of_signals_of_a_new_interpreter(self):
         mp.spawn(put_signals, (self.queue,))
-        self.assertEqual(self.queue.get(), [signal.default_int_handler, signal.SIG_IGN])
+        self.assertEqual(self.queue.get(), [signal.default_int_handler, signal.SIG_IGN, signal.SIG_DFL])
+        for number, former in ((signal.SIGINT, signal.default_int_handler), (signal.SIGUSR1, signal.SIG_DFL)):
+            self.addCleanup(signal.signal, number, former)
+            signal.signal(number, signal.SIG_IGN)
+        mp.spawn(put_signals, (self.queue,))
+        self.assertEqual(self.queue.get(), [signal.SIG_IGN] * 3)
 
     def test_gives_processes_the_environment_of_now_and_their_ranks(self):
         mp.warm()

@@ -128,7 +128,7 @@ def _share_tracker(path):
         pass  # The parent has ended.
 
 
-def _prepare(rank, cpus, parent, tracker, variables, preparation):
+def _prepare(rank, cpus, parent, ignored, tracker, variables, preparation):
     """Makes a fork of the guardian what a new interpreter would be."""
     global is_guardian
     is_guardian = False
@@ -138,7 +138,8 @@ def _prepare(rank, cpus, parent, tracker, variables, preparation):
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    for number in ignored:  # As an executed program inherits it. Python itself ignores SIGPIPE.
+        signal.signal(number, signal.SIG_IGN)
     _seed()
     _set_threads(cpus)
     _share_tracker(tracker)

@@ -4,6 +4,7 @@ import io
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
 import threading
 from multiprocessing import context as _context
@@ -170,6 +171,7 @@ def payloads_of(fn, args, nprocs=1, variables=()):
         # Who made shared memory frees it. A process with a tracker of its own would do so at its end.
         tracker = f"/proc/{os.getpid()}/fd/{resource_tracker.getfd()}"
         parent = (_process.current_process().name, os.getpid())
-        return [pickle.dumps((parent, tracker, dict(variables), preparation, work)) for work in works]
+        ignored = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]
+        return [pickle.dumps((parent, ignored, tracker, dict(variables), preparation, work)) for work in works]
     finally:
         _context.set_spawning_popen(None)
