@@ -17,8 +17,6 @@ import torch.distributed as dist
 
 from ranks import run_group, run_ranks, with_group
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # Shells ignore it for what runs in the background.
-
 
 def line_of_caller():
     return inspect.currentframe().f_back.f_lineno
@@ -169,4 +167,5 @@ class Signals(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Shells ignore it for what runs in the background.
     unittest.main()

@@ -10,8 +10,6 @@ import tempfile
 import textwrap
 import unittest
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # Shells ignore it for what runs in the background.
-
 LINES = {**os.environ, "PYTHONUNBUFFERED": ""}  # Unbuffered output is written in pieces.
 
 
@@ -281,4 +279,5 @@ class Programs(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Shells ignore it for what runs in the background.
     unittest.main()

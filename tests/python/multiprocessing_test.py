@@ -12,8 +12,6 @@ import unittest
 
 import retinue.multiprocessing as mp
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # Shells ignore it for what runs in the background.
-
 
 def put_index_and_parent(index, queue):
     queue.put((index, os.getpid(), os.getppid()))
@@ -262,4 +260,5 @@ class Contexts(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Shells ignore it for what runs in the background.
     unittest.main()
