@@ -5,6 +5,7 @@ import gc
 import importlib
 import os
 import pickle
+import pkgutil  # noqa: F401: what imports a main module needs it, so each process would import it.
 import signal
 import sys
 import threading
