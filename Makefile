@@ -93,7 +93,7 @@ peers:
 	bench/peers/install
 
 lint:
-	@scripts/bootstrap build lint torch mpi
+	@scripts/bootstrap build python lint torch mpi
 	@cmake --preset $(PRESET) -DRETINUE_TORCH=ON --log-level=WARNING
 	$(CTEST) --preset lint
 
