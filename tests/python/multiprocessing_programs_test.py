@@ -1,5 +1,6 @@
 """Whole programs that use retinue.multiprocessing: what they print, how they end, and what they leave. Needs no PyTorch."""
 
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -13,11 +14,18 @@ import unittest
 LINES = {**os.environ, "PYTHONUNBUFFERED": ""}  # Unbuffered output is written in pieces.
 
 
-def run_program(text, *, timeout=60):
-    """Runs a program in a file of its own, and returns what it printed, after its last process has ended."""
+@contextlib.contextmanager
+def program_file(text):
+    """The path of a program in a folder of its own, for a with block."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "program.py")
         path.write_text(textwrap.dedent(text))
+        yield path
+
+
+def run_program(text, *, timeout=60):
+    """Runs a program in a file of its own, and returns what it printed, after its last process has ended."""
+    with program_file(text) as path:
         ended = subprocess.run([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                timeout=timeout, env=LINES)
         return ended.returncode, ended.stdout
@@ -25,9 +33,7 @@ def run_program(text, *, timeout=60):
 
 def interrupted(text):
     """Runs a program whose processes print "here", sends it SIGINT then, and returns how it ended, and what they said."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, "program.py")
-        path.write_text(textwrap.dedent(text))
+    with program_file(text) as path:
         with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               env=LINES) as program:
             for line in program.stdout:
@@ -260,9 +266,7 @@ class Programs(unittest.TestCase):
         self.assertTrue(said.endswith("code 1\n"), said)
 
     def test_leave_nothing_behind_when_they_are_killed(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder, "program.py")
-            path.write_text(textwrap.dedent("""
+        with program_file("""
                 import os, time
                 import retinue.multiprocessing as mp
                 def hold(index, end):
@@ -270,7 +274,7 @@ class Programs(unittest.TestCase):
                     time.sleep(100)
                 if __name__ == "__main__":
                     mp.spawn(hold, (0,), 2)
-                """))
+                """) as path:
             with subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True, env=LINES) as program:
                 for _ in range(2):
                     self.assertEqual(program.stdout.readline(), "here\n")

@@ -46,6 +46,9 @@ class _Popen:
                 self.returncode = -signal.SIGKILL
         return self.returncode
 
+    def _runs(self):
+        return self.poll() is None and self._is_mine()
+
     def wait(self, timeout=None):
         try:
             return self.poll() if self._is_mine() and self._process.join(timeout) else self.returncode
@@ -62,15 +65,15 @@ class _Popen:
             self.interrupt()
 
     def interrupt(self):
-        if self.poll() is None and self._is_mine():
+        if self._runs():
             os.kill(self.pid, signal.SIGINT)
 
     def terminate(self):
-        if self.poll() is None and self._is_mine():
+        if self._runs():
             self._process.terminate()
 
     def kill(self):
-        if self.poll() is None and self._is_mine():
+        if self._runs():
             self._process.kill()
 
     def close(self):

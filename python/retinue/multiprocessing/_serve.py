@@ -94,7 +94,7 @@ def _drop_exit_handlers():
 
 
 def _reload_environment(changes):
-    """Python's copy of the environment is that of the guardian's start."""
+    """os.environ is a copy that the guardian made when it started."""
     variables = os.environ._data
     variables.clear()
     for variable in _core.environment():
@@ -115,7 +115,7 @@ def _set_threads(cpus):
 
 
 def _seed():
-    """Python's own generator does so at a fork."""
+    """Seeds generators anew. Python's own does so at a fork."""
     if "numpy.random" in sys.modules:
         sys.modules["numpy"].random.seed()
     if "torch" in sys.modules:

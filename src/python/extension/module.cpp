@@ -1,13 +1,13 @@
 // The extension module retinue._core: the core for Python programs, without PyTorch.
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "os/files/file_descriptor.h"
+#include "os/process/process_calls.h"
 #include "python/extension/objects.h"
 #include "python/extension/process_types.h"
 #include "python/extension/rank_entry.h"
@@ -18,7 +18,7 @@
 namespace retinue::python {
 namespace {
 
-/// Of a program that made it here. A rank has that of its guardian.
+/// The Runtime that this program made. A rank has its guardian's.
 std::unique_ptr<Runtime>& runtime() {
   static auto* const made = new std::unique_ptr<Runtime>;
   return *made;
@@ -54,7 +54,7 @@ PyObject* start_job(PyObject*, PyObject* arguments) {
       const WithoutGil without_gil;
       runtime() = std::make_unique<Runtime>(1, argv, options);
     }
-    return Reference::to(Py_None);
+    return none();
   });
 }
 
@@ -82,14 +82,14 @@ PyObject* stop_job(PyObject*, PyObject* at_once) {
       if (is_urgent != 0) stop_at_once();
       runtime().reset();
     }
-    return Reference::to(Py_None);
+    return none();
   });
 }
 
 PyObject* take_runner(PyObject*, PyObject* runner) {
   return answer([&] {
     set_runner(Reference::to(runner));
-    return Reference::to(Py_None);
+    return none();
   });
 }
 
@@ -110,22 +110,18 @@ PyObject* environment(PyObject*, PyObject*) {
 
 PyObject* pidfd_open(PyObject*, PyObject* pid) {
   return answer([&] {
-    const long number = PyLong_AsLong(pid);
-    if (number == -1 && PyErr_Occurred() != nullptr) throw ErrorIsSet();
-    const long fd = syscall(SYS_pidfd_open, number, 0);
-    if (fd < 0) throw SystemError("pidfd_open", errno);
-    return checked(PyLong_FromLong(fd));
+    FileDescriptor pidfd = open_pidfd(static_cast<pid_t>(number_of(pid)));
+    return checked(PyLong_FromLong(pidfd.release()));
   });
 }
 
-PyMethodDef kFunctions[] = {
+PyMethodDef functions[] = {
     {"pidfd_open", &pidfd_open, METH_O, "os.pidfd_open(pid), which Pythons that were built with old headers lack."},
     {"environment", &environment, METH_NOARGS,
      "The environment, as bytes: os.environ is what it was at Python's start."},
     {"start", &start_job, METH_VARARGS,
-     "start(program, command): makes the job of this process, which is named after that program; its ranks come from "
-     "the "
-     "command."},
+     "start(program, command): makes the job of this process, named after that program; the command executes "
+     "its guardian."},
     {"stop", &stop_job, METH_O, "stop(at_once): ends the job; its ranks end by themselves, or are stopped at once."},
     {"set_runner", &take_runner, METH_O, "set_runner(function): what runs a rank: function(rank, cpus, payload)."},
     {"serve", &serve_job, METH_O, "serve(arguments): becomes the guardian or a rank, and does not return."},
@@ -136,12 +132,12 @@ PyMethodDef kFunctions[] = {
 };
 
 PyModuleDef module_definition = {
-    PyModuleDef_HEAD_INIT, "retinue._core", nullptr, -1, kFunctions, nullptr, nullptr, nullptr, nullptr};
+    PyModuleDef_HEAD_INIT, "retinue._core", nullptr, -1, functions, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 }  // namespace retinue::python
 
-PyMODINIT_FUNC PyInit__core() {
+PyMODINIT_FUNC PyInit__core() {  // NOLINT(readability-identifier-naming): CPython looks for that name.
   using namespace retinue::python;
   return answer([] {
     Reference module = checked(PyModule_Create(&module_definition));

@@ -3,9 +3,7 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <cstring>
 #include <new>
-#include <stdexcept>
 #include <string_view>
 
 #include "retinue/base/error.h"
@@ -15,6 +13,12 @@ namespace {
 
 /// 0 until Python ends.
 std::atomic<pid_t> main_thread = 0;
+
+/// Null with Python's error set: there is no memory. What a rank wrote may be in any encoding, and may be cut in the
+/// midst of a character.
+Reference decoded(std::string_view text) {
+  return Reference(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
 
 }  // namespace
 
@@ -32,9 +36,14 @@ std::string_view bytes_of(PyObject* object) {
   return {begin, static_cast<std::size_t>(bytes)};
 }
 
+long number_of(PyObject* object) {
+  const long number = PyLong_AsLong(object);
+  if (number == -1 && PyErr_Occurred() != nullptr) throw ErrorIsSet();
+  return number;
+}
+
 Reference text(std::string_view text) {
-  // What a rank wrote may be cut in the midst of a character.
-  return checked(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+  return checked(decoded(text).release());
 }
 
 void note_end_of_python() {
@@ -48,15 +57,13 @@ bool is_shut_out() {
 
 namespace {
 
-/// `what` may be in any encoding.
 void set_error(PyObject* type, const char* what) {
-  const Reference message(PyUnicode_DecodeUTF8(what, static_cast<Py_ssize_t>(std::strlen(what)), "replace"));
+  const Reference message = decoded(what);
   if (message) PyErr_SetObject(type, message.get());
 }
 
 void set_system_error(const SystemError& error) {
-  const char* const what = error.what();
-  const Reference message(PyUnicode_DecodeUTF8(what, static_cast<Py_ssize_t>(std::strlen(what)), "replace"));
+  const Reference message = decoded(error.what());
   const Reference arguments(message ? Py_BuildValue("(iO)", error.errno_value(), message.get()) : nullptr);
   if (arguments) PyErr_SetObject(PyExc_OSError, arguments.get());
 }

@@ -7,6 +7,7 @@
 
 #include <exception>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace retinue::python {
@@ -51,7 +52,14 @@ std::string text_of(PyObject* object);
 /// The bytes of a bytes object, valid as long as it. Errors: ErrorIsSet for another type.
 std::string_view bytes_of(PyObject* object);
 
+/// Errors: ErrorIsSet if it isn't an int that fits.
+long number_of(PyObject* object);
+
 Reference text(std::string_view text);
+
+inline Reference none() {
+  return Reference::to(Py_None);
+}
 
 /// In a catch block: sets the Python error for what is being handled.
 void set_error() noexcept;

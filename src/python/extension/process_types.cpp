@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,10 +24,6 @@ constexpr unsigned kTypeFlags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANT
 // For as long as the process.
 PyObject* context_type = nullptr;
 PyObject* process_type = nullptr;
-
-Reference none() {
-  return Reference::to(Py_None);
-}
 
 /// None is for ever. Errors: ErrorIsSet for what is no number.
 std::chrono::nanoseconds time_of(PyObject* seconds) {
@@ -91,9 +86,7 @@ PyObject* kill(PyObject* self, PyObject*) {
 
 PyObject* signal_context(PyObject* self, PyObject* number) {
   return answer([&] {
-    const long signal = PyLong_AsLong(number);
-    if (signal == -1 && PyErr_Occurred() != nullptr) throw ErrorIsSet();
-    value_of<ProcessContext>(self).signal(static_cast<int>(signal));
+    value_of<ProcessContext>(self).signal(static_cast<int>(number_of(number)));
     return none();
   });
 }
@@ -133,10 +126,6 @@ PyObject* sentinel_of_process(PyObject* self, PyObject*) {
   return answer([&] { return number_or_none(value_of<PythonProcess>(self).sentinel()); });
 }
 
-PyObject* failure_of_process(PyObject* self, PyObject*) {
-  return answer([&] { return text(value_of<PythonProcess>(self).failure()); });
-}
-
 PyObject* close_process(PyObject* self, PyObject*) {
   return answer([&] {
     value_of<PythonProcess>(self).close();
@@ -145,7 +134,7 @@ PyObject* close_process(PyObject* self, PyObject*) {
 }
 
 /// Python's table of a type or module; each entry's name and documentation are literals.
-PyMethodDef kContextMethods[] = {
+PyMethodDef context_methods[] = {
     {"join", &join_context, METH_O,
      "join(seconds or None): True when all ranks have ended well, False if some still run, or how they failed, as "
      "JSON."},
@@ -156,34 +145,33 @@ PyMethodDef kContextMethods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyType_Slot kContextSlots[] = {
+PyType_Slot context_slots[] = {
     {Py_tp_dealloc, reinterpret_cast<void*>(&free_boxed<ProcessContext>)},
-    {Py_tp_methods, kContextMethods},
+    {Py_tp_methods, context_methods},
     {0, nullptr},
 };
 
-PyType_Spec kContextSpec = {"retinue._core.ProcessContext", sizeof(Boxed<ProcessContext>), 0, kTypeFlags,
-                            kContextSlots};
+PyType_Spec context_spec = {"retinue._core.ProcessContext", sizeof(Boxed<ProcessContext>), 0, kTypeFlags,
+                            context_slots};
 
-PyMethodDef kProcessMethods[] = {
+PyMethodDef process_methods[] = {
     {"join", &join_process, METH_O, "join(seconds or None): whether the process has ended."},
     {"exitcode", &exitcode_of_process, METH_NOARGS, "As multiprocessing.Process.exitcode."},
     {"pid", &pid_of_process, METH_NOARGS, "The process id."},
     {"sentinel", &sentinel_of_process, METH_NOARGS, "A descriptor that is readable when the process has ended."},
-    {"failure", &failure_of_process, METH_NOARGS, "What failed, with the stack; empty if nothing did."},
     {"terminate", &terminate<PythonProcess>, METH_NOARGS, "Begins to end the process: SIGTERM, later SIGKILL."},
     {"kill", &kill<PythonProcess>, METH_NOARGS, "Ends the process by SIGKILL."},
     {"close", &close_process, METH_NOARGS, "Releases what a process that has ended holds."},
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyType_Slot kProcessSlots[] = {
+PyType_Slot process_slots[] = {
     {Py_tp_dealloc, reinterpret_cast<void*>(&free_boxed<PythonProcess>)},
-    {Py_tp_methods, kProcessMethods},
+    {Py_tp_methods, process_methods},
     {0, nullptr},
 };
 
-PyType_Spec kProcessSpec = {"retinue._core.Process", sizeof(Boxed<PythonProcess>), 0, kTypeFlags, kProcessSlots};
+PyType_Spec process_spec = {"retinue._core.Process", sizeof(Boxed<PythonProcess>), 0, kTypeFlags, process_slots};
 
 PyObject* type_in(PyObject* module, const char* name, PyType_Spec* spec) {
   PyObject* const type = checked(PyType_FromSpec(spec)).release();
@@ -241,8 +229,8 @@ PyObject* start_process(PyObject*, PyObject* arguments) {
 }
 
 void add_process_types(PyObject* module) {
-  context_type = type_in(module, "ProcessContext", &kContextSpec);
-  process_type = type_in(module, "Process", &kProcessSpec);
+  context_type = type_in(module, "ProcessContext", &context_spec);
+  process_type = type_in(module, "Process", &process_spec);
 }
 
 }  // namespace retinue::python
