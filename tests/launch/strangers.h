@@ -7,12 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <functional>
 #include <vector>
 
 #include "retinue/launch/join_group.h"
+#include "support/fork_shared.h"
+#include "support/wait_until.h"
 
 namespace retinue::test {
 
@@ -61,6 +64,8 @@ class Table {
 /// themselves, without a failure, but `killed`, which is ended by SIGKILL.
 inline void run_strangers(int count, const std::function<void(int)>& body, int killed = -1) {
   std::vector<pid_t> pids;
+  // They begin together: a fork beside a server that serves another may find the sanitizer's heap locked for ever.
+  const ForkShared<std::atomic<bool>> begin;
   for (int i = 0; i < count; ++i) {
     const pid_t pid = fork();
     if (pid != 0) {
@@ -68,6 +73,7 @@ inline void run_strangers(int count, const std::function<void(int)>& body, int k
       continue;
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    wait_until([&] { return begin->load(); });
     try {
       body(i);
     } catch (const std::exception& error) {
@@ -76,6 +82,7 @@ inline void run_strangers(int count, const std::function<void(int)>& body, int k
     std::fflush(stdout);
     _exit(testing::Test::HasFailure() ? 1 : 0);
   }
+  begin->store(true);
   for (int i = 0; i < count; ++i) {
     int status = -1;
     ASSERT_EQ(waitpid(pids[static_cast<std::size_t>(i)], &status, 0), pids[static_cast<std::size_t>(i)]);

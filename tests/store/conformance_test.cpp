@@ -14,7 +14,9 @@
 
 #include "retinue/base/error.h"
 #include "store/places.h"
+#include "support/fork_shared.h"
 #include "support/ranks.h"
+#include "support/wait_until.h"
 
 namespace retinue {
 namespace {
@@ -48,18 +50,25 @@ class Conformance : public testing::TestWithParam<test::Kind> {
   }
   void in_processes(int count, const std::function<void(Store&, int)>& body) {
     std::vector<pid_t> pids;
-    for (int i = 0; i < count; ++i) pids.push_back(start_process([&, i](Store& store) { body(store, i); }));
+    // They begin together: a fork beside a server that serves another may find the sanitizer's heap locked for ever.
+    const test::ForkShared<std::atomic<bool>> begin;
+    const auto has_begun = [&] { return begin->load(); };
+    for (int i = 0; i < count; ++i)
+      pids.push_back(start_process([&, i](Store& store) { body(store, i); }, [&] { test::wait_until(has_begun); }));
+    begin->store(true);
     for (const pid_t pid : pids) {
       int status = 0;
       ASSERT_EQ(waitpid(pid, &status, 0), pid);
       EXPECT_EQ(status, 0);
     }
   }
-  pid_t start_process(const std::function<void(Store&)>& body) {
+  pid_t start_process(
+      const std::function<void(Store&)>& body, const std::function<void()>& await = [] {}) {
     const pid_t pid = fork();
     if (pid != 0) return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     try {
+      await();
       const std::shared_ptr<Store> store = join();
       body(*store);
     } catch (const std::exception& error) {

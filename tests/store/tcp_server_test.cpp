@@ -170,19 +170,27 @@ TEST_F(TcpServer, ForgetsMembersThatGo) {
 }
 
 TEST_F(TcpServer, AMemberKilledAnywhereLeavesWholeValues) {
-  test::ForkShared<std::atomic<int>> sets;
-  for (int round = 0; round < 10; ++round) {
-    const int before = sets->load();
-    const pid_t pid = fork();
-    if (pid == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      TcpStore member({.port = port(), .token = kToken});
-      for (char c = 'a';; c = c == 'z' ? 'a' : static_cast<char>(c + 1)) {
-        member.set("value", std::string(500'000, c));
-        sets->fetch_add(1);
-      }
+  constexpr int kRounds = 10;
+  const test::ForkShared<std::atomic<int>> sets;
+  const test::ForkShared<std::atomic<int>> turn;
+  // All at first: a fork beside a server that serves may find the sanitizer's heap locked for ever.
+  std::vector<pid_t> members;
+  for (int round = 0; round < kRounds; ++round) {
+    members.push_back(fork());
+    if (members.back() != 0) continue;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!test::wait_until([&] { return turn->load() == round + 1; })) _exit(1);
+    TcpStore member({.port = port(), .token = kToken});
+    for (char c = 'a';; c = c == 'z' ? 'a' : static_cast<char>(c + 1)) {
+      member.set("value", std::string(500'000, c));
+      sets->fetch_add(1);
     }
+  }
+  for (int round = 0; round < kRounds; ++round) {
+    const int before = sets->load();
+    turn->store(round + 1);
     EXPECT_TRUE(test::wait_until([&] { return sets->load() > before + round; }));
+    const pid_t pid = members[static_cast<std::size_t>(round)];
     kill(pid, SIGKILL);
     ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
     const std::string value = server_->get("value");
