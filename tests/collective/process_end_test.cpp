@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <thread>
 
 #include "ipc/memory/process_table.h"
 #include "retinue/ipc/job_memory.h"
@@ -75,6 +77,28 @@ TEST_F(ProcessEnd, HasTheTypeOfWhatItThrew) {
     slot().state.store(ProcessState::kFinished);
   });
   EXPECT_EQ(fresh_, "threw std::runtime_error");
+}
+
+/// On a busy machine the process that left its group gets to say that it has finished some time later.
+TEST_F(ProcessEnd, IsWaitedForWhileTheProcessDoesNotRun) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    enter_process_slot(*memory_, index_);
+    raise(SIGSTOP);
+    slot().exit_status.store(0);
+    slot().state.store(ProcessState::kFinished);
+    for (;;) pause();
+  }
+  ASSERT_EQ(waitpid(pid, nullptr, WUNTRACED), pid);
+  std::thread later([pid] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    kill(pid, SIGCONT);
+  });
+  EXPECT_EQ(end_of_process(slot()), "finished normally");
+  later.join();
+  kill(pid, SIGKILL);
+  ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+  slot().state.store(ProcessState::kDead);
 }
 
 TEST_F(ProcessEnd, IsNoneOfAProcessThatOnlyLeftTheGroup) {
