@@ -1,6 +1,7 @@
 // Ranks that end, or leave, in groups that share no memory.
 #include "collective/engine/ranks_by_store.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,8 +14,10 @@
 #include <vector>
 
 #include "collective/engine/late_by_store.h"
+#include "os/process/process_look.h"
 #include "retinue/store/file_store.h"
 #include "retinue/store/hash_store.h"
+#include "retinue/store/tcp_store.h"
 #include "store/places.h"
 
 namespace retinue::test {
@@ -135,6 +138,45 @@ TEST_F(RanksByStoreTest, ALossThatOneLooksForIsThatOfAll) {
   const auto told = elsewhere.agreed_loss(wait_of(1), /*looks=*/true);
   ASSERT_TRUE(told.has_value());
   EXPECT_STREQ(told->what(), found->what());
+}
+
+/// Who else is lost stays known when the rank that served the store is gone.
+TEST_F(RanksByStoreTest, ALossIsFoundAlsoWithoutTheStore) {
+  int go[2];
+  ASSERT_EQ(pipe(go), 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    close(go[1]);
+    char end = 0;
+    _exit(read(go[0], &end, 1) == 0 ? 0 : 1);
+  }
+  close(go[0]);
+  auto server = std::make_unique<TcpStore>(TcpStoreOptions{.is_server = true});
+  const EngineMembers members = {
+      .name = "orphaned",
+      .rank = 0,
+      .size = 2,
+      .store = std::make_shared<TcpStore>(TcpStoreOptions{.port = server->port()}),
+      .host = "this",
+      .processes = {describe_engine_process("this"),
+                    fmt::format("this\n{}\n{}\npid {} on this", identity_of_process(pid), pid, pid)}};
+  LateByStore late(members, 0s);
+  server.reset();
+  LateByStore::Wait wait = wait_of(2);
+  EXPECT_LE(late.look(wait), 1s);  // It comes again.
+  EXPECT_FALSE(late.agreed_loss(wait, /*looks=*/false).has_value());
+  close(go[1]);
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
+  const auto found = late.agreed_loss(wait, /*looks=*/true);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(std::string(found->what()), fmt::format("rank 1 (pid {} on this) has ended", pid));
+  wait.have_all_come = true;  // It may have ended because it was through.
+  EXPECT_NO_THROW(late.look(wait));
+  EXPECT_FALSE(late.agreed_loss(wait, /*looks=*/true).has_value());
+  wait.have_all_come = false;
+  EXPECT_THROW(late.look(wait), PeerLost);
+  ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
 }
 
 /// What they waited for long ended well: nobody's time is over.

@@ -1,13 +1,10 @@
 #include "collective/engine/late_by_store.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <iterator>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -24,8 +21,7 @@ using namespace std::chrono_literals;
 
 /// From the look for those that are missing to the report, so that who came just now has left word by then.
 constexpr std::chrono::nanoseconds kFromSuspicionToReport = LateByStore::kFirstWord + 300ms;
-constexpr std::chrono::nanoseconds kBetweenLooks = 1s;
-constexpr std::chrono::nanoseconds kFromLookToLook = 500ms;  ///< What may come between, besides.
+constexpr std::chrono::nanoseconds kBetweenLooks = RanksByStore::kBetweenLooks;
 constexpr auto kPatience = RanksByStore::kPatience;
 constexpr auto kAfterTrouble = RanksByStore::kAfterTrouble;
 constexpr std::chrono::nanoseconds kNever = std::chrono::hours(24);
@@ -35,12 +31,8 @@ Deadline soon() {
 }
 
 constexpr const char* kTimeout = "timeout";
-constexpr const char* kLoss = "loss";  ///< Of the ranks in the first line.
 std::string key_of_wait(std::uint64_t sequence, int rank) {
   return fmt::format("{} waits {}", sequence, rank);
-}
-std::string key_of_taking(int rank) {
-  return fmt::format("loss taken {}", rank);
 }
 std::string key_of_activity(std::uint64_t sequence, int rank) {
   return fmt::format("{} activity {}", sequence, rank);
@@ -77,20 +69,24 @@ LateByStore::LateByStore(const EngineMembers& members, std::chrono::nanoseconds 
 }
 
 std::chrono::nanoseconds LateByStore::look(const Wait& wait) {
-  if (!store_) return kNever;
+  if (!ranks_) return kNever;
+  const std::chrono::nanoseconds waited = Clock::now() - wait.since;
+  const auto first_word = std::min(kFirstWord, wait.timeout / 2);
+  if (waited < first_word) return std::min(first_word - waited, kBetweenLooks);
   try {
-    return std::min(look_now(wait), kBetweenLooks);
+    if (store_) return std::min(look_now(wait, waited), kBetweenLooks);
   } catch (const PeerLost&) {
     throw;
   } catch (const Closed&) {
     store_ = nullptr;
-    return kNever;
   } catch (const TimeoutError&) {
     check_without_store(wait);
     return kAfterTrouble;
   } catch (const std::exception&) {
     return kAfterTrouble;
   }
+  check_without_store(wait);
+  return kBetweenLooks;
 }
 
 void LateByStore::check_without_store(const Wait& wait) {
@@ -101,12 +97,9 @@ void LateByStore::check_without_store(const Wait& wait) {
   throw PeerLost(ranks_->text_of_ended(lost), lost);
 }
 
-std::chrono::nanoseconds LateByStore::look_now(const Wait& wait) {
-  const std::chrono::nanoseconds waited = Clock::now() - wait.since;
-  const auto first_word = std::min(kFirstWord, wait.timeout / 2);
-  if (waited < first_word) return first_word - waited;
+std::chrono::nanoseconds LateByStore::look_now(const Wait& wait, std::chrono::nanoseconds waited) {
   if (!has_published_word_) publish_word(wait);
-  take_loss_of_others();
+  ranks_->take_loss_of_others();
   check_that_others_live(wait);
   if (late_after_ <= 0ns) return kNever;
   const auto suspect_after = std::max(next_report_ - kFromSuspicionToReport, 0ns);
@@ -140,58 +133,36 @@ void LateByStore::set_word(std::uint64_t sequence, std::chrono::nanoseconds end)
 
 void LateByStore::check_that_others_live(const Wait& wait) {
   const std::vector<int> lost = missing(wait.sequence, ranks_->ended(wait.sequence));
-  if (!lost.empty()) tell_loss(lost);
+  if (!lost.empty()) tell_loss(lost, wait);
 }
 
-void LateByStore::tell_loss(const std::vector<int>& lost) {
-  const std::string own = fmt::format("{}\n{}", fmt::join(lost, " "), ranks_->text_of_ended(lost));
-  const std::string loss = store_->compare_set(kLoss, "", own, soon());
-  store_->set(key_of_taking(rank_), "", soon());
-  // Who ends by it may be the one that serves the store: the others take it at their next look.
-  std::vector<std::string> others_taking;
-  for (const int rank : ranks_->others())
-    if (!ranks_->has_ended(rank) && ranks_->has_left_after(rank, 0) != true)
-      others_taking.push_back(key_of_taking(rank));
-  try {
-    if (!others_taking.empty()) store_->wait(others_taking, Deadline::after(kBetweenLooks + kFromLookToLook));
-  } catch (const TimeoutError&) {
-    // One of them is in no call, or stands still.
-  }
-  throw_loss(loss);
-}
-
-void LateByStore::throw_loss(std::string loss) {
-  std::istringstream ranks(take_line(loss));
-  throw PeerLost(loss, {std::istream_iterator<int>(ranks), {}});
+void LateByStore::tell_loss(const std::vector<int>& lost, const Wait& wait) {
+  ranks_->tell_loss(lost, [&](std::vector<int> others) {
+    for (const int rank : missing(wait.sequence, others)) std::erase(others, rank);
+    return others;
+  });
 }
 
 std::optional<PeerLost> LateByStore::agreed_loss(const Wait& wait, bool looks) noexcept {
-  if (!store_) return std::nullopt;
+  if (!ranks_) return std::nullopt;
   try {
-    take_loss_of_others();
+    if (store_) ranks_->take_loss_of_others();
   } catch (const PeerLost& error) {
     return error;
   } catch (const std::exception&) {
     // The store has ended. What is known of processes tells as much.
   }
-  if (!looks) return std::nullopt;
+  if (!looks || (!store_ && wait.have_all_come)) return std::nullopt;
   std::vector<int> lost;
   try {
     lost = ranks_->ended_soon(wait.sequence);
-    if (!lost.empty()) tell_loss(lost);
+    if (store_ && !lost.empty()) tell_loss(lost, wait);
   } catch (const PeerLost& error) {
     return error;
   } catch (const std::exception&) {
     // Nobody can be told.
   }
   return lost.empty() ? std::nullopt : std::optional(PeerLost(ranks_->text_of_ended(lost), lost));
-}
-
-void LateByStore::take_loss_of_others() {
-  const std::optional<std::string> loss = find(kLoss);
-  if (!loss) return;
-  store_->set(key_of_taking(rank_), "", soon());
-  throw_loss(*loss);
 }
 
 bool LateByStore::has_left(int rank, const Wait& wait) noexcept {

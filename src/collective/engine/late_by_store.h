@@ -49,8 +49,8 @@ class LateByStore {
   std::chrono::nanoseconds look(const Wait& wait);
   /// The ranks that were lost, as all ranks of the group say it: what another rank found, because of which it may have
   /// let go of this one; or, where this one `looks`, ranks of this host whose processes have ended before they were
-  /// through. Blocking: for a process that is about to end, at most 1 s; then until the others know, at most 1.5 s, as
-  /// this rank may be the one that serves the store.
+  /// through. Blocking: for a process that is about to end, at most 1 s; then until the others know, at most 1.5 s, and
+  /// 10 s for those that wait in this call, as this rank may be the one that serves the store.
   std::optional<PeerLost> agreed_loss(const Wait& wait, bool looks) noexcept;
   /// Those that did so before this call.
   std::vector<int> ranks_that_left(const Wait& wait) noexcept {
@@ -92,17 +92,14 @@ class LateByStore {
       return otherwise;
     }
   }
-  std::chrono::nanoseconds look_now(const Wait& wait);
+  std::chrono::nanoseconds look_now(const Wait& wait, std::chrono::nanoseconds waited);
   void publish_word(const Wait& wait);
   /// To the store: since when this rank waits, for how long at most, and in what.
   void set_word(std::uint64_t sequence, std::chrono::nanoseconds end);
   void check_that_others_live(const Wait& wait);
-  /// Errors: PeerLost where another rank said so.
-  void take_loss_of_others();
-  [[noreturn]] void tell_loss(const std::vector<int>& lost);
-  /// Where the store stands still, as it does where a child of the dead rank that served it goes on.
+  [[noreturn]] void tell_loss(const std::vector<int>& lost, const Wait& wait);
+  /// Where the store is gone, or stands still, as it does where a child of the dead rank that served it goes on.
   void check_without_store(const Wait& wait);
-  [[noreturn]] static void throw_loss(std::string loss);
   /// For the others: what those of `late` do that are of this host.
   void post_activities(const Wait& wait, const std::vector<int>& late);
   void report(const Wait& wait);
@@ -117,8 +114,8 @@ class LateByStore {
   /// Whether the time of one that left word in that call is over, by this host's clock.
   bool is_time_over(std::uint64_t sequence);
 
-  std::shared_ptr<Store> store_;       ///< Null where there is none, or it failed.
-  std::optional<RanksByStore> ranks_;  ///< As long as there is one.
+  std::shared_ptr<Store> store_;       ///< Null where there is none, or it is gone.
+  std::optional<RanksByStore> ranks_;  ///< Where there is, or was, a store.
   std::shared_ptr<JobMemory> memory_;
   std::string group_;
   int rank_;

@@ -1,11 +1,14 @@
 #include "collective/engine/ranks_by_store.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdlib>
+#include <exception>
+#include <iterator>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -23,9 +26,22 @@ constexpr std::chrono::milliseconds kMoment(200);
 /// The kernel closes what a process has open before it is seen to have ended: with much memory, long before.
 constexpr std::chrono::milliseconds kUntilEnd(1000);
 constexpr std::chrono::milliseconds kBetweenTries(10);
+/// Until a rank that waits has looked once more.
+constexpr std::chrono::milliseconds kUntilLook = RanksByStore::kBetweenLooks + std::chrono::milliseconds(500);
+constexpr std::chrono::milliseconds kUntilLookOfBusy(10'000);
 
 std::string key_of_process(int rank) {
   return fmt::format("process {}", rank);
+}
+
+constexpr const char* kLoss = "loss";  ///< Of the ranks in the first line; then what errors say.
+std::string key_of_taking(int rank) {
+  return fmt::format("loss taken {}", rank);
+}
+[[noreturn]] void throw_loss(const std::string& loss) {
+  const std::size_t end = loss.find('\n');
+  std::istringstream ranks(loss.substr(0, end));
+  throw PeerLost(loss.substr(end + 1), {std::istream_iterator<int>(ranks), {}});
 }
 
 std::string name_of_host() {
@@ -150,6 +166,45 @@ std::vector<int> RanksByStore::ended_soon(std::uint64_t sequence) {
   std::vector<int> lost = ended(sequence);
   while (lost.empty() && await_an_end(deadline)) lost = ended(sequence);
   return lost;
+}
+
+void RanksByStore::take_loss_of_others() {
+  const std::optional<std::string> loss = find_value(*store_, kLoss, kPatience);
+  if (!loss) return;
+  try {
+    store_->set(key_of_taking(rank_), "", Deadline::after(kPatience));
+  } catch (const std::exception&) {
+    // The rank that serves the store ends when it has this, and may not answer any more.
+  }
+  throw_loss(*loss);
+}
+
+void RanksByStore::tell_loss(const std::vector<int>& lost,
+                             const std::function<std::vector<int>(std::vector<int> others)>& waiting) {
+  const std::string own = fmt::format("{}\n{}", fmt::join(lost, " "), text_of_ended(lost));
+  const std::string loss = store_->compare_set(kLoss, "", own, Deadline::after(kPatience));
+  try {
+    store_->set(key_of_taking(rank_), "", Deadline::after(kPatience));
+    std::vector<int> living = others();
+    std::erase_if(living, [this](int rank) { return has_ended(rank) || has_left_after(rank, 0) == true; });
+    // Of those that don't take it, some are in no call, or stand still. Who waits in this one looks again, however busy
+    // the machine is.
+    if (!await_taking(living, kUntilLook)) await_taking(waiting(living), kUntilLookOfBusy);
+  } catch (const std::exception&) {
+    // The store ended with the rank that serves it, which knows.
+  }
+  throw_loss(loss);
+}
+
+bool RanksByStore::await_taking(const std::vector<int>& others, std::chrono::milliseconds patience) {
+  std::vector<std::string> keys;
+  for (const int rank : others) keys.push_back(key_of_taking(rank));
+  try {
+    if (!keys.empty()) store_->wait(keys, Deadline::after(patience));
+    return true;
+  } catch (const TimeoutError&) {
+    return false;
+  }
 }
 
 bool RanksByStore::await_an_end(const Deadline& deadline) {

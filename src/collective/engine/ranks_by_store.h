@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,13 +17,14 @@
 namespace retinue {
 
 /// The ranks of a group that share no memory, as they say at its store who they are when they join, and how many calls
-/// they have made when they leave.
+/// they have made when they leave; and which of them are lost.
 ///
 /// Errors: the store's, where nothing else is said.
 class RanksByStore {
  public:
   static constexpr std::chrono::seconds kPatience{2};  ///< With the store, in each call of it.
   static constexpr std::chrono::seconds kAfterTrouble{10};
+  static constexpr std::chrono::seconds kBetweenLooks{1};  ///< Of a rank that waits, for a loss that another found.
 
   /// Says who this one is, at the members' store.
   explicit RanksByStore(const EngineMembers& members);
@@ -50,6 +52,14 @@ class RanksByStore {
   std::vector<int> ended_as_known() noexcept;
   /// As ended(). Blocking: at most 1 s, for one that is about to.
   std::vector<int> ended_soon(std::uint64_t sequence);
+
+  /// Errors: PeerLost where another rank told of a loss; the store's.
+  void take_loss_of_others();
+  /// Tells the others of it; throws PeerLost, with the text and ranks of the one that told first, or the store's error.
+  /// Blocking: until the others have taken it, as this rank may be the one that serves the store: at most 1.5 s, and
+  /// 10 s for those of which `waiting` says that they wait in this call.
+  [[noreturn]] void tell_loss(const std::vector<int>& lost,
+                              const std::function<std::vector<int>(std::vector<int> others)>& waiting);
 
   pid_t pid(int rank) { return process(rank).pid; }
   /// As "pid 4711 on node-b".
@@ -80,6 +90,8 @@ class RanksByStore {
   /// Blocking: until a process of another rank of this host may have ended. False: none will before the deadline.
   bool await_an_end(const Deadline& deadline);
   void ask(std::chrono::milliseconds patience);
+  /// Whether those have taken the loss that was told. Blocking: until then, at most `patience`.
+  bool await_taking(const std::vector<int>& others, std::chrono::milliseconds patience);
 
   std::shared_ptr<Store> store_;
   Process own_;
