@@ -29,7 +29,7 @@ build:
 
 # Before the build, which looks for them.
 test-tools:
-	@scripts/bootstrap data browser tensorboard valgrind coverage locale
+	@scripts/bootstrap data browser tensorboard valgrind coverage locale numpy
 
 test: test-tools build
 	$(CTEST) --preset release

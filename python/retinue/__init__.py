@@ -20,3 +20,15 @@ def register():
     from retinue import _c10d
 
     _c10d.register()
+
+
+def empty_shared(*size, dtype=None):
+    """Returns a CPU tensor in memory that the processes of retinue.multiprocessing share, with unspecified values.
+
+    As an argument of a process, or in a queue, it arrives as the same memory, whatever its size; so do its views. It is
+    freed with the last tensor there. `size` and `dtype` are as for torch.empty.
+    Errors: ValueError for a negative size; RuntimeError if there is no memory; ImportError without PyTorch.
+    """
+    from retinue.multiprocessing import _tensors
+
+    return _tensors.empty_shared(size[0] if len(size) == 1 and not isinstance(size[0], int) else size, dtype)

@@ -17,6 +17,7 @@ from multiprocessing import (
 )
 
 from retinue.multiprocessing._process import Process, get_context
+from retinue.multiprocessing._queues import JoinableQueue, Queue, SimpleQueue
 from retinue.multiprocessing._spawn import (
     ProcessContext,
     ProcessException,
@@ -34,17 +35,14 @@ Barrier = _context.Barrier
 BoundedSemaphore = _context.BoundedSemaphore
 Condition = _context.Condition
 Event = _context.Event
-JoinableQueue = _context.JoinableQueue
 Lock = _context.Lock
 Manager = _context.Manager
 Pipe = _context.Pipe
 Pool = _context.Pool
-Queue = _context.Queue
 RLock = _context.RLock
 RawArray = _context.RawArray
 RawValue = _context.RawValue
 Semaphore = _context.Semaphore
-SimpleQueue = _context.SimpleQueue
 Value = _context.Value
 cpu_count = _context.cpu_count
 

@@ -8,7 +8,7 @@ from multiprocessing import process as _process
 from multiprocessing import util as _util
 
 from retinue import _core
-from retinue.multiprocessing import _serve, _start
+from retinue.multiprocessing import _queues, _serve, _start
 
 
 def _run(_rank, process):
@@ -118,6 +118,14 @@ class Context(_context.BaseContext):
 
     _name = "forkserver"
     Process = Process
+
+    def Queue(self, maxsize=0):
+        return _queues.Queue(maxsize)
+
+    def JoinableQueue(self, maxsize=0):
+        return _queues.JoinableQueue(maxsize)
+
+    # SimpleQueue is multiprocessing's own: libraries, which get a context, use the connections in it.
 
     def get_start_method(self, allow_none=False):
         return self._name

@@ -18,6 +18,7 @@ from multiprocessing import spawn as _stdlib_spawn
 from multiprocessing import util as _util
 
 from retinue import _core
+from retinue.multiprocessing import _shared
 
 is_guardian = False  # Or is about to be: it imports modules, and may start nothing.
 _MOST_CHARACTERS = 4000  # Of a message, and of each part of a traceback.
@@ -189,14 +190,14 @@ def _code_of(end):
     return 1
 
 
-def _run(rank, cpus, payload):
+def _run(rank, cpus, payload, blocks):
     """Runs what a payload says, as `rank`. Returns None, an exit code, or what it raised, as _described does."""
     own = os.getpid()
     result = None
     try:
         *place, work = pickle.loads(payload)
         _prepare(rank, cpus, *place)
-        fn, args = pickle.loads(work)
+        fn, args = _shared.loads(work, blocks)
         try:
             fn(rank, *args)
         finally:

@@ -1,6 +1,5 @@
 """What each start of a process needs: the guardian, and the function with its arguments as bytes."""
 
-import io
 import multiprocessing
 import os
 import pickle
@@ -14,7 +13,7 @@ from multiprocessing import spawn as _spawn
 from multiprocessing import util as _util
 
 from retinue import _core
-from retinue.multiprocessing import _serve
+from retinue.multiprocessing import _serve, _shared
 
 # What takes seconds to import; the guardian does so once. By default: those of these that this process has.
 _SLOW_MODULES = ("numpy", "torch")
@@ -104,50 +103,35 @@ class _Spawning:
         return fd
 
 
-def _pickled_by_name(work):
-    return bytes(_context.reduction.ForkingPickler.dumps(work))
-
-
-def _pickled_by_value(work):
-    """Returns the pickle of a function without a name that another process could import. Errors: ImportError."""
-    import cloudpickle
-
-    class Pickler(cloudpickle.Pickler):
-        dispatch_table = cloudpickle.Pickler.dispatch_table.new_child(_context.reduction.ForkingPickler._extra_reducers)
-
-    buffer = io.BytesIO()
-    Pickler(buffer).dump(work)
-    return buffer.getvalue()
-
-
 def _pickled(work):
     main = sys.modules["__main__"]
     # What is typed into an interpreter or a notebook is in no file that another process could import.
     is_typed = getattr(main, "__file__", None) is None and getattr(main, "__spec__", None) is None
     if is_typed:
         try:
-            return _pickled_by_value(work)
+            return _shared.dumps_arguments(work, by_value=True)
         except ImportError:
             pass
         try:
-            pickled = _pickled_by_name(work)
+            pickled = _shared.dumps_arguments(work)
         except (pickle.PicklingError, AttributeError):
-            pickled = b"__main__"
-        if b"__main__" not in pickled:
+            pickled = b"__main__", []
+        if b"__main__" not in pickled[0]:
             return pickled
         raise ImportError("functions and classes that are typed in need the package cloudpickle to reach another "
                           "process: install it, or put them into a module")
     try:
-        return _pickled_by_name(work)
+        return _shared.dumps_arguments(work)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         try:
-            return _pickled_by_value(work)
+            return _shared.dumps_arguments(work, by_value=True)
         except ImportError:
             raise error from None
 
 
 def payloads_of(fn, args, nprocs=1, variables=()):
-    """Returns `fn(rank, *args)` as bytes for _serve: a list with one element for all ranks, or one for each.
+    """Returns `fn(rank, *args)` for _serve, each as a pickle and the blocks that it refers to: a list with one element
+    for all ranks, or one for each.
 
     `variables`: what the environment is to have there, by name; None: it has it not.
     Errors: what pickle raises; RuntimeError while the main module is imported by a process that was started.
@@ -172,6 +156,7 @@ def payloads_of(fn, args, nprocs=1, variables=()):
         tracker = f"/proc/{os.getpid()}/fd/{resource_tracker.getfd()}"
         parent = (_process.current_process().name, os.getpid())
         ignored = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]
-        return [pickle.dumps((parent, ignored, tracker, dict(variables), preparation, work)) for work in works]
+        place = (parent, ignored, tracker, dict(variables), preparation)
+        return [(pickle.dumps((*place, work)), blocks) for work, blocks in works]
     finally:
         _context.set_spawning_popen(None)

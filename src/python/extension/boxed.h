@@ -8,6 +8,16 @@
 
 namespace retinue::python {
 
+// Only functions make objects: one without a value would be none.
+constexpr unsigned kTypeFlags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+
+/// Makes a type and adds it to the module. Returns a reference that lives as long as the process. Errors: ErrorIsSet.
+inline PyObject* type_in(PyObject* module, const char* name, PyType_Spec* spec) {
+  PyObject* const type = checked(PyType_FromSpec(spec)).release();
+  if (PyModule_AddObject(module, name, Reference::to(type).release()) != 0) throw ErrorIsSet();
+  return type;
+}
+
 /// A Python object that has a C++ one. Functions are called with the interpreter's lock, and a wait gives it away: the
 /// C++ object is used by one thread at a time only where its own functions are.
 template <class Value>

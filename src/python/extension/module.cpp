@@ -8,8 +8,10 @@
 
 #include "os/files/file_descriptor.h"
 #include "os/process/process_calls.h"
+#include "python/extension/message.h"
 #include "python/extension/objects.h"
 #include "python/extension/process_types.h"
+#include "python/extension/queue_types.h"
 #include "python/extension/rank_entry.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"
@@ -123,11 +125,15 @@ PyMethodDef functions[] = {
      "start(program, command): makes the job of this process, named after that program; the command executes "
      "its guardian."},
     {"stop", &stop_job, METH_O, "stop(at_once): ends the job; its ranks end by themselves, or are stopped at once."},
-    {"set_runner", &take_runner, METH_O, "set_runner(function): what runs a rank: function(rank, cpus, payload)."},
+    {"set_runner", &take_runner, METH_O,
+     "set_runner(function): what runs a rank: function(rank, cpus, pickle, blocks)."},
     {"serve", &serve_job, METH_O, "serve(arguments): becomes the guardian or a rank, and does not return."},
     {"spawn", &spawn, METH_VARARGS, "spawn(payloads, nprocs, executed, daemon): starts ranks."},
     {"start_process", &start_process, METH_VARARGS,
      "start_process(payload, name, executed, daemon): starts a process."},
+    {"allocate", &allocate, METH_O, "allocate(bytes): makes a Block of job memory."},
+    {"queue", &queue, METH_O, "queue(capacity): makes a Queue; 0: a SimpleQueue, which has no capacity."},
+    {"queue_of", &queue_of, METH_VARARGS, "queue_of(is_simple, bytes): the queue whose sent() returned the bytes."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -141,6 +147,8 @@ PyMODINIT_FUNC PyInit__core() {  // NOLINT(readability-identifier-naming): CPyth
   using namespace retinue::python;
   return answer([] {
     Reference module = checked(PyModule_Create(&module_definition));
+    add_block_type(module.get());
+    add_queue_types(module.get());
     add_process_types(module.get());
     retinue::detail::interrupt_check.store(&is_interrupted_by_handler, std::memory_order_release);
     return module;

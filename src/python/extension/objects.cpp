@@ -3,6 +3,8 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cmath>
+#include <cstdint>
 #include <new>
 #include <string_view>
 
@@ -40,6 +42,15 @@ long number_of(PyObject* object) {
   const long number = PyLong_AsLong(object);
   if (number == -1 && PyErr_Occurred() != nullptr) throw ErrorIsSet();
   return number;
+}
+
+std::chrono::nanoseconds time_of(PyObject* seconds) {
+  if (seconds == Py_None) return std::chrono::nanoseconds::max();
+  const double number = PyFloat_AsDouble(seconds);
+  if (number == -1 && PyErr_Occurred() != nullptr) throw ErrorIsSet();
+  constexpr double kMost = 9e9;  // More would not fit.
+  if (std::isnan(number)) throw UsageError("the timeout is not a number");
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(std::fmin(std::fmax(number, 0), kMost) * 1e9));
 }
 
 Reference text(std::string_view text) {

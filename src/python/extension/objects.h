@@ -5,6 +5,7 @@
 #include <Python.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -54,6 +55,9 @@ std::string_view bytes_of(PyObject* object);
 
 /// Errors: ErrorIsSet if it isn't an int that fits.
 long number_of(PyObject* object);
+
+/// Of seconds; None is for ever. Errors: ErrorIsSet for what is no number; UsageError for NaN.
+std::chrono::nanoseconds time_of(PyObject* seconds);
 
 Reference text(std::string_view text);
 

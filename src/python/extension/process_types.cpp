@@ -1,14 +1,15 @@
 #include "python/extension/process_types.h"
 
 #include <chrono>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "python/extension/boxed.h"
+#include "python/extension/message.h"
 #include "python/extension/rank_entry.h"
 #include "retinue/launch/process.h"
 #include "retinue/launch/spawn.h"
@@ -17,23 +18,11 @@ namespace retinue::python {
 namespace {
 
 using PythonProcess = Process<run_in_python>;
-
-// Only these functions make objects: one without a value would be none.
-constexpr unsigned kTypeFlags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+using Payload = std::tuple<std::string_view, std::vector<SharedBlock>>;
 
 // For as long as the process.
 PyObject* context_type = nullptr;
 PyObject* process_type = nullptr;
-
-/// None is for ever. Errors: ErrorIsSet for what is no number.
-std::chrono::nanoseconds time_of(PyObject* seconds) {
-  if (seconds == Py_None) return std::chrono::nanoseconds::max();
-  const double number = PyFloat_AsDouble(seconds);
-  if (number == -1 && PyErr_Occurred() != nullptr) throw ErrorIsSet();
-  constexpr double kMost = 9e9;  // More would not fit.
-  if (std::isnan(number)) throw UsageError("the timeout is not a number");
-  return std::chrono::nanoseconds(static_cast<std::int64_t>(std::fmin(std::fmax(number, 0), kMost) * 1e9));
-}
 
 PyObject* join_context(PyObject* self, PyObject* timeout) {
   return answer([&] {
@@ -101,6 +90,14 @@ PyObject* join_process(PyObject* self, PyObject* timeout) {
     }
     return Reference::to(has_ended ? Py_True : Py_False);
   });
+}
+
+/// Of (bytes, list of Blocks), as long as that lives. Errors: ErrorIsSet for something else.
+Payload payload_of(PyObject* tuple) {
+  PyObject* pickle = nullptr;
+  PyObject* blocks = nullptr;
+  if (PyArg_ParseTuple(tuple, "OO", &pickle, &blocks) == 0) throw ErrorIsSet();
+  return {bytes_of(pickle), blocks_of(blocks)};
 }
 
 Reference number_or_none(std::optional<int> number) {
@@ -173,12 +170,6 @@ PyType_Slot process_slots[] = {
 
 PyType_Spec process_spec = {"retinue._core.Process", sizeof(Boxed<PythonProcess>), 0, kTypeFlags, process_slots};
 
-PyObject* type_in(PyObject* module, const char* name, PyType_Spec* spec) {
-  PyObject* const type = checked(PyType_FromSpec(spec)).release();
-  if (PyModule_AddObject(module, name, Reference::to(type).release()) != 0) throw ErrorIsSet();
-  return type;
-}
-
 }  // namespace
 
 PyObject* spawn(PyObject*, PyObject* arguments) {
@@ -191,11 +182,11 @@ PyObject* spawn(PyObject*, PyObject* arguments) {
     StartOptions options;
     if (executed != 0) options.start_method = StartMethod::kSpawn;
     options.daemon = daemon != 0;
-    std::map<int, std::tuple<std::string_view>> by_rank;
+    std::map<int, Payload> by_rank;
     for (int rank = 0; rank < nprocs; ++rank) {
       PyObject* const payload = PyList_GetItem(payloads, PyList_Size(payloads) == 1 ? 0 : rank);
       if (payload == nullptr) throw ErrorIsSet();
-      by_rank.emplace(rank, bytes_of(payload));
+      by_rank.emplace(rank, payload_of(payload));
     }
     std::optional<ProcessContext> context;
     {
@@ -212,16 +203,16 @@ PyObject* start_process(PyObject*, PyObject* arguments) {
     const char* name = nullptr;
     int executed = 0;
     int daemon = 0;
-    if (PyArg_ParseTuple(arguments, "Sspp", &payload, &name, &executed, &daemon) == 0) throw ErrorIsSet();
+    if (PyArg_ParseTuple(arguments, "Ospp", &payload, &name, &executed, &daemon) == 0) throw ErrorIsSet();
     ProcessOptions options;
     options.name = name;
     options.daemon = daemon != 0;
     if (executed != 0) options.start_method = StartMethod::kSpawn;
-    const std::string_view bytes = bytes_of(payload);
+    const auto [pickle, blocks] = payload_of(payload);
     std::optional<PythonProcess> process;
     {
       const WithoutGil without_gil;
-      process.emplace(options, bytes);
+      process.emplace(options, pickle, blocks);
       process->start();
     }
     return boxed(process_type, *std::move(process));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/extension/message.h"
 #include "retinue/base/detail/foreign_error.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"
@@ -58,13 +59,14 @@ void set_runner(Reference new_runner) {
   runner() = std::move(new_runner);
 }
 
-void run_in_python(RankContext& context, std::string_view payload) {
+void run_in_python(RankContext& context, std::string_view pickle, const std::vector<SharedBlock>& blocks) {
   forks_ranks = false;  // In a rank that was executed: it was not known yet what the process would be.
   try {
     if (!runner()) throw UsageError("this process has no runner for ranks of Python programs");
-    const Reference bytes = checked(PyBytes_FromStringAndSize(payload.data(), static_cast<Py_ssize_t>(payload.size())));
-    const Reference end =
-        checked(PyObject_CallFunction(runner().get(), "iiO", context.rank(), context.cpus_per_rank(), bytes.get()));
+    const Reference bytes = checked(PyBytes_FromStringAndSize(pickle.data(), static_cast<Py_ssize_t>(pickle.size())));
+    const Reference list = list_of(blocks);
+    const Reference end = checked(PyObject_CallFunction(runner().get(), "iiOO", context.rank(), context.cpus_per_rank(),
+                                                        bytes.get(), list.get()));
     if (PyLong_Check(end.get()) != 0) leave(static_cast<int>(PyLong_AsLong(end.get())));
     if (end.get() != Py_None) throw failure_of(end.get());
   } catch (const ErrorIsSet&) {

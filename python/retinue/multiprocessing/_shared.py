@@ -1,0 +1,192 @@
+"""Values on their way to other processes: pickles whose large parts are blocks of job memory."""
+
+import collections
+import copyreg
+import ctypes
+import io
+import pickle
+import sys
+import threading
+import weakref
+from multiprocessing import reduction
+
+from retinue import _core
+
+# Fewer bytes cost less inside of the pickle than as a block of their own.
+LEAST_BLOCK = 32 * 1024
+_HEADER = 4  # Bytes before the pickle: how many of the blocks are its out-of-band buffers. The others follow these.
+
+_buffers = weakref.WeakValueDictionary()  # Of this process, by address: what is in job memory already is sent by handle.
+_loading = threading.local()  # `blocks`: what the pickle refers to that is being loaded.
+
+
+def buffer_of(block):
+    """Returns a writable buffer that is the block's memory, and keeps it. Views of the buffer keep it too."""
+    address = block.address()
+    buffer = _buffers.get(address)
+    if buffer is None:
+        buffer = (ctypes.c_ubyte * block.bytes()).from_address(address)
+        buffer.block = block
+        _buffers[address] = buffer
+    return buffer
+
+
+def allocate(size):
+    """Returns a new buffer in job memory, with unspecified contents. Errors: RuntimeError if there is no memory."""
+    return buffer_of(_core.allocate(size))
+
+
+def _copy_of(view):
+    buffer = allocate(view.nbytes)
+    memoryview(buffer).cast("B")[:] = view
+    return buffer.block
+
+
+class _Blocks:
+    """The blocks of one pickle, while it is made."""
+
+    def __init__(self, copies):
+        self.copies = copies  # Whether what isn't in job memory may be copied there, for one process.
+        self.buffers = []
+        self.others = []
+        self._copies = {}  # Of what is in the value more than once, by its address.
+        self._copied = []  # Lives as long, so that its address is its own.
+
+    def all(self):
+        return self.buffers + self.others
+
+    def take(self, buffer):
+        """pickle's buffer_callback. Returns True where the buffer is to be part of the pickle."""
+        try:
+            view = buffer.raw()
+        except BufferError:  # It isn't contiguous.
+            return True
+        if view.nbytes < LEAST_BLOCK:
+            return True
+        self.buffers.append(_block_of_array(view) or _copy_of(view))
+        return False
+
+    def add(self, block):
+        """Returns the index by which the pickle refers to the block: the loader's argument for it."""
+        self.others.append(block)
+        return len(self.others) - 1
+
+    def copy_at(self, address):
+        """Returns what copy_once returned for that address, or None."""
+        return self._copies.get(address)
+
+    def copy_once(self, owner, address, copy):
+        """Returns what `copy` returns, the same each time for what is at that address as long as `owner` lives."""
+        if address not in self._copies:
+            self._copies[address] = copy()
+            self._copied.append(owner)
+        return self._copies[address]
+
+
+def block_at(address, size):
+    """Returns the block that begins at that address of this process and has that size in bytes, or None."""
+    buffer = _buffers.get(address)
+    return buffer.block if buffer is not None and len(buffer) == size else None
+
+
+def _block_of_array(view):
+    """Returns the block that a NumPy array is all of, or None."""
+    interface = getattr(view.obj, "__array_interface__", None)
+    return interface and block_at(interface["data"][0], view.nbytes)
+
+
+def block(index):
+    """To be called by what a pickle calls to make an object. Returns the block of that index."""
+    return _loading.blocks[index]
+
+
+_reducers = {}  # By type: function(blocks, value), which returns as __reduce__ does, or NotImplemented.
+
+
+def reducer(kind):
+    """Decorates the function that pickles objects of exactly that type."""
+
+    def set_reducer(function):
+        _reducers[kind] = function
+        return function
+
+    return set_reducer
+
+
+def _add_torch():
+    if "torch" in sys.modules and sys.modules["torch"].Tensor not in _reducers:
+        from retinue.multiprocessing import _tensors
+
+        for kind in _tensors.kinds():
+            _reducers[kind] = _tensors.reduce_tensor
+
+
+class _Reducing:
+    """Mixed into a Pickler, for what is sent in a way of its own."""
+
+    def __init__(self, file, blocks, table, buffer_callback):
+        super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback=buffer_callback)
+        self.dispatch_table = table.new_child(reduction.ForkingPickler._extra_reducers)
+        self._blocks = blocks
+
+    def reducer_override(self, value):
+        reduce = _reducers.get(type(value))
+        reduced = NotImplemented if reduce is None else reduce(self._blocks, value)
+        if reduced is NotImplemented and hasattr(super(), "reducer_override"):
+            return super().reducer_override(value)
+        return reduced
+
+
+class _Pickler(_Reducing, pickle.Pickler):
+    pass
+
+
+def _pickled(value, blocks, by_value, buffer_callback=None):
+    _add_torch()
+    file = io.BytesIO()
+    file.write(bytes(_HEADER))
+    if by_value:
+        import cloudpickle
+
+        pickler = type("_ValuePickler", (_Reducing, cloudpickle.Pickler), {})
+        table = cloudpickle.Pickler.dispatch_table
+    else:
+        pickler = _Pickler
+        table = collections.ChainMap(copyreg.dispatch_table)
+    pickler(file, blocks, table, buffer_callback).dump(value)
+    file.getbuffer()[:_HEADER] = len(blocks.buffers).to_bytes(_HEADER, "little")
+    return file.getvalue()
+
+
+def dumps_arguments(value, by_value=False):
+    """Returns a pickle for one or more processes, and its list of blocks. Each has copies of its own of what is copied.
+
+    `by_value`: by cloudpickle. Errors: what pickle raises; ImportError without cloudpickle.
+    """
+    blocks = _Blocks(copies=False)
+    return _pickled(value, blocks, by_value), blocks.all()
+
+
+def dumps(value):
+    """Returns a pickle for one process, and its list of blocks. NumPy arrays and tensors are copied into blocks, unless
+    they are in job memory already.
+
+    Errors: what pickle raises; RuntimeError if there is no memory.
+    """
+    blocks = _Blocks(copies=True)
+    pickled = _pickled(value, blocks, False, blocks.take)
+    if len(pickled) < LEAST_BLOCK:
+        return pickled, blocks.all()
+    return b"", [*blocks.all(), _copy_of(memoryview(pickled))]
+
+
+def loads(pickled, blocks):
+    """Returns the value of which dumps or dumps_arguments returned these."""
+    view = memoryview(pickled or buffer_of(blocks.pop())).cast("B")
+    count = int.from_bytes(view[:_HEADER], "little")
+    outer = getattr(_loading, "blocks", None)
+    _loading.blocks = blocks[count:]
+    try:
+        return pickle.loads(view[_HEADER:], buffers=map(buffer_of, blocks[:count]))
+    finally:
+        _loading.blocks = outer
