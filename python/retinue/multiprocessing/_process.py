@@ -125,6 +125,11 @@ class Context(_context.BaseContext):
     def JoinableQueue(self, maxsize=0):
         return _queues.JoinableQueue(maxsize)
 
+    def Pool(self, processes=None, initializer=None, initargs=(), maxtasksperchild=None):
+        from retinue.multiprocessing import _pool
+
+        return _pool.Pool(processes, initializer, initargs, maxtasksperchild, self)
+
     # SimpleQueue is multiprocessing's own: libraries, which get a context, use the connections in it.
 
     def get_start_method(self, allow_none=False):

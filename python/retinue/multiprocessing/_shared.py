@@ -121,40 +121,48 @@ def _add_torch():
             _reducers[kind] = _tensors.reduce_tensor
 
 
-class _Reducing:
-    """Mixed into a Pickler, for what is sent in a way of its own."""
+_table = collections.ChainMap(reduction.ForkingPickler._extra_reducers, copyreg.dispatch_table)
 
-    def __init__(self, file, blocks, table, buffer_callback):
+
+class _Pickler(pickle.Pickler):
+    """For what is sent in a way of its own."""
+
+    dispatch_table = _table
+
+    def __init__(self, file, blocks, buffer_callback):
         super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback=buffer_callback)
-        self.dispatch_table = table.new_child(reduction.ForkingPickler._extra_reducers)
         self._blocks = blocks
 
     def reducer_override(self, value):
         reduce = _reducers.get(type(value))
-        reduced = NotImplemented if reduce is None else reduce(self._blocks, value)
-        if reduced is NotImplemented and hasattr(super(), "reducer_override"):
-            return super().reducer_override(value)
-        return reduced
+        return NotImplemented if reduce is None else reduce(self._blocks, value)
 
 
-class _Pickler(_Reducing, pickle.Pickler):
-    pass
+def _value_pickler():
+    """Returns such a class that pickles by value what no other process could import. Errors: ImportError."""
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):
+        dispatch_table = collections.ChainMap(*_table.maps, *cloudpickle.Pickler.dispatch_table.maps)
+
+        def __init__(self, file, blocks, buffer_callback):
+            super().__init__(file, pickle.HIGHEST_PROTOCOL, buffer_callback)
+            self._blocks = blocks
+
+        def reducer_override(self, value):
+            reduced = _Pickler.reducer_override(self, value)
+            return super().reducer_override(value) if reduced is NotImplemented else reduced
+
+    return Pickler
 
 
-def _pickled(value, blocks, by_value, buffer_callback=None):
+def _pickled(value, blocks, pickler, buffer_callback=None):
     _add_torch()
     file = io.BytesIO()
     file.write(bytes(_HEADER))
-    if by_value:
-        import cloudpickle
-
-        pickler = type("_ValuePickler", (_Reducing, cloudpickle.Pickler), {})
-        table = cloudpickle.Pickler.dispatch_table
-    else:
-        pickler = _Pickler
-        table = collections.ChainMap(copyreg.dispatch_table)
-    pickler(file, blocks, table, buffer_callback).dump(value)
-    file.getbuffer()[:_HEADER] = len(blocks.buffers).to_bytes(_HEADER, "little")
+    pickler(file, blocks, buffer_callback).dump(value)
+    if blocks.buffers:
+        file.getbuffer()[:_HEADER] = len(blocks.buffers).to_bytes(_HEADER, "little")
     return file.getvalue()
 
 
@@ -164,7 +172,7 @@ def dumps_arguments(value, by_value=False):
     `by_value`: by cloudpickle. Errors: what pickle raises; ImportError without cloudpickle.
     """
     blocks = _Blocks(copies=False)
-    return _pickled(value, blocks, by_value), blocks.all()
+    return _pickled(value, blocks, _value_pickler() if by_value else _Pickler), blocks.all()
 
 
 def dumps(value):
@@ -174,7 +182,7 @@ def dumps(value):
     Errors: what pickle raises; RuntimeError if there is no memory.
     """
     blocks = _Blocks(copies=True)
-    pickled = _pickled(value, blocks, False, blocks.take)
+    pickled = _pickled(value, blocks, _Pickler, blocks.take)
     if len(pickled) < LEAST_BLOCK:
         return pickled, blocks.all()
     return b"", [*blocks.all(), _copy_of(memoryview(pickled))]
