@@ -94,6 +94,11 @@ class Pools(unittest.TestCase):
             with self.assertRaisesRegex(multiprocessing.pool.MaybeEncodingError, "Error sending result"):
                 pool.apply(not_sent, (1,))
             self.assertRaises(Exception, pool.apply, lambda: 1)  # It can't be pickled.
+            self.assertRaises(Exception, pool.map, square, [1, 2, lambda: 1, 4], 1)
+            items = pool.imap(square, itertools.chain(range(500), [lambda: 1], range(5)))
+            ends = [items.next(60) for _ in range(500)]
+            self.assertRaises(Exception, items.next, 60)
+            self.assertEqual(ends + list(items), [x * x for x in [*range(500), *range(5)]])
             self.assertEqual(pool.map(square, range(3)), [0, 1, 4])
 
     def test_call_back(self):

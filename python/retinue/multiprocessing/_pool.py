@@ -1,6 +1,7 @@
 """Pool: multiprocessing's, in which a process that dies loses its own task, and its caller learns how."""
 
 import collections
+import itertools
 import multiprocessing.pool
 import os
 import signal
@@ -25,17 +26,19 @@ def _work(worker, tasks, results, initializer, initargs):
         results.put((worker, "broken", multiprocessing.pool.ExceptionWithTraceback(error, error.__traceback__)))
         return
     results.put((worker, "ready", None))
-    while (task := tasks.get()) is not None:
-        function, args, kwargs = task
-        try:
-            end = True, function(*args, **kwargs)
-        except Exception as error:
-            end = False, multiprocessing.pool.ExceptionWithTraceback(error, error.__traceback__)
-        try:
-            results.put((worker, "done", end))
-        except Exception as error:
-            results.put((worker, "done", (False, multiprocessing.pool.MaybeEncodingError(error, end[1]))))
-        task = function = args = kwargs = end = None  # Not kept while it waits.
+    while (batch := tasks.get()) is not None:
+        batch.reverse()
+        while batch:
+            function, args, kwargs = batch.pop()
+            try:
+                end = True, function(*args, **kwargs)
+            except Exception as error:
+                end = False, multiprocessing.pool.ExceptionWithTraceback(error, error.__traceback__)
+            try:
+                results.put((worker, "done", end))
+            except Exception as error:
+                results.put((worker, "done", (False, multiprocessing.pool.MaybeEncodingError(error, end[1]))))
+            function = args = kwargs = end = None  # Not kept while it waits.
 
 
 class _Worker:
@@ -127,10 +130,14 @@ class _Feed:
             if not self._tasks:  # Still: one that came meanwhile may have been put unnoticed.
                 return None
         task = self._tasks.popleft()
-        if len(self._tasks) == self._MOST - 1:
+        if len(self._tasks) == self._MOST // 2:
             with self._changed:
                 self._changed.notify_all()
         return task
+
+    def waiting(self):
+        """Returns how many tasks take() returns at once."""
+        return len(self._tasks)
 
     def is_empty(self):
         with self._changed:
@@ -155,7 +162,7 @@ class _Feed:
                 last = task[1]
                 if len(self._tasks) >= self._MOST:
                     with self._changed:
-                        self._changed.wait_for(lambda: len(self._tasks) < self._MOST or self._is_stopped)
+                        self._changed.wait_for(lambda: len(self._tasks) <= self._MOST // 2 or self._is_stopped)
                 if self._is_stopped:
                     return
                 self._tasks.append(task)
@@ -316,7 +323,7 @@ class _Manager:
             worker = min(able, key=lambda each: len(each.has))
             if worker.has_end():
                 able.remove(worker)
-            elif len(worker.has) >= worker.ahead or not self._give_to(worker):
+            elif len(worker.has) > worker.ahead // 2 or not self._give_to(worker, len(able)):
                 break
         for worker in self._workers.values():
             if not worker.has and (worker.has_end() or self._is_over()):
@@ -325,19 +332,29 @@ class _Manager:
     def _is_over(self):
         return self.state == multiprocessing.pool.CLOSE and not self._has_tasks()
 
-    def _give_to(self, worker):
-        """Returns whether there was a task."""
-        while (task := self._next_task()) is not None:
-            try:
-                worker.tasks.put(task[2:])
-            except Exception as error:
-                self._set_result(task, (False, error))
-                continue
-            worker.has.append(task)
-            if worker.left is not None:
-                worker.left -= 1
-            return True
-        return False
+    def _give_to(self, worker, able):
+        """Gives a worker its share of the tasks, of `able` that may have some. Returns whether there was a task."""
+        most = min(worker.ahead - len(worker.has), max(1, self._feed.waiting() // able))
+        if worker.left is not None:
+            most = min(most, worker.left)
+        batch = list(itertools.islice(iter(self._next_task, None), most))
+        if batch and not self._send(worker, batch):
+            for task in batch:  # One of them can't be sent.
+                self._send(worker, [task])
+        return bool(batch)
+
+    def _send(self, worker, batch):
+        """Returns whether the tasks were sent, or the only one failed because it can't be."""
+        try:
+            worker.tasks.put([task[2:] for task in batch])
+        except Exception as error:
+            if len(batch) == 1:
+                self._set_result(batch[0], (False, error))
+            return len(batch) == 1
+        worker.has.extend(batch)
+        if worker.left is not None:
+            worker.left -= len(batch)
+        return True
 
 
 class Pool(multiprocessing.pool.Pool):
