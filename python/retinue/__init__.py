@@ -31,4 +31,4 @@ def empty_shared(*size, dtype=None):
     """
     from retinue.multiprocessing import _tensors
 
-    return _tensors.empty_shared(size[0] if len(size) == 1 and not isinstance(size[0], int) else size, dtype)
+    return _tensors.empty_shared(size[0] if len(size) == 1 and hasattr(size[0], "__iter__") else size, dtype)

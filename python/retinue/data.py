@@ -8,37 +8,36 @@ import torch.utils.data
 from torch.utils.data import _utils
 from torch.utils.data.dataloader import _DatasetKind, _MultiProcessingDataLoaderIter
 
-from retinue import multiprocessing as _mp
-from retinue.multiprocessing import _process, _shared, _start, _tensors
+from retinue.multiprocessing import Process, _process, _shared, _start, _tensors
 
 __all__ = ["DataLoader", "default_collate"]
 
 _BETWEEN_LOOKS = 0.2  # Seconds, for workers that died.
-_collate_fn_map = dict(_utils.collate.default_collate_fn_map)
+_PINNING = 1.0  # Seconds within which the thread that pins memory passes on what it has.
 
 
 def _can_stack(batch):
     first = batch[0]
     return all(type(each) is torch.Tensor and each.dtype == first.dtype and each.size() == first.size()
-               and each.device.type == "cpu" and each.layout is torch.strided and not each.requires_grad for each in batch)
+               and each.device.type == "cpu" and each.layout is torch.strided and not each.is_nested
+               and not each.requires_grad for each in batch)
 
 
 def _collate_tensors(batch, *, collate_fn_map=None):
-    size = len(batch) * batch[0].numel() * batch[0].element_size()
-    if size < _shared.LEAST_BLOCK or not _can_stack(batch):
+    if not _can_stack(batch):
         return _utils.collate.default_collate_fn_map[torch.Tensor](batch, collate_fn_map=collate_fn_map)
+    if len(batch) * batch[0].numel() * batch[0].element_size() < _shared.LEAST_BLOCK:
+        return torch.stack(batch)  # PyTorch's would allocate shared memory of its own.
     return torch.stack(batch, out=_tensors.empty_shared((len(batch), *batch[0].size()), batch[0].dtype))
-
-
-_collate_fn_map[torch.Tensor] = _collate_tensors
 
 
 def default_collate(batch):
     """Is torch.utils.data.default_collate, and puts large tensors into memory that processes share."""
-    return _utils.collate.collate(batch, collate_fn_map=_collate_fn_map)
+    functions = {**_utils.collate.default_collate_fn_map, torch.Tensor: _collate_tensors}
+    return _utils.collate.collate(batch, collate_fn_map=functions)
 
 
-class DataLoaderWorker(_mp.Process):
+class DataLoaderWorker(Process):
     """A process that can be started again."""
 
     def __init__(self, *, target, args):
@@ -53,24 +52,24 @@ class DataLoaderWorker(_mp.Process):
         worker.start()
         return worker
 
+    def how_it_ended(self, place):
+        code = self.exitcode
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        return f"DataLoader worker {place} (pid {self.pid}) {how}"
 
-class _ExecutedDataLoaderWorker(DataLoaderWorker):
+
+class ExecutedDataLoaderWorker(DataLoaderWorker):
     _Popen = staticmethod(_process._ExecutedProcess._Popen)
 
 
-class _Flag:
+class _Flag(_shared.Word):
     """multiprocessing.Event without its lock, which a worker that is killed could leave locked."""
 
-    def __init__(self, buffer=None):
-        self._buffer = _shared.allocate(1) if buffer is None else buffer
-        if buffer is None:
-            self._buffer[0] = 0
-
     def is_set(self):
-        return self._buffer[0] != 0
+        return self.get() != 0
 
     def set(self):
-        self._buffer[0] = 1
+        super().set(1)
 
 
 @_shared.reducer(_Flag)
@@ -88,25 +87,33 @@ class _Context(_process.Context):
 
 
 class _ExecutedContext(_process._ExecutedContext):
+    Process = ExecutedDataLoaderWorker
     Event = staticmethod(_Flag)
-    Process = _ExecutedDataLoaderWorker
 
 
 class _Iterator(_MultiProcessingDataLoaderIter):
     """PyTorch's iterator, which replaces a worker that died, and has its batch made again."""
 
     def __init__(self, loader):
-        self._indices = {}  # By number of the batch: what the worker was told to get.
-        self._again = {}  # Batches that were lost with a worker, and how that one ended.
+        self._is_beginning = True
         super().__init__(loader)
+
+    def _reset(self, loader, first_iter=False):
+        self._indices = {}  # By number of the batch: what the worker was told to get.
+        self._lost = {}  # Batches that were lost with a worker, and how that one ended.
+        self._idle_deaths = set()  # Places of workers that died without having begun one.
+        self._is_beginning = True
+        for place, worker in enumerate(() if first_iter else self._workers):
+            if not worker.is_alive():
+                self._drained(place)
+                self._workers[place] = worker.again()
+        super()._reset(loader, first_iter)
+        self._is_beginning = False
 
     def _next_index(self):
         index = super()._next_index()
         self._indices[self._send_idx] = index
         return index
-
-    def _is_lost(self, number):
-        return number in self._task_info and len(self._task_info[number]) == 1
 
     def _try_get_data(self, timeout=_utils.MP_STATUS_CHECK_INTERVAL):
         end = time.monotonic() + timeout
@@ -115,50 +122,71 @@ class _Iterator(_MultiProcessingDataLoaderIter):
             try:
                 message = self._data_queue.get(timeout=max(0, min(left, _BETWEEN_LOOKS)))
             except queue.Empty:
-                # What a dead worker had put has come by now.
-                self._replace_the_dead()
-                if left <= 0:
-                    return False, None
-                continue
-            number = message[0] if isinstance(message, tuple) else None
-            if isinstance(number, int):
-                self._indices.pop(number, None)
-                self._again.pop(number, None)
-            return True, message
+                message = self._replace_the_dead()
+            if message is not None and self._is_awaited(message):
+                return True, message
+            if message is None and left <= 0:
+                return False, None
+
+    def _is_awaited(self, message):
+        """Returns whether it is no batch that came twice, from a worker that died and from the one in its place."""
+        number = message[0] if isinstance(message, tuple) else None
+        if not isinstance(number, int):
+            return True
+        info = self._task_info.get(number, ())
+        if len(info) != 1:
+            return False
+        self._indices.pop(number, None)
+        self._lost.pop(number, None)
+        self._idle_deaths.discard(info[0])
+        return True
 
     def _replace_the_dead(self):
-        for place, worker in enumerate(self._workers):
-            if self._workers_status[place] and not worker.is_alive():
-                self._replace(place, worker)
+        """Returns None, or a message of a worker that is dead now."""
+        dead = [place for place, worker in enumerate(self._workers) if self._workers_status[place] and not worker.is_alive()]
+        if not dead:
+            return None
+        try:
+            return self._data_queue.get(timeout=_PINNING if self._pin_memory else 0)
+        except queue.Empty:
+            for place in dead:
+                self._replace(place, self._workers[place])
+            return None
 
-    def _replace(self, place, worker):
-        how = _how(place, worker)
-        if self._dataset_kind != _DatasetKind.Map:
-            self._workers_status[place] = False
-            raise RuntimeError(f"{how}. A worker of an IterableDataset can't be replaced: how far it came is lost with it")
-        waiting = set()
+    def _drained(self, place):
+        """Returns what the worker of that place was to get, and did not."""
+        messages = []
         try:
             while True:
-                waiting.add(self._index_queues[place].get_nowait()[0])
+                messages.append(self._index_queues[place].get_nowait())
         except queue.Empty:
-            pass
+            return messages
+
+    def _give_up(self, place, why):
+        self._workers_status[place] = False
+        raise RuntimeError(why)
+
+    def _replace(self, place, worker):
+        how = worker.how_it_ended(place)
+        if self._dataset_kind != _DatasetKind.Map:
+            self._give_up(place, f"{how}. A worker of an IterableDataset can't be replaced: how far it came is lost with it")
+        if self._is_beginning:
+            self._give_up(place, f"{how} when an epoch began")
+        waiting = {message[0] for message in self._drained(place) if isinstance(message, tuple)}
         sent = [number for number, info in sorted(self._task_info.items()) if info == (place,)]
-        for number in sent:
-            if number not in waiting:
-                if number in self._again:
-                    self._workers_status[place] = False
-                    raise RuntimeError(f"{self._again[number]}. {how}. Both had to get the items "
-                                       f"{_shortened(self._indices[number])}, so it isn't tried again")
-                self._again[number] = how
+        lost = [number for number in sent if number not in waiting]
+        if not lost:
+            if place in self._idle_deaths:
+                self._give_up(place, f"{how}, and so did the one before it, without having begun a batch")
+            self._idle_deaths.add(place)
+        for number in lost:
+            if number in self._lost:
+                self._give_up(place, f"{self._lost[number]}. {how}. Both had to get the items "
+                                     f"{_shortened(self._indices[number])}, so it isn't tried again")
+            self._lost[number] = how
         self._workers[place] = worker.again()
         for number in sent:
             self._index_queues[place].put((number, self._indices[number]))
-
-
-def _how(place, worker):
-    code = worker.exitcode
-    how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-    return f"DataLoader worker {place} (pid {worker.pid}) {how}"
 
 
 def _shortened(index, most=10):
@@ -167,28 +195,33 @@ def _shortened(index, most=10):
     return index
 
 
+_POSITIONAL = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory",
+               "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator")
+
+
 class DataLoader(torch.utils.data.DataLoader):
     """torch.utils.data.DataLoader, whose batches are as PyTorch's, in the same order and with the same random numbers.
 
-    Workers are forks of retinue.multiprocessing's guardian, and so start in milliseconds. They are kept for the next epoch
-    unless `persistent_workers` is False. They make batches in memory that the program shares, so none is copied, and no
-    file in /dev/shm is used. A worker that dies is replaced, and its batch is made once more.
+    Workers are forks of retinue.multiprocessing's guardian, and so start in milliseconds. They make batches in memory that
+    the program shares, so none is copied. A worker that dies is replaced, and its batch is made once more; its random
+    numbers begin anew.
 
     `multiprocessing_context`: None, "forkserver" or "spawn", as retinue.multiprocessing's start methods; or an object, for
     workers of PyTorch's own that are not replaced.
     Errors: as PyTorch's. RuntimeError if two workers die of the same batch, or one of an IterableDataset.
     """
 
-    def __init__(self, dataset, *args, **kwargs):
-        names = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory", "drop_last",
-                 "timeout", "worker_init_fn", "multiprocessing_context", "generator")
-        options = {**dict(zip(names, args)), **kwargs}
-        if options.get("num_workers", 0) > 0:
-            method = options.get("multiprocessing_context")
-            if method is None or isinstance(method, str):
-                options["multiprocessing_context"] = _ExecutedContext() if _start.is_executed(method) else _Context()
-                options.setdefault("persistent_workers", True)
-        super().__init__(dataset, **options)
+    def __init__(self, *args, **kwargs):
+        if len(args) > len(_POSITIONAL):
+            raise TypeError(f"DataLoader takes at most {len(_POSITIONAL)} arguments without names, and got {len(args)}")
+        options = dict(zip(_POSITIONAL, args))
+        for name in options.keys() & kwargs.keys():
+            raise TypeError(f"DataLoader got two values for {name!r}")
+        options.update(kwargs)
+        method = options.get("multiprocessing_context")
+        if options.get("num_workers", 0) > 0 and (method is None or isinstance(method, str)):
+            options["multiprocessing_context"] = _ExecutedContext() if _start.is_executed(method) else _Context()
+        super().__init__(**options)
         if self.num_workers > 0 and self.collate_fn is torch.utils.data.default_collate:
             self.collate_fn = default_collate
 

@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 import tempfile
+import time
 import unittest
 import warnings
 
@@ -56,6 +57,10 @@ class Deadly(torch.utils.data.Dataset):
         return torch.full((100, 100), float(index))
 
 
+def end_with_3(_):
+    os._exit(3)
+
+
 class Failing(Noisy):
     def __getitem__(self, index):
         raise ValueError(f"no item {index}")
@@ -79,12 +84,17 @@ class Loader(unittest.TestCase):
         return list(itertools.chain.from_iterable(loader for _ in range(epochs)))
 
     def test_has_the_batches_of_pytorch(self):
-        for workers in (0, 1, 3):
-            theirs = self.batches(torch.utils.data.DataLoader, num_workers=workers, persistent_workers=workers > 0)
-            self.assert_same(self.batches(DataLoader, num_workers=workers), theirs)
-        theirs = self.batches(torch.utils.data.DataLoader, num_workers=2, drop_last=True)
-        self.assert_same(self.batches(DataLoader, num_workers=2, drop_last=True, persistent_workers=False), theirs)
-        self.assert_same(self.batches(DataLoader, 1, num_workers=2, multiprocessing_context="spawn", drop_last=True), theirs[:6])
+        for workers, persistent in ((0, False), (1, False), (2, False), (2, True)):
+            options = {"num_workers": workers, "persistent_workers": persistent}
+            self.assert_same(self.batches(DataLoader, **options), self.batches(torch.utils.data.DataLoader, **options))
+        options = {"num_workers": 2, "drop_last": True}
+        theirs = self.batches(torch.utils.data.DataLoader, **options)
+        self.assert_same(self.batches(DataLoader, multiprocessing_context="spawn", **options), theirs)
+
+    def test_has_iterators_that_are_independent(self):
+        loader = DataLoader(Noisy(), batch_size=25, num_workers=1)
+        self.assertEqual([(a["label"].tolist(), b["label"].tolist()) for a, b in zip(loader, loader)],
+                         [(list(range(25)), list(range(25))), (list(range(25, 50)), list(range(25, 50)))])
 
     def test_takes_arguments_by_position(self):
         loader = DataLoader(Noisy(), 8, False, None, None, 1, list)
@@ -120,6 +130,27 @@ class Loader(unittest.TestCase):
                     self.assertEqual(firsts, [[4.0 * i + j for j in range(4)] for i in range(10)])
                 self.assertEqual(len(os.listdir(folder)), 4)
 
+    def test_replaces_a_worker_that_dies_between_epochs(self):
+        loader = DataLoader(Noisy(), batch_size=5, num_workers=2, persistent_workers=True)
+        for _ in range(3):
+            self.assertEqual([batch["label"][0].item() for batch in loader], list(range(0, 50, 5)))
+            worker = loader._iterator._workers[1]
+            worker.kill()
+            worker.join()
+
+    def test_keeps_the_small_batch_of_a_worker_that_died(self):
+        loader = iter(DataLoader(Noisy(), batch_size=1, num_workers=1, prefetch_factor=4))
+        next(loader)
+        time.sleep(0.5)  # Others are there.
+        worker = loader._workers[0]
+        worker.kill()
+        worker.join()
+        self.assertEqual([batch["label"].item() for batch in loader], list(range(1, 50)))
+
+    def test_gives_up_where_workers_die_before_they_begin(self):
+        with self.assertRaisesRegex(RuntimeError, "exited with code 3, and so did the one before it"):
+            list(DataLoader(Noisy(), num_workers=1, worker_init_fn=end_with_3))
+
     def test_names_the_items_of_which_two_workers_died(self):
         with tempfile.TemporaryDirectory() as folder:
             batches = iter(DataLoader(Deadly(folder, (13,), 2), batch_size=4, num_workers=2))
@@ -135,6 +166,7 @@ class Loader(unittest.TestCase):
             next(iter(DataLoader(Failing(), num_workers=1)))
         with self.assertRaisesRegex(ValueError, "start_method is 'fork'"):
             DataLoader(Noisy(), num_workers=1, multiprocessing_context="fork")
+        self.assertRaisesRegex(TypeError, "two values for 'batch_size'", DataLoader, Noisy(), 4, batch_size=5)
         with self.assertRaisesRegex(ValueError, "persistent_workers"):
             DataLoader(Noisy(), persistent_workers=True)
 

@@ -4,6 +4,9 @@ import itertools
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 import unittest
 
@@ -55,6 +58,46 @@ def not_sent(_):
 
 
 def sleep_long(_):
+    time.sleep(1000)
+
+
+class Odd(Exception):
+    """Pickles, but can't be made again from its pickle."""
+
+    def __init__(self, first, second):
+        super().__init__(f"{first} {second}")
+
+
+def raise_odd(_):
+    raise Odd(1, 2)
+
+
+class NotMadeAgain:
+    def __reduce__(self):
+        return divmod, (1, 0)
+
+
+def append_to(numbers):
+    numbers.append(1)
+    return len(numbers)
+
+
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return "there"
+
+
+def make(path):
+    open(path, "w").close()
+
+
+def die_by_number(number):
+    os.kill(os.getpid(), number)
+
+
+def kill_guardian(_):
+    os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(1000)
 
 
@@ -140,6 +183,41 @@ class Pools(unittest.TestCase):
             self.assertRaisesRegex(mp.ProcessExitedException, "in die_at_3", pool.map, die_at_3, range(10))
             self.assertRaisesRegex(mp.ProcessExitedException, "exited with code 7 in leave", pool.apply, leave, (7,))
             self.assertEqual(len(set(pool.map(pid_of, range(20), 1))), 2)
+
+    def test_give_each_task_arguments_of_its_own(self):
+        with mp.Pool(2) as pool:
+            numbers = [0]
+            self.assertEqual(pool.map(append_to, [numbers] * 200, 1), [2] * 200)
+
+    def test_give_a_task_to_any_process_that_has_none(self):
+        with tempfile.TemporaryDirectory() as folder, mp.Pool(2) as pool:
+            path = os.path.join(folder, "made")
+            pool.map(square, range(500), 1)  # Tasks that take no time.
+            waiting = pool.apply_async(wait_for, (path,))
+            for _ in range(100):
+                pool.apply_async(square, (1,))
+            pool.apply_async(make, (path,))
+            self.assertEqual(waiting.get(60), "there")
+
+    def test_survive_values_that_cannot_be_made_again(self):
+        with mp.Pool(2) as pool:
+            self.assertRaisesRegex(TypeError, "'second'", pool.apply, raise_odd, (1,))
+            self.assertRaises(ZeroDivisionError, pool.apply, square, (NotMadeAgain(),))
+            self.assertRaisesRegex(mp.ProcessExitedException, "signal 36", pool.apply, die_by_number, (36,))
+            self.assertEqual(pool.map(square, range(3)), [0, 1, 4])
+
+    def test_end_with_the_guardian(self):
+        program = ("import multiprocessing, retinue.multiprocessing as mp\nfrom multiprocessing_pool_test import kill_guardian\n"
+                   "if __name__ == '__main__':\n  pool = mp.Pool(2)\n  results = [pool.apply_async(kill_guardian, (1,))]\n"
+                   "  results.append(pool.map_async(kill_guardian, range(5)))\n  for each in results:\n    try: each.get(60)\n"
+                   "    except Exception as error: print(type(error) is not multiprocessing.TimeoutError)\n")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "program.py")
+            with open(path, "w") as file:
+                file.write(program)
+            done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=200,
+                                  env={**os.environ, "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])})
+        self.assertEqual(done.stdout, "True\nTrue\n", done.stderr)
 
     def test_replace_processes_after_so_many_tasks(self):
         with mp.Pool(2, maxtasksperchild=3) as pool:

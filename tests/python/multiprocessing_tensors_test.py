@@ -56,6 +56,12 @@ class Tensors(unittest.TestCase):
         for back, value in zip(self.echoes(*values), values, strict=True):
             self.assert_same(back, value)
 
+    def test_of_a_part_of_a_large_one_come_back(self):
+        values = [torch.arange(float(LARGE)).view(100, -1)[:, 0], torch.arange(float(LARGE)).view(100, -1).T[5]] * 20
+        for back, value in zip(self.echoes(*values), values, strict=True):
+            self.assert_same(back, value)
+            back.detach_()  # It is no view.
+
     def test_of_other_kinds_go_pytorchs_way(self):
         sparse = torch.eye(3).to_sparse()
         conjugate = torch.ones(3, dtype=torch.complex64).conj()
@@ -117,6 +123,11 @@ class Tensors(unittest.TestCase):
         self.assertEqual(retinue.empty_shared(()).shape, ())
         with self.assertRaisesRegex(ValueError, "sizes are .*-1"):
             retinue.empty_shared(-1)
+        self.assertRaises(TypeError, retinue.empty_shared, 3.0)
+        with torch.device("meta"):
+            self.assertEqual([retinue.empty_shared(size).device.type for size in (0, 3)], ["cpu", "cpu"])
+            [back] = self.echoes(torch.ones(LARGE, device="cpu"))
+        self.assertTrue(back.eq(1).all())
         layer = torch.nn.Linear(20, 30)
         layer.weight = torch.nn.Parameter(retinue.empty_shared(30, 20).fill_(0.5))
         layer(torch.ones(2, 20)).sum().backward()

@@ -4,68 +4,70 @@ import collections
 import itertools
 import multiprocessing.pool
 import os
+import pickle
 import signal
 import threading
-import time
 import traceback
 from multiprocessing import util as _util
 
-from retinue.multiprocessing import _process, _queues, _spawn
+from retinue.multiprocessing import _process, _queues, _shared, _spawn
 
-# Tasks that a process has at a time, so that it need not wait for its next one: more where tasks take less than _SHORT.
-_FEWEST_AHEAD, _MOST_AHEAD = 2, 32
-_SHORT = 0.001  # Seconds.
+_AHEAD = 16  # Tasks for each process that are in the queue, so that none need wait for its next one.
+_BETWEEN_LOOKS = 1.0  # Seconds; only after a process died of which it is not known what it was at.
 
 
-def _work(worker, tasks, results, initializer, initargs):
-    """What a process of a pool runs."""
+def _send(queue, header, value):
+    """Puts a word for the pool and a value of the program's. Errors: what pickling the value raises."""
+    pickled, blocks = _shared.dumps(value)
+    queue._queue.put(pickle.dumps((header, pickled)), blocks, None)
+
+
+def _receive(queue, timeout=None):
+    """Returns the word, and the value as `_shared.loads(*value)` makes it; None if none came in time."""
+    message = queue._queue.get(timeout)
+    if message is None:
+        return None
+    header, pickled = pickle.loads(message[0])
+    return header, (pickled, message[1])
+
+
+def _described(error):
+    return False, multiprocessing.pool.ExceptionWithTraceback(error, error.__traceback__)
+
+
+def _work(worker, at, tasks, results, initializer, initargs, most):
+    """What a process of a pool runs. `at`: a word with the number of the task that it is at."""
     try:
         if initializer is not None:
             initializer(*initargs)
     except Exception as error:
-        results.put((worker, "broken", multiprocessing.pool.ExceptionWithTraceback(error, error.__traceback__)))
-        return
-    results.put((worker, "ready", None))
-    while (batch := tasks.get()) is not None:
-        batch.reverse()
-        while batch:
-            function, args, kwargs = batch.pop()
-            try:
-                end = True, function(*args, **kwargs)
-            except Exception as error:
-                end = False, multiprocessing.pool.ExceptionWithTraceback(error, error.__traceback__)
-            try:
-                results.put((worker, "done", end))
-            except Exception as error:
-                results.put((worker, "done", (False, multiprocessing.pool.MaybeEncodingError(error, end[1]))))
-            function = args = kwargs = end = None  # Not kept while it waits.
+        return _send(results, (worker, "broken", 0), _described(error))
+    _send(results, (worker, "ready", 0), None)
+    while most != 0 and (message := _receive(tasks))[0] is not None:
+        number, value = message
+        at.set(number)
+        try:
+            function, args, kwargs = _shared.loads(*value)
+            end = True, function(*args, **kwargs)
+        except Exception as error:
+            end = _described(error)
+        try:
+            _send(results, (worker, "done", number), end)
+        except Exception as error:
+            _send(results, (worker, "done", number), (False, multiprocessing.pool.MaybeEncodingError(error, end[1])))
+        at.set(0)
+        most -= 1
+        message = value = function = args = kwargs = end = None  # Not kept while it waits.
 
 
 class _Worker:
-    """A process, and the tasks that it has: the first is the one that it is at."""
+    """A process of a pool."""
 
-    def __init__(self, process, tasks):
+    def __init__(self, process, at):
         self.process = process
-        self.tasks = tasks
-        self.has = collections.deque()
-        self.ahead = _FEWEST_AHEAD
-        self.done_at = 0.0
+        self.at = at
         self.is_ready = False
-        self.left = None  # Tasks that it may still get; None: any number.
-        self.is_retired = False
-
-    def retire(self):
-        if not self.is_retired:
-            self.is_retired = True
-            self.tasks.put(None)
-
-    def has_end(self):
-        return self.left == 0
-
-    def note_done(self):
-        now = time.monotonic()
-        self.ahead = min(2 * self.ahead, _MOST_AHEAD) if now - self.done_at < _SHORT else _FEWEST_AHEAD
-        self.done_at = now
+        self.done = 0
 
 
 def _name_of(task):
@@ -76,12 +78,13 @@ def _name_of(task):
     return getattr(function, "__qualname__", None) or repr(function)
 
 
-def _loss_of(worker, task):
-    code = worker.process.exitcode
-    name = signal.Signals(-code).name if code < 0 else None
-    how = f"was killed by {name}" if name else f"exited with code {code}"
-    text = f"a process of the pool (pid {worker.process.pid}) {how}" + (f" in {_name_of(task)}" if task else "")
-    return _spawn.ProcessExitedException(text, 0, worker.process.pid, code, name)
+def _loss_of(process, task):
+    code = process.exitcode
+    name = None
+    if code < 0:
+        name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
+    text = f"a process of the pool (pid {process.pid}) " + (f"was killed by {name}" if name else f"exited with code {code}")
+    return _spawn.ProcessExitedException(text + (f" in {_name_of(task)}" if task else ""), 0, process.pid, code, name)
 
 
 def _fail(result, error):
@@ -105,8 +108,9 @@ class _Feed:
 
     _MOST = 1000  # That were asked for before a process can have them.
 
-    def __init__(self, wake):
+    def __init__(self, wake, give_up):
         self._wake = wake
+        self._give_up = give_up
         self._changed = threading.Condition()
         self._series = collections.deque()  # Iterators, with what is told their length.
         self._tasks = collections.deque()
@@ -135,10 +139,6 @@ class _Feed:
                 self._changed.notify_all()
         return task
 
-    def waiting(self):
-        """Returns how many tasks take() returns at once."""
-        return len(self._tasks)
-
     def is_empty(self):
         with self._changed:
             return not self._series and not self._tasks
@@ -151,6 +151,13 @@ class _Feed:
             self._changed.notify_all()
 
     def _run(self):
+        try:
+            self._feed()
+        except BaseException:  # Of an iterator, or of what a length is told to.
+            traceback.print_exc()
+            self._give_up(RuntimeError("an iterator of tasks ended the pool: standard error shows how"))
+
+    def _feed(self):
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._series or self._is_stopped)
@@ -167,11 +174,12 @@ class _Feed:
                     return
                 self._tasks.append(task)
                 self._wake_if_asked()
-            if set_length is not None:
-                set_length(last + 1)
             with self._changed:
-                if self._series:
-                    self._series.popleft()
+                if self._is_stopped:
+                    return
+                if set_length is not None:
+                    set_length(last + 1)
+                self._series.popleft()
                 self._is_asked = True  # Whether all is done is asked now.
             self._wake_if_asked()
 
@@ -186,19 +194,20 @@ class _Manager:
 
     def __init__(self, context, processes, initializer, initargs, maxtasksperchild):
         self.state = multiprocessing.pool.RUN
+        self.error = None  # That ends each task.
         self.cache = {}  # What callers wait for, by number of the job.
         self._context = context
-        self._processes = processes
         self._initial = initializer, initargs
-        self._most = maxtasksperchild
-        self._results = _queues.SimpleQueue()
-        self._feed = _Feed(self._wake)
-        self._again = collections.deque()  # Tasks that a process had, but did not begin.
+        self._most = -1 if maxtasksperchild is None else maxtasksperchild
+        self._tasks, self._results = _queues.SimpleQueue(), _queues.SimpleQueue()
+        self._feed = _Feed(self._wake, self._give_up)
+        self._sent = {}  # Tasks that processes have, or may have, by number.
+        self._numbers = itertools.count(1)
+        self._has_unknown_loss = False
         self._workers = {}
-        self._count = 0
-        self._error = None  # That ends each task.
+        self._places = itertools.count(1)
         self._is_finished = False
-        self._failing = threading.Lock()
+        self._failing = threading.RLock()
         self._owner = os.getpid()
         for _ in range(processes):
             self._start_worker()
@@ -224,68 +233,68 @@ class _Manager:
             self.set_state(multiprocessing.pool.TERMINATE)
             self.join()
 
-    def pids(self):
-        return [worker.process.pid for worker in list(self._workers.values())]
-
     def _wake(self):
-        self._results.put(None)
+        _send(self._results, (0, "wake", 0), None)
+
+    def _give_up(self, error):
+        self.error = self.error or error
+        self._wake()
 
     def _start_worker(self):
-        self._count += 1
-        number, tasks = self._count, _queues.SimpleQueue()
-        process = self._context.Process(target=_work, args=(number, tasks, self._results, *self._initial), daemon=True,
-                                        name=f"PoolWorker-{number}")
+        place, at = next(self._places), _shared.Word()
+        process = self._context.Process(target=_work, args=(place, at, self._tasks, self._results, *self._initial, self._most),
+                                        daemon=True, name=f"PoolWorker-{place}")
         process.start()
-        worker = self._workers[number] = _Worker(process, tasks)
-        worker.left = self._most
+        self._workers[place] = _Worker(process, at)
 
         def watch():
             process.join()
-            self._results.put((number, "ended", None))
+            _send(self._results, (place, "ended", 0), None)
 
         threading.Thread(target=watch, daemon=True, name="pool watcher").start()
 
     def _run(self):
-        while self._workers:
-            message = self._results.get()
-            if message is not None:
-                self._take(*message)
-            if self.state == multiprocessing.pool.TERMINATE or self._error is not None:
-                self._stop()
-            else:
-                self._give()
+        try:
+            while self._workers:
+                message = _receive(self._results, _BETWEEN_LOOKS if self._has_unknown_loss else None)
+                if message is None:
+                    self._find_unknown_loss()
+                else:
+                    self._take(*message[0], message[1])
+                if self.state == multiprocessing.pool.TERMINATE or self.error is not None:
+                    self._stop()
+                else:
+                    self._give()
+        except BaseException as error:  # As where the guardian was killed.
+            self.error = self.error or error
+            self._stop()
         self._feed.stop()
         self._is_finished = True
         self._fail_all()
 
-    def _take(self, number, kind, value):
-        worker = self._workers[number]
+    def _take(self, place, kind, number, value):
         if kind == "ready":
-            worker.is_ready = True
+            self._workers[place].is_ready = True
         elif kind == "broken":
-            self._error = value
+            self.error = self._loaded(value)[1]
         elif kind == "done":
-            if worker.has:  # Unless the pool ends.
-                worker.note_done()
-                self._set_result(worker.has.popleft(), value)
-        else:
-            del self._workers[number]
-            self._replace(worker)
+            self._workers[place].done += 1
+            self._end(number, self._loaded(value))
+        elif kind == "ended":
+            self._replace(self._workers.pop(place))
 
-    def _replace(self, worker):
-        if worker.is_retired and not worker.has:
-            if self.state == multiprocessing.pool.RUN or self._has_tasks():
-                self._start_worker()
-            return
-        task = worker.has.popleft() if worker.has else None
-        error = _loss_of(worker, task)
-        self._again.extendleft(reversed(worker.has))
+    @staticmethod
+    def _loaded(value):
+        try:
+            return _shared.loads(*value)
+        except Exception as error:  # Of the program's own class.
+            return False, error
+
+    def _end(self, number, end):
+        """Gives a task's end to who waits for it."""
+        task = self._sent.pop(number, None)
         if task is not None:
-            self._set_result(task, (False, error))
-        if not worker.is_ready:  # So would the next one.
-            self._error = self._error or error
-        else:
-            self._start_worker()
+            self._set_result(task, end)
 
     def _set_result(self, task, end):
         result = self.cache.get(task[0])
@@ -295,66 +304,61 @@ class _Manager:
             except Exception:  # Of a callback.
                 traceback.print_exc()
 
+    def _replace(self, worker):
+        number = worker.at.get()
+        code = worker.process.exitcode
+        if number in self._sent:
+            self._end(number, (False, _loss_of(worker.process, self._sent[number])))
+        elif code == 0 and (self._is_over() or worker.done == self._most):
+            if self._is_over():
+                return
+        elif not worker.is_ready:  # So would the next one.
+            self.error = self.error or _loss_of(worker.process, None)
+            return
+        else:
+            self._has_unknown_loss = bool(self._sent)
+        if self.state != multiprocessing.pool.TERMINATE and self.error is None:
+            self._start_worker()
+
+    def _find_unknown_loss(self):
+        """Where all processes wait for tasks, none of those that were sent is with one of them."""
+        if self._tasks.empty() and all(worker.is_ready and worker.at.get() == 0 for worker in self._workers.values()):
+            self._has_unknown_loss = False
+            for number in list(self._sent):
+                self._end(number, (False, _spawn.ProcessExitedException(
+                    f"a process of the pool died with a task, {_name_of(self._sent[number])}", 0, 0, -1)))
+
     def _fail_all(self):
-        error = self._error or RuntimeError("the pool was terminated before this task was done")
+        self.state = multiprocessing.pool.TERMINATE
+        error = self.error or RuntimeError("the pool was terminated before this task was done")
         with self._failing:
             for result in list(self.cache.values()):
-                _fail(result, error)
+                try:
+                    _fail(result, error)
+                except Exception:  # Of a callback.
+                    traceback.print_exc()
 
     def _stop(self):
         for worker in self._workers.values():
-            worker.is_retired = True
-            worker.has.clear()
             worker.process.terminate()
         self._feed.stop()
-        self._again.clear()
+        self._sent.clear()
         self._fail_all()
-        self.state = multiprocessing.pool.TERMINATE
-
-    def _has_tasks(self):
-        return bool(not self._feed.is_empty() or self._again or any(worker.has for worker in self._workers.values()))
-
-    def _next_task(self):
-        return self._again.popleft() if self._again else self._feed.take()
-
-    def _give(self):
-        able = [worker for worker in self._workers.values() if worker.is_ready and not worker.is_retired]
-        while able:
-            worker = min(able, key=lambda each: len(each.has))
-            if worker.has_end():
-                able.remove(worker)
-            elif len(worker.has) > worker.ahead // 2 or not self._give_to(worker, len(able)):
-                break
-        for worker in self._workers.values():
-            if not worker.has and (worker.has_end() or self._is_over()):
-                worker.retire()
 
     def _is_over(self):
-        return self.state == multiprocessing.pool.CLOSE and not self._has_tasks()
+        return self.state == multiprocessing.pool.CLOSE and self._feed.is_empty() and not self._sent
 
-    def _give_to(self, worker, able):
-        """Gives a worker its share of the tasks, of `able` that may have some. Returns whether there was a task."""
-        most = min(worker.ahead - len(worker.has), max(1, self._feed.waiting() // able))
-        if worker.left is not None:
-            most = min(most, worker.left)
-        batch = list(itertools.islice(iter(self._next_task, None), most))
-        if batch and not self._send(worker, batch):
-            for task in batch:  # One of them can't be sent.
-                self._send(worker, [task])
-        return bool(batch)
-
-    def _send(self, worker, batch):
-        """Returns whether the tasks were sent, or the only one failed because it can't be."""
-        try:
-            worker.tasks.put([task[2:] for task in batch])
-        except Exception as error:
-            if len(batch) == 1:
-                self._set_result(batch[0], (False, error))
-            return len(batch) == 1
-        worker.has.extend(batch)
-        if worker.left is not None:
-            worker.left -= len(batch)
-        return True
+    def _give(self):
+        while len(self._sent) < _AHEAD * len(self._workers) and (task := self._feed.take()) is not None:
+            number = next(self._numbers)
+            self._sent[number] = task
+            try:
+                _send(self._tasks, number, task[2:])
+            except Exception as error:
+                self._end(number, (False, error))
+        if self._is_over():
+            for _ in self._workers:
+                _send(self._tasks, None, None)
 
 
 class Pool(multiprocessing.pool.Pool):
@@ -386,7 +390,7 @@ class Pool(multiprocessing.pool.Pool):
 
     def _check_running(self):
         if self._state != multiprocessing.pool.RUN or self._manager.state != multiprocessing.pool.RUN:
-            raise self._manager._error or ValueError("Pool not running")
+            raise self._manager.error or ValueError("Pool not running")
 
     def close(self):
         """No more tasks come. The processes end when all tasks are done."""

@@ -17,17 +17,19 @@ LEAST_BLOCK = 32 * 1024
 _HEADER = 4  # Bytes before the pickle: how many of the blocks are its out-of-band buffers. The others follow these.
 
 _buffers = weakref.WeakValueDictionary()  # Of this process, by address: what is in job memory already is sent by handle.
+_lock = threading.RLock()
 _loading = threading.local()  # `blocks`: what the pickle refers to that is being loaded.
 
 
 def buffer_of(block):
     """Returns a writable buffer that is the block's memory, and keeps it. Views of the buffer keep it too."""
     address = block.address()
-    buffer = _buffers.get(address)
-    if buffer is None:
-        buffer = (ctypes.c_ubyte * block.bytes()).from_address(address)
-        buffer.block = block
-        _buffers[address] = buffer
+    with _lock:
+        buffer = _buffers.get(address)
+        if buffer is None:
+            buffer = (ctypes.c_ubyte * block.bytes()).from_address(address)
+            buffer.block = block
+            _buffers[address] = buffer
     return buffer
 
 
@@ -114,7 +116,9 @@ def reducer(kind):
 
 
 def _add_torch():
-    if "torch" in sys.modules and sys.modules["torch"].Tensor not in _reducers:
+    # Another thread may be importing it: a program that has a tensor has imported it.
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "Tensor") and hasattr(torch, "frombuffer") and torch.Tensor not in _reducers:
         from retinue.multiprocessing import _tensors
 
         for kind in _tensors.kinds():
@@ -198,3 +202,28 @@ def loads(pickled, blocks):
         return pickle.loads(view[_HEADER:], buffers=map(buffer_of, blocks[:count]))
     finally:
         _loading.blocks = outer
+
+
+class Word:
+    """A number in job memory, which one process writes at a time: 0 at first."""
+
+    def __init__(self, buffer=None):
+        self._buffer = allocate(8) if buffer is None else buffer
+        self._words = memoryview(self._buffer).cast("B").cast("Q")
+        if buffer is None:
+            self._words[0] = 0
+
+    def get(self):
+        return self._words[0]
+
+    def set(self, value):
+        self._words[0] = value
+
+
+@reducer(Word)
+def _reduce_word(blocks, word):
+    return _restored_word, (blocks.add(word._buffer.block),)
+
+
+def _restored_word(index):
+    return Word(buffer_of(block(index)))

@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import operator
 
 import torch
 
@@ -10,12 +11,13 @@ from retinue.multiprocessing import _shared, _start
 
 def empty_shared(size, dtype):
     """Is retinue.empty_shared, which has its size as separate arguments too."""
+    size = tuple(map(operator.index, size))
     if any(number < 0 for number in size):
-        raise ValueError(f"the sizes are {tuple(size)}: none may be negative")
+        raise ValueError(f"the sizes are {size}: none may be negative")
     dtype = dtype or torch.get_default_dtype()
     elements = math.prod(size)
     if elements == 0:
-        return torch.empty(size, dtype=dtype)
+        return torch.empty(size, dtype=dtype, device="cpu")
     _start.warm()
     return _elements(_shared.allocate(elements * dtype.itemsize), dtype).view(size)
 
@@ -28,7 +30,7 @@ def kinds():
 def _elements(buffer, dtype):
     """Returns the elements that fit into a buffer."""
     count = len(buffer) // dtype.itemsize
-    return torch.frombuffer(buffer, dtype=dtype, count=count) if count else torch.empty(0, dtype=dtype)
+    return torch.frombuffer(buffer, dtype=dtype, count=count) if count else torch.empty(0, dtype=dtype, device="cpu")
 
 
 def _made(kind, tensor, requires_grad):
@@ -42,16 +44,17 @@ def _tensor(kind, dtype, size, stride, offset, requires_grad, memory):
     dtype = getattr(torch, dtype)
     if isinstance(memory, int):
         memory = _shared.buffer_of(_shared.block(memory))
-    return _made(kind, _elements(memory, dtype).as_strided(size, stride, offset), requires_grad)
+    storage = _elements(memory, dtype).untyped_storage()
+    return _made(kind, torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, size, stride), requires_grad)
 
 
 def _is_plain(tensor):
-    return (tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
+    return (tensor.device.type == "cpu" and not tensor.is_nested and tensor.layout is torch.strided and not tensor.is_quantized
             and not tensor.is_conj() and not tensor.is_neg() and (tensor.is_leaf or not tensor.requires_grad))
 
 
 def _bytes_of(storage):
-    return torch.empty(0, dtype=torch.uint8).set_(storage)
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
 
 
 def reduce_tensor(blocks, tensor):
@@ -85,7 +88,8 @@ def _copy(blocks, tensor):
     """Returns a copy as a bytearray, or as the index of a block where it is long."""
     size = tensor.numel() * tensor.element_size()
     if size < _shared.LEAST_BLOCK:
-        return bytearray(ctypes.string_at(tensor.contiguous().data_ptr(), size))
+        tensor = tensor.contiguous()  # Which lives until its bytes are read.
+        return bytearray(ctypes.string_at(tensor.data_ptr(), size))
     buffer = _shared.allocate(size)
     _elements(buffer, tensor.dtype).view(tensor.size()).copy_(tensor)
     return blocks.add(buffer.block)
