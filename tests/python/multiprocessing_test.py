@@ -1,5 +1,6 @@
 """retinue.multiprocessing: processes that are forks of the guardian, what they are told and tell. Needs no PyTorch."""
 
+import importlib.util
 import multiprocessing.shared_memory
 import os
 import pickle
@@ -185,7 +186,10 @@ class Spawn(unittest.TestCase):
             mp.spawn(sleep, nprocs=0)
 
     def test_raises_what_pickle_says_of_a_function_that_has_no_name(self):
-        with self.assertRaises((pickle.PicklingError, AttributeError)):
+        if importlib.util.find_spec("cloudpickle") is None:
+            with self.assertRaises((pickle.PicklingError, AttributeError)):
+                mp.spawn(lambda index: None)
+        else:
             mp.spawn(lambda index: None)
 
 
