@@ -3,10 +3,12 @@
 import itertools
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -182,7 +184,9 @@ class Pools(unittest.TestCase):
             self.assertEqual([result.get(60) for i, result in enumerate(results) if i != 3], [x for x in range(20) if x != 3])
             self.assertRaisesRegex(mp.ProcessExitedException, "in die_at_3", pool.map, die_at_3, range(10))
             self.assertRaisesRegex(mp.ProcessExitedException, "exited with code 7 in leave", pool.apply, leave, (7,))
-            self.assertEqual(len(set(pool.map(pid_of, range(20), 1))), 2)
+            end = time.monotonic() + 60
+            while len(set(pool.map(pid_of, range(20), 1))) < 2:  # Until another process is there.
+                self.assertLess(time.monotonic(), end)
 
     def test_give_each_task_arguments_of_its_own(self):
         with mp.Pool(2) as pool:
@@ -222,7 +226,8 @@ class Pools(unittest.TestCase):
     def test_replace_processes_after_so_many_tasks(self):
         with mp.Pool(2, maxtasksperchild=3) as pool:
             pids = pool.map(pid_of, range(12), 1)
-        self.assertEqual(sorted(pids.count(pid) for pid in set(pids)), [3] * 4)
+        self.assertEqual(len(pids), 12)
+        self.assertLessEqual(max(pids.count(pid) for pid in pids), 3)
 
     def test_end(self):
         pool = mp.Pool(2)
@@ -242,6 +247,8 @@ class Pools(unittest.TestCase):
         self.assertEqual(multiprocessing.active_children(), [])
 
     def test_say_what_cannot_be(self):
+        self.assertRaises((pickle.PicklingError, AttributeError, TypeError), mp.Pool, 2, square, (threading.Lock(),))
+        self.assertEqual(multiprocessing.active_children(), [])
         self.assertRaisesRegex(ValueError, "number of processes is 0", mp.Pool, 0)
         self.assertRaisesRegex(ValueError, "maxtasksperchild is 0", mp.Pool, 1, maxtasksperchild=0)
         self.assertRaisesRegex(TypeError, "initializer", mp.Pool, 1, 5)

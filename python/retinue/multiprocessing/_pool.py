@@ -209,8 +209,12 @@ class _Manager:
         self._is_finished = False
         self._failing = threading.RLock()
         self._owner = os.getpid()
-        for _ in range(processes):
-            self._start_worker()
+        try:
+            for _ in range(processes):
+                self._start_worker()
+        except BaseException:
+            self._stop()
+            raise
         self._thread = threading.Thread(target=self._run, daemon=True, name="pool")
         self._thread.start()
 
