@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstring>
 #include <new>
 #include <optional>
 #include <utility>
@@ -7,16 +8,6 @@
 #include "python/extension/objects.h"
 
 namespace retinue::python {
-
-// Only functions make objects: one without a value would be none.
-constexpr unsigned kTypeFlags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
-
-/// Makes a type and adds it to the module. Returns a reference that lives as long as the process. Errors: ErrorIsSet.
-inline PyObject* type_in(PyObject* module, const char* name, PyType_Spec* spec) {
-  PyObject* const type = checked(PyType_FromSpec(spec)).release();
-  if (PyModule_AddObject(module, name, Reference::to(type).release()) != 0) throw ErrorIsSet();
-  return type;
-}
 
 /// A Python object that has a C++ one. Functions are called with the interpreter's lock, and a wait gives it away: the
 /// C++ object is used by one thread at a time only where its own functions are.
@@ -38,6 +29,19 @@ void free_boxed(PyObject* self) {
   reinterpret_cast<Boxed<Value>*>(self)->value.~optional();
   reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(reinterpret_cast<PyObject*>(type));
+}
+
+/// Makes the type of such objects and adds it to the module. `name`, as "retinue._core.Queue", and `methods` live as
+/// long as the process, and so does the reference that it returns. Errors: ErrorIsSet.
+template <class Value>
+PyObject* add_type(PyObject* module, const char* name, PyMethodDef* methods) {
+  PyType_Slot slots[] = {
+      {Py_tp_dealloc, reinterpret_cast<void*>(&free_boxed<Value>)}, {Py_tp_methods, methods}, {0, nullptr}};
+  // Only functions make objects: one without a value would be none.
+  PyType_Spec spec = {name, sizeof(Boxed<Value>), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  PyObject* const type = checked(PyType_FromSpec(&spec)).release();
+  if (PyModule_AddObject(module, std::strrchr(name, '.') + 1, Reference::to(type).release()) != 0) throw ErrorIsSet();
+  return type;
 }
 
 template <class Value>

@@ -24,18 +24,10 @@ PyMethodDef block_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyType_Slot block_slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(&free_boxed<SharedBlock>)},
-    {Py_tp_methods, block_methods},
-    {0, nullptr},
-};
-
-PyType_Spec block_spec = {"retinue._core.Block", sizeof(Boxed<SharedBlock>), 0, kTypeFlags, block_slots};
-
 }  // namespace
 
 void add_block_type(PyObject* module) {
-  block_type = type_in(module, "Block", &block_spec);
+  block_type = add_type<SharedBlock>(module, "retinue._core.Block", block_methods);
 }
 
 PyObject* allocate(PyObject*, PyObject* bytes) {

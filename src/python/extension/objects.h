@@ -65,6 +65,10 @@ inline Reference none() {
   return Reference::to(Py_None);
 }
 
+inline Reference truth(bool is_true) {
+  return Reference::to(is_true ? Py_True : Py_False);
+}
+
 /// In a catch block: sets the Python error for what is being handled.
 void set_error() noexcept;
 

@@ -37,7 +37,7 @@ PyObject* join_context(PyObject* self, PyObject* timeout) {
         failure = to_json(error);
       }
     }
-    return failure.empty() ? Reference::to(has_ended ? Py_True : Py_False) : text(failure);
+    return failure.empty() ? truth(has_ended) : text(failure);
   });
 }
 
@@ -88,7 +88,7 @@ PyObject* join_process(PyObject* self, PyObject* timeout) {
       const WithoutGil without_gil;
       has_ended = value_of<PythonProcess>(self).join(time);
     }
-    return Reference::to(has_ended ? Py_True : Py_False);
+    return truth(has_ended);
   });
 }
 
@@ -142,15 +142,6 @@ PyMethodDef context_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyType_Slot context_slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(&free_boxed<ProcessContext>)},
-    {Py_tp_methods, context_methods},
-    {0, nullptr},
-};
-
-PyType_Spec context_spec = {"retinue._core.ProcessContext", sizeof(Boxed<ProcessContext>), 0, kTypeFlags,
-                            context_slots};
-
 PyMethodDef process_methods[] = {
     {"join", &join_process, METH_O, "join(seconds or None): whether the process has ended."},
     {"exitcode", &exitcode_of_process, METH_NOARGS, "As multiprocessing.Process.exitcode."},
@@ -161,14 +152,6 @@ PyMethodDef process_methods[] = {
     {"close", &close_process, METH_NOARGS, "Releases what a process that has ended holds."},
     {nullptr, nullptr, 0, nullptr},
 };
-
-PyType_Slot process_slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(&free_boxed<PythonProcess>)},
-    {Py_tp_methods, process_methods},
-    {0, nullptr},
-};
-
-PyType_Spec process_spec = {"retinue._core.Process", sizeof(Boxed<PythonProcess>), 0, kTypeFlags, process_slots};
 
 }  // namespace
 
@@ -220,8 +203,8 @@ PyObject* start_process(PyObject*, PyObject* arguments) {
 }
 
 void add_process_types(PyObject* module) {
-  context_type = type_in(module, "ProcessContext", &context_spec);
-  process_type = type_in(module, "Process", &process_spec);
+  context_type = add_type<ProcessContext>(module, "retinue._core.ProcessContext", context_methods);
+  process_type = add_type<PythonProcess>(module, "retinue._core.Process", process_methods);
 }
 
 }  // namespace retinue::python

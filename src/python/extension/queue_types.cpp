@@ -65,10 +65,6 @@ class Unbounded {
 PyObject* bounded_type = nullptr;
 PyObject* unbounded_type = nullptr;
 
-Reference truth(bool is_true) {
-  return Reference::to(is_true ? Py_True : Py_False);
-}
-
 /// Calls `attempt(time)`, which returns something true unless that time was over, until all of `timeout` is. Others run
 /// Python code meanwhile, and so do handlers of signals, which end it by their exception. Errors: ErrorIsSet.
 template <class Attempt>
@@ -155,14 +151,6 @@ PyMethodDef bounded_methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyType_Slot bounded_slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(&free_boxed<Bounded>)},
-    {Py_tp_methods, bounded_methods},
-    {0, nullptr},
-};
-
-PyType_Spec bounded_spec = {"retinue._core.Queue", sizeof(Boxed<Bounded>), 0, kTypeFlags, bounded_slots};
-
 PyMethodDef unbounded_methods[] = {
     {"put", &put<Unbounded>, METH_VARARGS, "As Queue.put. Does not wait."},
     {"get", &get<Unbounded>, METH_O, "As Queue.get."},
@@ -171,14 +159,6 @@ PyMethodDef unbounded_methods[] = {
     {"sent", &sent<Unbounded>, METH_NOARGS, "As Queue.sent."},
     {nullptr, nullptr, 0, nullptr},
 };
-
-PyType_Slot unbounded_slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(&free_boxed<Unbounded>)},
-    {Py_tp_methods, unbounded_methods},
-    {0, nullptr},
-};
-
-PyType_Spec unbounded_spec = {"retinue._core.SimpleQueue", sizeof(Boxed<Unbounded>), 0, kTypeFlags, unbounded_slots};
 
 }  // namespace
 
@@ -201,8 +181,8 @@ PyObject* queue_of(PyObject*, PyObject* arguments) {
 }
 
 void add_queue_types(PyObject* module) {
-  bounded_type = type_in(module, "Queue", &bounded_spec);
-  unbounded_type = type_in(module, "SimpleQueue", &unbounded_spec);
+  bounded_type = add_type<Bounded>(module, "retinue._core.Queue", bounded_methods);
+  unbounded_type = add_type<Unbounded>(module, "retinue._core.SimpleQueue", unbounded_methods);
 }
 
 }  // namespace retinue::python
