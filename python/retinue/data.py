@@ -72,15 +72,6 @@ class _Flag(_shared.Word):
         super().set(1)
 
 
-@_shared.reducer(_Flag)
-def _reduce_flag(blocks, flag):
-    return _restored_flag, (blocks.add(flag._buffer.block),)
-
-
-def _restored_flag(index):
-    return _Flag(_shared.buffer_of(_shared.block(index)))
-
-
 class _Context(_process.Context):
     Process = DataLoaderWorker
     Event = staticmethod(_Flag)
@@ -93,10 +84,6 @@ class _ExecutedContext(_process._ExecutedContext):
 
 class _Iterator(_MultiProcessingDataLoaderIter):
     """PyTorch's iterator, which replaces a worker that died, and has its batch made again."""
-
-    def __init__(self, loader):
-        self._is_beginning = True
-        super().__init__(loader)
 
     def _reset(self, loader, first_iter=False):
         self._indices = {}  # By number of the batch: what the worker was told to get.

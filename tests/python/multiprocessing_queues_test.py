@@ -52,10 +52,12 @@ def first_of(index, array, queue):
     queue.put(array[0].item())
 
 
-class Queues(unittest.TestCase):
-    def echoes(self, values, make=mp.Queue):
-        """Yields the values as they come back from another process."""
-        inputs, outputs = make(), make()
+class Echoes:
+    """For a TestCase whose values go to another process and back."""
+
+    def echoes(self, *values, inputs=mp.Queue, outputs=mp.Queue):
+        """Yields the values as they come back. `inputs` and `outputs` make the queues."""
+        inputs, outputs = inputs(), outputs()
         context = mp.spawn(echo, (inputs, outputs), join=False)
         for value in values:
             inputs.put(value)
@@ -64,10 +66,12 @@ class Queues(unittest.TestCase):
         context.join()
         self.assertTrue(inputs.empty() and outputs.empty())
 
+
+class Queues(Echoes, unittest.TestCase):
     def test_carry_what_pickle_can(self):
         values = [1, "text", {"a": [1.5, (None, b"\0")]}, b"x" * 10**7, list(range(10**6)), bytearray(5), queue.Empty]
         for make in (mp.Queue, mp.SimpleQueue, lambda: mp.Queue(3)):
-            self.assertEqual(list(self.echoes(values, make)), values)
+            self.assertEqual(list(self.echoes(*values, inputs=make, outputs=make)), values)
 
     @unittest.skipIf(numpy is None, "NumPy is not installed")
     def test_carry_arrays(self):
@@ -75,7 +79,7 @@ class Queues(unittest.TestCase):
             for shape in ((), (0,), (3,), (1000, 70), (70, 3, 500)):
                 array = numpy.arange(numpy.prod(shape, dtype=int)).reshape(shape).astype(dtype)
                 for value in (array, array.T, array[..., ::2] if shape else array):
-                    [back] = self.echoes([value])
+                    [back] = self.echoes(value)
                     numpy.testing.assert_array_equal(back, value)
                     self.assertEqual((back.dtype, back.shape), (value.dtype, value.shape))
                     self.assertTrue(back.flags.writeable)

@@ -10,7 +10,7 @@ import torch
 import retinue
 import retinue.multiprocessing as mp
 
-from multiprocessing_queues_test import echo
+from multiprocessing_queues_test import Echoes
 
 LARGE = 100_000
 
@@ -25,16 +25,7 @@ def fill_what_comes(index, inputs, outputs):
     outputs.put("done")
 
 
-class Tensors(unittest.TestCase):
-    def echoes(self, *values):
-        inputs, outputs = mp.Queue(), mp.SimpleQueue()
-        context = mp.spawn(echo, (inputs, outputs), join=False)
-        for value in values:
-            inputs.put(value)
-            yield outputs.get()
-        inputs.put(None)
-        context.join()
-
+class Tensors(Echoes, unittest.TestCase):
     def assert_same(self, back, value):
         self.assertIs(type(back), type(value))
         self.assertEqual((back.dtype, back.shape, back.requires_grad), (value.dtype, value.shape, value.requires_grad))

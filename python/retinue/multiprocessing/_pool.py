@@ -96,11 +96,10 @@ def _fail(result, error):
             result._length = result._index
             result._cond.notify_all()
         del result._cache[result._job]
-    elif isinstance(result, multiprocessing.pool.MapResult):
+        return
+    if isinstance(result, multiprocessing.pool.MapResult):
         result._number_left = 1
-        result._set(0, (False, error))
-    else:
-        result._set(0, (False, error))
+    result._set(0, (False, error))
 
 
 class _Feed:
@@ -271,10 +270,8 @@ class _Manager:
                     self._give()
         except BaseException as error:  # As where the guardian was killed.
             self.error = self.error or error
-            self._stop()
-        self._feed.stop()
         self._is_finished = True
-        self._fail_all()
+        self._stop()
 
     def _take(self, place, kind, number, value):
         if kind == "ready":
@@ -295,7 +292,7 @@ class _Manager:
             return False, error
 
     def _end(self, number, end):
-        """Gives a task's end to who waits for it."""
+        """Gives a task's end to its caller."""
         task = self._sent.pop(number, None)
         if task is not None:
             self._set_result(task, end)
@@ -311,15 +308,13 @@ class _Manager:
     def _replace(self, worker):
         number = worker.at.get()
         code = worker.process.exitcode
+        if code == 0 and self._is_over():
+            return
         if number in self._sent:
             self._end(number, (False, _loss_of(worker.process, self._sent[number])))
-        elif code == 0 and (self._is_over() or worker.done == self._most):
-            if self._is_over():
-                return
         elif not worker.is_ready:  # So would the next one.
             self.error = self.error or _loss_of(worker.process, None)
-            return
-        else:
+        elif code != 0 or worker.done != self._most:
             self._has_unknown_loss = bool(self._sent)
         if self.state != multiprocessing.pool.TERMINATE and self.error is None:
             self._start_worker()
@@ -368,8 +363,8 @@ class _Manager:
 class Pool(multiprocessing.pool.Pool):
     """multiprocessing.Pool. A process that dies is replaced; the task that it was at is lost, and no other one.
 
-    Who waits for a lost task gets a ProcessExitedException, which names the process, its end and the function. A process that
-    can't start, or whose initializer raises, ends the pool, and all who wait get the error.
+    The caller of a lost task gets a ProcessExitedException, which names the process, its end and the function. A process that
+    can't start, or whose initializer raises, ends the pool, and all callers get the error.
     """
 
     def __init__(self, processes=None, initializer=None, initargs=(), maxtasksperchild=None, context=None):
@@ -404,7 +399,7 @@ class Pool(multiprocessing.pool.Pool):
                 self._manager.set_state(multiprocessing.pool.CLOSE)
 
     def terminate(self):
-        """Ends the processes at once. Who waits for a task gets a RuntimeError."""
+        """Ends the processes at once. Callers that wait get a RuntimeError."""
         self._state = multiprocessing.pool.TERMINATE
         self._terminate()
 

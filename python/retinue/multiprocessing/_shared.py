@@ -207,6 +207,9 @@ def loads(pickled, blocks):
 class Word:
     """A number in job memory, which one process writes at a time: 0 at first."""
 
+    def __init_subclass__(cls):
+        reducer(cls)(_reduce_word)
+
     def __init__(self, buffer=None):
         self._buffer = allocate(8) if buffer is None else buffer
         self._words = memoryview(self._buffer).cast("B").cast("Q")
@@ -222,8 +225,8 @@ class Word:
 
 @reducer(Word)
 def _reduce_word(blocks, word):
-    return _restored_word, (blocks.add(word._buffer.block),)
+    return _restored_word, (type(word), blocks.add(word._buffer.block))
 
 
-def _restored_word(index):
-    return Word(buffer_of(block(index)))
+def _restored_word(kind, index):
+    return kind(buffer_of(block(index)))

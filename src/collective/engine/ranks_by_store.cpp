@@ -187,8 +187,8 @@ void RanksByStore::tell_loss(const std::vector<int>& lost,
     store_->set(key_of_taking(rank_), "", Deadline::after(kPatience));
     std::vector<int> living = others();
     std::erase_if(living, [this](int rank) { return has_ended(rank) || has_left_after(rank, 0) == true; });
-    // Of those that don't take it, some are in no call, or stand still. Who waits in this one looks again, however busy
-    // the machine is.
+    // Of those that don't take it, some are in no call, or stand still. Ranks that wait in this one look again, however
+    // busy the machine is.
     if (!await_taking(living, kUntilLook)) await_taking(waiting(living), kUntilLookOfBusy);
   } catch (const std::exception&) {
     // The store ended with the rank that serves it, which knows.
