@@ -69,7 +69,7 @@ void MessageChannel::Impl::report_losses() noexcept {
 
 /// For a wait that was not woken for a while. True if it changed something.
 bool MessageChannel::Impl::look_up() {
-  throw_if_job_ends(*memory, "waiting for a queue");
+  throw_if_wait_ends(*memory, "waiting for a queue");
   if (close_without_partner()) return true;
   const std::uint32_t from = sweep_from.fetch_add(kSlotsAtOnce, std::memory_order_relaxed);
   const bool has_changed = ring.sweep(from % ring.capacity(), kSlotsAtOnce);

@@ -67,7 +67,7 @@ class Barrier::Impl {
   void reset();
   BarrierState& state() const { return state_; }
   const JobMemory& memory() const { return *memory_; }
-  int count_waiting() const { return static_cast<int>(waiters_.count_waiting()); }
+  int n_waiting();
 
  private:
   class Locked;
@@ -77,6 +77,7 @@ class Barrier::Impl {
     int number;  ///< How many had come before.
   };
 
+  int count_waiting() const { return static_cast<int>(waiters_.count_waiting()); }
   /// With the lock.
   void release_waiters(WaitPlace::Phase phase, BarrierPhase next);
   void break_locked(BreakReason reason);
@@ -138,6 +139,12 @@ void Barrier::Impl::reset() {
   release_waiters(WaitPlace::Phase::kSpecial, BarrierPhase::kFilling);
 }
 
+/// With the lock, so that not some of those that are let go at once still count.
+int Barrier::Impl::n_waiting() {
+  const Locked locked(*this);
+  return state_.phase.load(std::memory_order_relaxed) == BarrierPhase::kBroken ? 0 : count_waiting();
+}
+
 void Barrier::Impl::throw_broken() const {
   throw BrokenBarrierError(fmt::format("Barrier::wait for {} parties: the barrier broke: {}", state_.parties,
                                        text_of(state_.reason.load(std::memory_order_relaxed))));
@@ -164,7 +171,7 @@ void Barrier::Impl::wait_for_action(std::uint32_t changes, JobDeadline deadline)
     throw_broken();
   }
   futex_wait(state_.changes, changes, deadline.left(kRingLookUp));
-  if (state_.changes.load(std::memory_order_acquire) == changes) throw_if_job_ends(*memory_, "waiting at a barrier");
+  if (state_.changes.load(std::memory_order_acquire) == changes) throw_if_wait_ends(*memory_, "waiting at a barrier");
 }
 
 void Barrier::Impl::act(const Place& place, const Action& action) {
@@ -196,7 +203,7 @@ void Barrier::Impl::sleep(const Place& place, JobDeadline deadline) {
     }
     waiters_.sleep(place.index, place.word, deadline.left(kRingLookUp));
     if (waiters_.at(place.index) != place.word) return;
-    throw_if_job_ends(*memory_, "waiting at a barrier");
+    throw_if_wait_ends(*memory_, "waiting at a barrier");
     // One that died while it let the others go does not wait any more, but has the lock.
     if (!waiters_.has_dead_waiter() && !state_.mutex.is_orphaned()) continue;
     const Locked locked(*this);
@@ -252,8 +259,7 @@ int Barrier::parties() const {
 }
 
 int Barrier::n_waiting() const {
-  const Impl impl(block_);
-  return impl.state().phase.load(std::memory_order_acquire) == BarrierPhase::kBroken ? 0 : impl.count_waiting();
+  return Impl(block_).n_waiting();
 }
 
 bool Barrier::broken() const {

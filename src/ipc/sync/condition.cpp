@@ -61,7 +61,7 @@ bool Condition::wait(Time timeout) {
     while (waiters.at(index) == mine && !deadline.passed()) {
       waiters.sleep(index, mine, deadline.left(kRingLookUp));
       if (waiters.at(index) != mine) break;
-      throw_if_job_ends(*memory, "waiting for a condition");
+      throw_if_wait_ends(*memory, "waiting for a condition");
       waiters.pass_on_wakeups_of_the_dead();
     }
     RETINUE_CRASH_POINT();

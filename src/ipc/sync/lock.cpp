@@ -122,7 +122,7 @@ bool BasicLock::wait(LockState& state, Time timeout) {
       return true;
     }
     if (deadline.passed()) return false;
-    throw_if_job_ends(*memory, "waiting for a lock");
+    throw_if_wait_ends(*memory, "waiting for a lock");
     if (result == Result::kHeldByCaller) sleep_a_little(deadline);
   }
 }

@@ -79,7 +79,7 @@ SharedBlock find_published(const std::shared_ptr<JobMemory>& memory, const std::
     const std::uint32_t seen = changes.load(std::memory_order_seq_cst);
     if (SharedBlock block = hold_if_there(memory, name)) return block;
     if (deadline.passed()) throw TimeoutError(fmt::format("no object of the job has the name '{}'", name));
-    throw_if_job_ends(*memory, "waiting for a name");
+    throw_if_wait_ends(*memory, "waiting for a name");
     futex_wait(changes, seen, deadline.left(kLookUp));
   }
 }

@@ -29,7 +29,7 @@ bool wait_at_bell(const JobMemory& memory, RingBell& bell, std::atomic<std::uint
     waiter.prepare();
     if (attempt()) return true;
     if (deadline.passed()) return false;
-    if (!waiter.sleep(deadline)) throw_if_job_ends(memory, waiting);
+    if (!waiter.sleep(deadline)) throw_if_wait_ends(memory, waiting);
   }
 }
 

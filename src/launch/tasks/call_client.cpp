@@ -114,7 +114,7 @@ bool RankContext::serve_calls(std::chrono::nanoseconds timeout) {
   std::uint32_t state = kNoCallsYet;
   while ((state = slot.call_state.load(std::memory_order_acquire)) == kNoCallsYet) {
     if (deadline.passed()) return false;
-    throw_if_job_ends(*memory(), "waiting for calls");
+    throw_if_wait_ends(*memory(), "waiting for calls");
     futex_wait(slot.call_state, kNoCallsYet, deadline.left(kLookUp));
   }
   if (state == kNoMoreCalls) return true;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <tuple>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "os/testing/crash_point.h"
 #include "process/failure/failure_text.h"
 #include "retinue/base/error.h"
+#include "retinue/os/detail/interrupt.h"
 
 namespace retinue::detail {
 namespace {
@@ -282,7 +284,10 @@ bool TaskClient::wait_locked(Lock& lock, const Missing& missing, TaskTime timeou
     const std::size_t count = missing();
     if (count == 0) return true;
     if (deadline.passed()) return false;
-    if (is_sleepy && is_worth_sleeping(done, count)) sleep(lock, watched, deadline);
+    if (is_sleepy && is_worth_sleeping(done, count)) {
+      sleep(lock, watched, deadline);
+      if (is_interrupted()) throw SystemError("waiting for tasks", EINTR);
+    }
     is_sleepy = count > kFew || !spin(lock);
   }
 }
