@@ -53,33 +53,19 @@ class DataLoaderWorker(Process):
         return worker
 
     def how_it_ended(self, place):
-        code = self.exitcode
-        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-        return f"DataLoader worker {place} (pid {self.pid}) {how}"
+        return f"DataLoader worker {place} (pid {self.pid}) {_process.end_of(self.exitcode)}"
 
 
 class ExecutedDataLoaderWorker(DataLoaderWorker):
     _Popen = staticmethod(_process._ExecutedProcess._Popen)
 
 
-class _Flag(_shared.Word):
-    """multiprocessing.Event without its lock, which a worker that is killed could leave locked."""
-
-    def is_set(self):
-        return self.get() != 0
-
-    def set(self):
-        super().set(1)
-
-
 class _Context(_process.Context):
     Process = DataLoaderWorker
-    Event = staticmethod(_Flag)
 
 
 class _ExecutedContext(_process._ExecutedContext):
     Process = ExecutedDataLoaderWorker
-    Event = staticmethod(_Flag)
 
 
 class _Iterator(_MultiProcessingDataLoaderIter):

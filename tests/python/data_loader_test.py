@@ -118,7 +118,7 @@ class Loader(unittest.TestCase):
     def test_takes_iterable_datasets(self):
         values = [value for batch in DataLoader(Counting(), batch_size=4, num_workers=2) for value in batch.tolist()]
         self.assertEqual(sorted(values), list(range(20)))
-        with self.assertRaisesRegex(RuntimeError, r"DataLoader worker 1 \(pid \d+\) was killed by signal 9. A worker of an"):
+        with self.assertRaisesRegex(RuntimeError, r"DataLoader worker 1 \(pid \d+\) was killed by SIGKILL\. A worker of an"):
             list(DataLoader(Counting(dies_at=7), batch_size=4, num_workers=2))
 
     def test_replaces_a_worker_that_dies(self):
@@ -156,8 +156,8 @@ class Loader(unittest.TestCase):
             batches = iter(DataLoader(Deadly(folder, (13,), 2), batch_size=4, num_workers=2))
             for _ in range(3):
                 next(batches)
-            with self.assertRaisesRegex(RuntimeError, r"worker 1 \(pid \d+\) was killed by signal 9. DataLoader worker 1 \(pid "
-                                                      r"\d+\) was killed by signal 9. Both had to get the items "
+            with self.assertRaisesRegex(RuntimeError, r"worker 1 \(pid \d+\) was killed by SIGKILL\. DataLoader worker 1 \(pid "
+                                                      r"\d+\) was killed by SIGKILL\. Both had to get the items "
                                                       r"\[12, 13, 14, 15\]"):
                 next(batches)
 

@@ -16,8 +16,10 @@ from multiprocessing import (
     parent_process,
 )
 
+from retinue.multiprocessing._connection import Pipe
 from retinue.multiprocessing._process import Process, get_context
 from retinue.multiprocessing._queues import JoinableQueue, Queue, SimpleQueue
+from retinue.multiprocessing._sharedctypes import Array, RawArray, RawValue, Value
 from retinue.multiprocessing._spawn import (
     ProcessContext,
     ProcessException,
@@ -27,23 +29,20 @@ from retinue.multiprocessing._spawn import (
     start_processes,
 )
 from retinue.multiprocessing._start import get_all_start_methods, get_start_method, set_start_method, warm
+from retinue.multiprocessing._synchronize import (
+    Barrier,
+    BoundedSemaphore,
+    Condition,
+    Event,
+    Lock,
+    RLock,
+    Semaphore,
+)
 
 # multiprocessing's own, with processes of ours where they start some.
 _context = get_context()
-Array = _context.Array
-Barrier = _context.Barrier
-BoundedSemaphore = _context.BoundedSemaphore
-Condition = _context.Condition
-Event = _context.Event
-Lock = _context.Lock
 Manager = _context.Manager
-Pipe = _context.Pipe
 Pool = _context.Pool
-RLock = _context.RLock
-RawArray = _context.RawArray
-RawValue = _context.RawValue
-Semaphore = _context.Semaphore
-Value = _context.Value
 cpu_count = _context.cpu_count
 
 __all__ = [

@@ -5,12 +5,12 @@ import itertools
 import multiprocessing.pool
 import os
 import pickle
-import signal
 import threading
 import traceback
+import warnings
 from multiprocessing import util as _util
 
-from retinue.multiprocessing import _process, _queues, _shared, _spawn
+from retinue.multiprocessing import _process, _queues, _shared, _sharedctypes, _spawn
 
 _AHEAD = 16  # Tasks for each process that are in the queue, so that none need wait for its next one.
 _BETWEEN_LOOKS = 1.0  # Seconds; only after a process died of which it is not known what it was at.
@@ -19,12 +19,12 @@ _BETWEEN_LOOKS = 1.0  # Seconds; only after a process died of which it is not kn
 def _send(queue, header, value):
     """Puts a word for the pool and a value of the program's. Errors: what pickling the value raises."""
     pickled, blocks = _shared.dumps(value)
-    queue._queue.put(pickle.dumps((header, pickled)), blocks, None)
+    queue._object.put(pickle.dumps((header, pickled)), blocks, None)
 
 
 def _receive(queue, timeout=None):
     """Returns the word, and the value as `_shared.loads(*value)` makes it; None if none came in time."""
-    message = queue._queue.get(timeout)
+    message = queue._object.get(timeout)
     if message is None:
         return None
     header, pickled = pickle.loads(message[0])
@@ -36,7 +36,7 @@ def _described(error):
 
 
 def _work(worker, at, tasks, results, initializer, initargs, most):
-    """What a process of a pool runs. `at`: a word with the number of the task that it is at."""
+    """What a process of a pool runs. `at`: a shared value, the number of the task that it is at."""
     try:
         if initializer is not None:
             initializer(*initargs)
@@ -45,7 +45,7 @@ def _work(worker, at, tasks, results, initializer, initargs, most):
     _send(results, (worker, "ready", 0), None)
     while most != 0 and (message := _receive(tasks))[0] is not None:
         number, value = message
-        at.set(number)
+        at.value = number
         try:
             function, args, kwargs = _shared.loads(*value)
             end = True, function(*args, **kwargs)
@@ -55,7 +55,7 @@ def _work(worker, at, tasks, results, initializer, initargs, most):
             _send(results, (worker, "done", number), end)
         except Exception as error:
             _send(results, (worker, "done", number), (False, multiprocessing.pool.MaybeEncodingError(error, end[1])))
-        at.set(0)
+        at.value = 0
         most -= 1
         message = value = function = args = kwargs = end = None  # Not kept while it waits.
 
@@ -80,11 +80,8 @@ def _name_of(task):
 
 def _loss_of(process, task):
     code = process.exitcode
-    name = None
-    if code < 0:
-        name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
-    text = f"a process of the pool (pid {process.pid}) " + (f"was killed by {name}" if name else f"exited with code {code}")
-    return _spawn.ProcessExitedException(text + (f" in {_name_of(task)}" if task else ""), 0, process.pid, code, name)
+    text = f"a process of the pool (pid {process.pid}) {_process.end_of(code)}" + (f" in {_name_of(task)}" if task else "")
+    return _spawn.ProcessExitedException(text, 0, process.pid, code, _process.signal_of(code))
 
 
 def _fail(result, error):
@@ -173,6 +170,7 @@ class _Feed:
                     return
                 self._tasks.append(task)
                 self._wake_if_asked()
+            tasks = task = None  # Not kept while it waits.
             with self._changed:
                 if self._is_stopped:
                     return
@@ -244,7 +242,7 @@ class _Manager:
         self._wake()
 
     def _start_worker(self):
-        place, at = next(self._places), _shared.Word()
+        place, at = next(self._places), _sharedctypes.RawValue("Q")
         process = self._context.Process(target=_work, args=(place, at, self._tasks, self._results, *self._initial, self._most),
                                         daemon=True, name=f"PoolWorker-{place}")
         process.start()
@@ -264,6 +262,7 @@ class _Manager:
                     self._find_unknown_loss()
                 else:
                     self._take(*message[0], message[1])
+                message = None  # Not kept while it waits.
                 if self.state == multiprocessing.pool.TERMINATE or self.error is not None:
                     self._stop()
                 else:
@@ -306,9 +305,9 @@ class _Manager:
                 traceback.print_exc()
 
     def _replace(self, worker):
-        number = worker.at.get()
+        number = worker.at.value
         code = worker.process.exitcode
-        if code == 0 and self._is_over():
+        if self.state == multiprocessing.pool.TERMINATE or code == 0 and self._is_over():
             return
         if number in self._sent:
             self._end(number, (False, _loss_of(worker.process, self._sent[number])))
@@ -316,12 +315,12 @@ class _Manager:
             self.error = self.error or _loss_of(worker.process, None)
         elif code != 0 or worker.done != self._most:
             self._has_unknown_loss = bool(self._sent)
-        if self.state != multiprocessing.pool.TERMINATE and self.error is None:
+        if self.error is None:
             self._start_worker()
 
     def _find_unknown_loss(self):
         """Where all processes wait for tasks, none of those that were sent is with one of them."""
-        if self._tasks.empty() and all(worker.is_ready and worker.at.get() == 0 for worker in self._workers.values()):
+        if self._tasks.empty() and all(worker.is_ready and worker.at.value == 0 for worker in self._workers.values()):
             self._has_unknown_loss = False
             for number in list(self._sent):
                 self._end(number, (False, _spawn.ProcessExitedException(
@@ -355,6 +354,7 @@ class _Manager:
                 _send(self._tasks, number, task[2:])
             except Exception as error:
                 self._end(number, (False, error))
+            task = None
         if self._is_over():
             for _ in self._workers:
                 _send(self._tasks, None, None)
@@ -384,8 +384,9 @@ class Pool(multiprocessing.pool.Pool):
         self._terminate = _util.Finalize(self, self._manager.terminate, exitpriority=15)
         self._state = multiprocessing.pool.RUN
 
-    def __del__(self):
-        """Finalize does what is to be done."""
+    def __del__(self, _warn=warnings.warn, _run=multiprocessing.pool.RUN):
+        if self._state == _run:
+            _warn(f"unclosed running multiprocessing pool {self!r}", ResourceWarning, source=self)
 
     def _check_running(self):
         if self._state != multiprocessing.pool.RUN or self._manager.state != multiprocessing.pool.RUN:

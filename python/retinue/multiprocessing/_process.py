@@ -3,12 +3,14 @@
 import itertools
 import os
 import signal
+import sys
+import traceback
 from multiprocessing import context as _context
 from multiprocessing import process as _process
 from multiprocessing import util as _util
 
 from retinue import _core
-from retinue.multiprocessing import _queues, _serve, _start
+from retinue.multiprocessing import _connection, _queues, _serve, _sharedctypes, _start, _synchronize
 
 
 def _run(_rank, process):
@@ -17,7 +19,14 @@ def _run(_rank, process):
     _process._children = set()
     _util._close_stdin()
     _process._current_process = process
-    process.run()
+    try:
+        process.run()
+    except Exception:
+        if sys.stderr is not sys.__stderr__ and sys.stderr is not None:  # Which is all that reports go to.
+            print(f"Process {process.name}:", file=sys.stderr)
+            traceback.print_exc()
+            sys.stderr.flush()
+        raise
 
 
 class _Popen:
@@ -113,17 +122,36 @@ class _ExecutedProcess(_process.BaseProcess):
         return _Popen(process, True)
 
 
+def signal_of(code):
+    """Returns the name of the signal of such an exit code, or None."""
+    return next((each.name for each in signal.Signals if each == -code), f"signal {-code}") if code < 0 else None
+
+
+def end_of(code):
+    """Returns how a process ended, as "was killed by SIGKILL"."""
+    return f"was killed by {signal_of(code)}" if code < 0 else f"exited with code {code}"
+
+
 class Context(_context.BaseContext):
     """For the parameter that is called `context`, `mp_context` or `multiprocessing_context`."""
 
     _name = "forkserver"
     Process = Process
 
-    def Queue(self, maxsize=0):
-        return _queues.Queue(maxsize)
-
-    def JoinableQueue(self, maxsize=0):
-        return _queues.JoinableQueue(maxsize)
+    Lock = _synchronize.Lock
+    RLock = _synchronize.RLock
+    Semaphore = _synchronize.Semaphore
+    BoundedSemaphore = _synchronize.BoundedSemaphore
+    Event = _synchronize.Event
+    Condition = _synchronize.Condition
+    Barrier = _synchronize.Barrier
+    Value = staticmethod(_sharedctypes.Value)
+    Array = staticmethod(_sharedctypes.Array)
+    RawValue = staticmethod(_sharedctypes.RawValue)
+    RawArray = staticmethod(_sharedctypes.RawArray)
+    Pipe = staticmethod(_connection.Pipe)
+    Queue = _queues.Queue
+    JoinableQueue = _queues.JoinableQueue
 
     def Pool(self, processes=None, initializer=None, initargs=(), maxtasksperchild=None):
         from retinue.multiprocessing import _pool

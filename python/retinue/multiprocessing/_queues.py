@@ -1,67 +1,41 @@
 """Queues in job memory: a put copies a value there once, and a get copies nothing that is large."""
 
-import multiprocessing
 import queue
 
 from retinue import _core
-from retinue.multiprocessing import _shared, _start
+from retinue.multiprocessing import _shared, _start, _synchronize
 
 
-class _Sent:
-    """What reaches other processes by the block of job memory that it is in."""
-
-    def __init_subclass__(cls):
-        _shared.reducer(cls)(_reduce)
-
-    def __reduce__(self):
-        raise RuntimeError(f"a {type(self).__name__} reaches other processes only as an argument of a process that "
-                           "retinue.multiprocessing starts, or in one of its queues")
-
-
-def _reduce(blocks, value):
-    state = dict(value.__dict__)
-    sent, held = state.pop("_queue").sent()
-    for block in held:
-        blocks.add(block)
-    return _restored, (type(value), state.get("_maxsize", 0) == 0, sent, state)
-
-
-def _restored(kind, is_simple, sent, state):
-    value = kind.__new__(kind)
-    value.__dict__.update(state, _queue=_core.queue_of(is_simple, sent))
-    return value
-
-
-class SimpleQueue(_Sent):
+class SimpleQueue(_shared.SharedObject):
     """multiprocessing.SimpleQueue. It has no capacity: it holds what fits into job memory."""
 
     def __init__(self):
         _start.warm()
-        self._queue = _core.queue(0)
+        self._object = _core.SimpleQueue.create()
 
     def put(self, obj):
         """Puts a value, which another process can get at once. Does not wait. Errors: what pickle raises."""
-        self._queue.put(*_shared.dumps(obj), 0)
+        self._object.put(*_shared.dumps(obj), 0)
 
     def get(self):
         """Waits for a value, and returns it. NumPy arrays and tensors lie in job memory, and belong to the caller."""
-        return _shared.loads(*self._queue.get(None))
+        return _shared.loads(*self._object.get(None))
 
     def empty(self):
         """Returns whether it is empty at the moment of the call."""
-        return self._queue.empty()
+        return self._object.empty()
 
     def close(self):
         """Does nothing, as there is nothing to be closed: memory is freed with the last process that has the queue."""
 
 
-class Queue(_Sent):
+class Queue(_shared.SharedObject):
     """multiprocessing.Queue. A put leaves nothing to be done in the background: its value arrives if the process ends."""
 
     def __init__(self, maxsize=0):
         _start.warm()
         self._maxsize = max(maxsize, 0)
-        self._queue = _core.queue(self._maxsize)
+        self._object = _core.Queue.create(self._maxsize) if maxsize > 0 else _core.SimpleQueue.create()
         self._is_closed = False
 
     def _check_open(self):
@@ -71,7 +45,7 @@ class Queue(_Sent):
     def put(self, obj, block=True, timeout=None):
         """Puts a value; waits while the queue is full. Errors: queue.Full if it still is; what pickle raises."""
         self._check_open()
-        if not self._queue.put(*_shared.dumps(obj), timeout if block else 0):
+        if not self._object.put(*_shared.dumps(obj), timeout if block else 0):
             raise queue.Full
 
     def get(self, block=True, timeout=None):
@@ -80,7 +54,7 @@ class Queue(_Sent):
         Errors: queue.Empty if none came in time.
         """
         self._check_open()
-        message = self._queue.get(timeout if block else 0)
+        message = self._object.get(timeout if block else 0)
         if message is None:
             raise queue.Empty
         return _shared.loads(*message)
@@ -95,15 +69,15 @@ class Queue(_Sent):
 
     def qsize(self):
         """Returns how many values nobody got yet, at the moment of the call."""
-        return self._queue.size()
+        return self._object.size()
 
     def empty(self):
         """Returns whether it is empty at the moment of the call."""
-        return self._queue.empty()
+        return self._object.empty()
 
     def full(self):
         """Returns whether it is full at the moment of the call."""
-        return self._maxsize > 0 and self._queue.full()
+        return self._maxsize > 0 and self._object.full()
 
     def close(self):
         """This process uses the queue no more."""
@@ -117,13 +91,12 @@ class Queue(_Sent):
 
 
 class JoinableQueue(Queue):
-    """multiprocessing.JoinableQueue. It reaches other processes only as an argument."""
+    """multiprocessing.JoinableQueue."""
 
     def __init__(self, maxsize=0):
         super().__init__(maxsize)
-        context = multiprocessing.get_context("spawn")
-        self._unfinished = context.Semaphore(0)
-        self._changed = context.Condition()
+        self._unfinished = _synchronize.Semaphore(0)
+        self._changed = _synchronize.Condition()
 
     def put(self, obj, block=True, timeout=None):
         """As Queue.put."""

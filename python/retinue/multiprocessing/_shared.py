@@ -15,6 +15,7 @@ from retinue import _core
 # Fewer bytes cost less inside of the pickle than as a block of their own.
 LEAST_BLOCK = 32 * 1024
 _HEADER = 4  # Bytes before the pickle: how many of the blocks are its out-of-band buffers. The others follow these.
+_BYTES = b"\xff" * _HEADER  # In their place before what is no pickle.
 
 _buffers = weakref.WeakValueDictionary()  # Of this process, by address: what is in job memory already is sent by handle.
 _lock = threading.RLock()
@@ -186,15 +187,41 @@ def dumps(value):
     Errors: what pickle raises; RuntimeError if there is no memory.
     """
     blocks = _Blocks(copies=True)
-    pickled = _pickled(value, blocks, _Pickler, blocks.take)
+    return _message_of(_pickled(value, blocks, _Pickler, blocks.take), blocks.all())
+
+
+def _message_of(pickled, blocks):
+    """Returns what _core sends: of a long pickle, a block."""
     if len(pickled) < LEAST_BLOCK:
-        return pickled, blocks.all()
-    return b"", [*blocks.all(), _copy_of(memoryview(pickled))]
+        return pickled, blocks
+    return b"", [*blocks, _copy_of(memoryview(pickled))]
+
+
+def _opened(pickled, blocks):
+    """Returns a view of the pickle with its header, and the blocks that it refers to."""
+    if pickled:
+        return memoryview(pickled), blocks
+    return memoryview(buffer_of(blocks[-1])).cast("B"), blocks[:-1]
+
+
+def message_of_bytes(data):
+    """Returns a message, as dumps does, of bytes that are no pickle of ours."""
+    return _message_of(_BYTES + data, [])
+
+
+def bytes_of(pickled, blocks):
+    """Returns what message_of_bytes got; of another message, a pickle of its value."""
+    view, others = _opened(pickled, blocks)
+    if view[:_HEADER] == _BYTES or not others:
+        return view[_HEADER:]
+    return reduction.ForkingPickler.dumps(loads(pickled, blocks))
 
 
 def loads(pickled, blocks):
-    """Returns the value of which dumps or dumps_arguments returned these."""
-    view = memoryview(pickled or buffer_of(blocks.pop())).cast("B")
+    """Returns the value of which dumps or dumps_arguments returned these, or that is pickled in what message_of_bytes got."""
+    view, blocks = _opened(pickled, blocks)
+    if view[:_HEADER] == _BYTES:
+        return pickle.loads(view[_HEADER:])
     count = int.from_bytes(view[:_HEADER], "little")
     outer = getattr(_loading, "blocks", None)
     _loading.blocks = blocks[count:]
@@ -204,29 +231,29 @@ def loads(pickled, blocks):
         _loading.blocks = outer
 
 
-class Word:
-    """A number in job memory, which one process writes at a time: 0 at first."""
+class SharedObject:
+    """What reaches other processes by the job memory that it is in: `_object`, an object of _core."""
 
     def __init_subclass__(cls):
-        reducer(cls)(_reduce_word)
+        reducer(cls)(_reduce_object)
 
-    def __init__(self, buffer=None):
-        self._buffer = allocate(8) if buffer is None else buffer
-        self._words = memoryview(self._buffer).cast("B").cast("Q")
-        if buffer is None:
-            self._words[0] = 0
-
-    def get(self):
-        return self._words[0]
-
-    def set(self, value):
-        self._words[0] = value
+    def __reduce__(self):
+        raise RuntimeError(f"a {type(self).__name__} reaches other processes only as an argument of a process that "
+                           "retinue.multiprocessing starts, or in one of its queues and pipes")
 
 
-@reducer(Word)
-def _reduce_word(blocks, word):
-    return _restored_word, (type(word), blocks.add(word._buffer.block))
+def _reduce_object(blocks, value):
+    state = dict(value.__dict__)
+    shared = state.pop("_object")
+    if shared is None:
+        raise OSError(f"the {type(value).__name__} is closed")
+    sent, held = shared.sent()
+    for block in held:
+        blocks.add(block)
+    return _restored_object, (type(value), type(shared), sent, state)
 
 
-def _restored_word(kind, index):
-    return kind(buffer_of(block(index)))
+def _restored_object(kind, shared, sent, state):
+    value = kind.__new__(kind)
+    value.__dict__.update(state, _object=shared.received(sent))
+    return value

@@ -17,6 +17,10 @@ struct Boxed {
   std::optional<Value> value;
 };
 
+/// The type of such objects, for as long as the process: see add_type.
+template <class Value>
+inline PyObject* type_of_boxed = nullptr;
+
 template <class Value>
 Value& value_of(PyObject* self) {
   return *reinterpret_cast<Boxed<Value>*>(self)->value;
@@ -32,22 +36,22 @@ void free_boxed(PyObject* self) {
 }
 
 /// Makes the type of such objects and adds it to the module. `name`, as "retinue._core.Queue", and `methods` live as
-/// long as the process, and so does the reference that it returns. Errors: ErrorIsSet.
+/// long as the process. Errors: ErrorIsSet.
 template <class Value>
-PyObject* add_type(PyObject* module, const char* name, PyMethodDef* methods) {
+void add_type(PyObject* module, const char* name, PyMethodDef* methods) {
   PyType_Slot slots[] = {
       {Py_tp_dealloc, reinterpret_cast<void*>(&free_boxed<Value>)}, {Py_tp_methods, methods}, {0, nullptr}};
   // Only functions make objects: one without a value would be none.
   PyType_Spec spec = {name, sizeof(Boxed<Value>), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
   PyObject* const type = checked(PyType_FromSpec(&spec)).release();
   if (PyModule_AddObject(module, std::strrchr(name, '.') + 1, Reference::to(type).release()) != 0) throw ErrorIsSet();
-  return type;
+  type_of_boxed<Value> = type;
 }
 
 template <class Value>
-Reference boxed(PyObject* type, Value value) {
-  const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(reinterpret_cast<PyTypeObject*>(type), Py_tp_alloc));
-  Reference object = checked(allocate(reinterpret_cast<PyTypeObject*>(type), 0));
+Reference boxed(Value value) {
+  auto* const type = reinterpret_cast<PyTypeObject*>(type_of_boxed<Value>);
+  Reference object = checked(reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc))(type, 0));
   new (&reinterpret_cast<Boxed<Value>*>(object.get())->value) std::optional<Value>(std::move(value));
   return object;
 }

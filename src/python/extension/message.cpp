@@ -2,13 +2,10 @@
 
 #include <utility>
 
-#include "python/extension/boxed.h"
 #include "retinue/base/error.h"
 
 namespace retinue::python {
 namespace {
-
-PyObject* block_type = nullptr;  // For as long as the process.
 
 PyObject* address_of_block(PyObject* self, PyObject*) {
   return answer([&] { return checked(PyLong_FromVoidPtr(value_of<SharedBlock>(self).data())); });
@@ -27,7 +24,7 @@ PyMethodDef block_methods[] = {
 }  // namespace
 
 void add_block_type(PyObject* module) {
-  block_type = add_type<SharedBlock>(module, "retinue._core.Block", block_methods);
+  add_type<SharedBlock>(module, "retinue._core.Block", block_methods);
 }
 
 PyObject* allocate(PyObject*, PyObject* bytes) {
@@ -39,7 +36,7 @@ PyObject* allocate(PyObject*, PyObject* bytes) {
       const WithoutGil without_gil;
       block = SharedBlock::allocate(size);
     }
-    return boxed(block_type, std::move(block));
+    return boxed(std::move(block));
   });
 }
 
@@ -49,7 +46,8 @@ std::vector<SharedBlock> blocks_of(PyObject* list) {
   if (size < 0) throw ErrorIsSet();
   for (Py_ssize_t i = 0; i < size; ++i) {
     PyObject* const block = PyList_GetItem(list, i);
-    if (reinterpret_cast<PyObject*>(Py_TYPE(block)) != block_type) throw UsageError("a list of Blocks is needed");
+    if (reinterpret_cast<PyObject*>(Py_TYPE(block)) != type_of_boxed<SharedBlock>)
+      throw UsageError("a list of Blocks is needed");
     blocks.push_back(value_of<SharedBlock>(block));
   }
   return blocks;
@@ -58,7 +56,7 @@ std::vector<SharedBlock> blocks_of(PyObject* list) {
 Reference list_of(std::vector<SharedBlock> blocks) {
   Reference list = checked(PyList_New(0));
   for (SharedBlock& block : blocks)
-    if (PyList_Append(list.get(), boxed(block_type, std::move(block)).get()) != 0) throw ErrorIsSet();
+    if (PyList_Append(list.get(), boxed(std::move(block)).get()) != 0) throw ErrorIsSet();
   return list;
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "python/extension/boxed.h"
 #include "python/extension/objects.h"
 #include "retinue/ipc/archive.h"
 #include "retinue/ipc/shared_block.h"
@@ -35,5 +37,26 @@ Reference list_of(std::vector<SharedBlock> blocks);
 Message message_of(PyObject* pickle, PyObject* blocks);
 /// As (bytes, list of Blocks).
 Reference tuple_of(Message message);
+
+/// The method sent() of objects in job memory: (bytes, blocks), from which received(bytes) makes a handle of the same
+/// object in another process, while that holds the blocks.
+template <class Value>
+PyObject* sent(PyObject* self, PyObject*) {
+  return answer([&] {
+    detail::Encoded encoded = detail::encode_value(value_of<Value>(self));
+    return tuple_of({std::move(encoded.bytes), std::move(encoded.references)});
+  });
+}
+
+/// The static method received(bytes).
+template <class Value>
+PyObject* received(PyObject*, PyObject* bytes) {
+  return answer([&] {
+    const detail::ReadScope scope;
+    Value value;
+    detail::decode_value(bytes_of(bytes), value);
+    return boxed(std::move(value));
+  });
+}
 
 }  // namespace retinue::python

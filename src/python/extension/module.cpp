@@ -10,9 +10,11 @@
 #include "os/process/process_calls.h"
 #include "python/extension/message.h"
 #include "python/extension/objects.h"
+#include "python/extension/pipe_types.h"
 #include "python/extension/process_types.h"
 #include "python/extension/queue_types.h"
 #include "python/extension/rank_entry.h"
+#include "python/extension/sync_types.h"
 #include "retinue/base/error.h"
 #include "retinue/launch/runtime.h"
 #include "retinue/os/detail/interrupt.h"
@@ -28,7 +30,7 @@ std::unique_ptr<Runtime>& runtime() {
 
 /// Runs Python's handlers of signals, on the main thread. Their exception stays set for the call that waits.
 bool is_interrupted_by_handler() {
-  if (is_shut_out() || PyGILState_GetThisThreadState() == nullptr) return false;
+  if (gettid() != getpid() || is_shut_out() || PyGILState_GetThisThreadState() == nullptr) return false;
   const PyGILState_STATE state = PyGILState_Ensure();
   const bool is_interrupted = PyErr_CheckSignals() != 0;
   PyGILState_Release(state);
@@ -131,9 +133,8 @@ PyMethodDef functions[] = {
     {"spawn", &spawn, METH_VARARGS, "spawn(payloads, nprocs, executed, daemon): starts ranks."},
     {"start_process", &start_process, METH_VARARGS,
      "start_process(payload, name, executed, daemon): starts a process."},
+    {"pipe", &pipe, METH_O, "pipe(duplex): makes the two Connections of a pipe."},
     {"allocate", &allocate, METH_O, "allocate(bytes): makes a Block of job memory."},
-    {"queue", &queue, METH_O, "queue(capacity): makes a Queue; 0: a SimpleQueue, which has no capacity."},
-    {"queue_of", &queue_of, METH_VARARGS, "queue_of(is_simple, bytes): the queue whose sent() returned the bytes."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -149,6 +150,8 @@ PyMODINIT_FUNC PyInit__core() {  // NOLINT(readability-identifier-naming): CPyth
     Reference module = checked(PyModule_Create(&module_definition));
     add_block_type(module.get());
     add_queue_types(module.get());
+    add_sync_types(module.get());
+    add_pipe_types(module.get());
     add_process_types(module.get());
     retinue::detail::interrupt_check.store(&is_interrupted_by_handler, std::memory_order_release);
     return module;

@@ -107,4 +107,14 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
+/// Returns what `attempt(timeout)` does, while others run Python code if it must wait: it is tried without a wait
+/// first. `attempt` returns something false if `timeout` was over. A handler of a signal ends a wait by its exception.
+template <class Attempt>
+auto wait_without_gil(std::chrono::nanoseconds timeout, const Attempt& attempt) {
+  if (auto result = attempt(std::chrono::nanoseconds(0)); result || timeout <= std::chrono::nanoseconds(0))
+    return result;
+  const WithoutGil without_gil;
+  return attempt(timeout);
+}
+
 }  // namespace retinue::python

@@ -20,10 +20,6 @@ namespace {
 using PythonProcess = Process<run_in_python>;
 using Payload = std::tuple<std::string_view, std::vector<SharedBlock>>;
 
-// For as long as the process.
-PyObject* context_type = nullptr;
-PyObject* process_type = nullptr;
-
 PyObject* join_context(PyObject* self, PyObject* timeout) {
   return answer([&] {
     const std::chrono::nanoseconds time = time_of(timeout);
@@ -176,7 +172,7 @@ PyObject* spawn(PyObject*, PyObject* arguments) {
       const WithoutGil without_gil;
       context = start_processes<run_in_python>(options, by_rank);
     }
-    return boxed(context_type, *std::move(context));
+    return boxed(*std::move(context));
   });
 }
 
@@ -198,13 +194,13 @@ PyObject* start_process(PyObject*, PyObject* arguments) {
       process.emplace(options, pickle, blocks);
       process->start();
     }
-    return boxed(process_type, *std::move(process));
+    return boxed(*std::move(process));
   });
 }
 
 void add_process_types(PyObject* module) {
-  context_type = add_type<ProcessContext>(module, "retinue._core.ProcessContext", context_methods);
-  process_type = add_type<PythonProcess>(module, "retinue._core.Process", process_methods);
+  add_type<ProcessContext>(module, "retinue._core.ProcessContext", context_methods);
+  add_type<PythonProcess>(module, "retinue._core.Process", process_methods);
 }
 
 }  // namespace retinue::python

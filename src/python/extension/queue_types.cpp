@@ -1,18 +1,13 @@
 #include "python/extension/queue_types.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <utility>
 
-#include "python/extension/boxed.h"
 #include "python/extension/message.h"
-#include "retinue/base/deadline.h"
 #include "retinue/ipc/archive.h"
 #include "retinue/ipc/queue.h"
 #include "retinue/ipc/simple_queue.h"
@@ -61,27 +56,6 @@ class Unbounded {
   SharedBlock count_;
 };
 
-// For as long as the process.
-PyObject* bounded_type = nullptr;
-PyObject* unbounded_type = nullptr;
-
-/// Calls `attempt(time)`, which returns something true unless that time was over, until all of `timeout` is. Others run
-/// Python code meanwhile, and so do handlers of signals, which end it by their exception. Errors: ErrorIsSet.
-template <class Attempt>
-auto without_gil(std::chrono::nanoseconds timeout, const Attempt& attempt) {
-  constexpr std::chrono::milliseconds kBetweenSignals(50);
-  const bool runs_handlers = gettid() == getpid();  // Python runs them on the main thread only.
-  const Deadline deadline = Deadline::after(timeout);
-  for (;;) {
-    auto result = [&] {
-      const WithoutGil without_gil;
-      return attempt(runs_handlers ? deadline.left(kBetweenSignals) : timeout);
-    }();
-    if (result || !runs_handlers || deadline.passed()) return result;
-    if (PyErr_CheckSignals() != 0) throw ErrorIsSet();
-  }
-}
-
 bool put_in(Bounded& queue, const Message& message, std::chrono::nanoseconds timeout) {
   return queue.put(message, timeout);
 }
@@ -99,7 +73,7 @@ PyObject* put(PyObject* self, PyObject* arguments) {
     if (PyArg_ParseTuple(arguments, "OOO", &pickle, &blocks, &timeout) == 0) throw ErrorIsSet();
     const Message message = message_of(pickle, blocks);
     const std::chrono::nanoseconds time = time_of(timeout);
-    return truth(without_gil(time, [&](auto part) { return put_in(value_of<Queue>(self), message, part); }));
+    return truth(wait_without_gil(time, [&](auto limit) { return put_in(value_of<Queue>(self), message, limit); }));
   });
 }
 
@@ -107,7 +81,8 @@ template <class Queue>
 PyObject* get(PyObject* self, PyObject* timeout) {
   return answer([&] {
     const std::chrono::nanoseconds time = time_of(timeout);
-    std::optional<Message> message = without_gil(time, [&](auto part) { return value_of<Queue>(self).get(part); });
+    std::optional<Message> message =
+        wait_without_gil(time, [&](auto limit) { return value_of<Queue>(self).get(limit); });
     return message ? tuple_of(*std::move(message)) : none();
   });
 }
@@ -126,63 +101,46 @@ PyObject* size(PyObject* self, PyObject*) {
   return answer([&] { return checked(PyLong_FromSize_t(value_of<Queue>(self).size())); });
 }
 
-template <class Queue>
-PyObject* sent(PyObject* self, PyObject*) {
+PyObject* create_bounded(PyObject*, PyObject* capacity) {
   return answer([&] {
-    detail::Encoded encoded = detail::encode_value(value_of<Queue>(self));
-    return tuple_of({std::move(encoded.bytes), std::move(encoded.references)});
+    const std::size_t number = PyLong_AsSize_t(capacity);
+    if (PyErr_Occurred() != nullptr) throw ErrorIsSet();
+    return boxed(Bounded({.capacity = number}));
   });
 }
 
-template <class Queue>
-Reference decoded(PyObject* type, std::string_view bytes) {
-  Queue queue;
-  detail::decode_value(bytes, queue);
-  return boxed(type, std::move(queue));
+PyObject* create_unbounded(PyObject*, PyObject*) {
+  return answer([&] { return boxed(Unbounded::create()); });
 }
 
 PyMethodDef bounded_methods[] = {
+    {"create", &create_bounded, METH_O | METH_STATIC, "create(capacity): makes one in the job of this process."},
     {"put", &put<Bounded>, METH_VARARGS, "put(pickle, blocks, seconds or None): whether there was space in time."},
     {"get", &get<Bounded>, METH_O, "get(seconds or None): (pickle, blocks), or None if no message came in time."},
     {"empty", &empty<Bounded>, METH_NOARGS, "Whether it is empty."},
     {"full", &full, METH_NOARGS, "Whether it is full."},
     {"size", &size<Bounded>, METH_NOARGS, "How many messages nobody got yet."},
-    {"sent", &sent<Bounded>, METH_NOARGS, "(bytes, blocks), from which queue_of makes this queue in another process."},
+    {"sent", &sent<Bounded>, METH_NOARGS, "(bytes, blocks), from which received() makes this queue elsewhere."},
+    {"received", &received<Bounded>, METH_O | METH_STATIC, "received(bytes), while the blocks are held."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyMethodDef unbounded_methods[] = {
+    {"create", &create_unbounded, METH_NOARGS | METH_STATIC, "create(): makes one in the job of this process."},
     {"put", &put<Unbounded>, METH_VARARGS, "As Queue.put. Does not wait."},
     {"get", &get<Unbounded>, METH_O, "As Queue.get."},
     {"empty", &empty<Unbounded>, METH_NOARGS, "Whether it is empty."},
     {"size", &size<Unbounded>, METH_NOARGS, "As Queue.size."},
     {"sent", &sent<Unbounded>, METH_NOARGS, "As Queue.sent."},
+    {"received", &received<Unbounded>, METH_O | METH_STATIC, "As Queue.received."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 }  // namespace
 
-PyObject* queue(PyObject*, PyObject* capacity) {
-  return answer([&] {
-    const long number = number_of(capacity);
-    if (number <= 0) return boxed(unbounded_type, Unbounded::create());
-    return boxed(bounded_type, Bounded({.capacity = static_cast<std::size_t>(number)}));
-  });
-}
-
-PyObject* queue_of(PyObject*, PyObject* arguments) {
-  return answer([&] {
-    int is_simple = 0;
-    PyObject* bytes = nullptr;
-    if (PyArg_ParseTuple(arguments, "pO", &is_simple, &bytes) == 0) throw ErrorIsSet();
-    return is_simple != 0 ? decoded<Unbounded>(unbounded_type, bytes_of(bytes))
-                          : decoded<Bounded>(bounded_type, bytes_of(bytes));
-  });
-}
-
 void add_queue_types(PyObject* module) {
-  bounded_type = add_type<Bounded>(module, "retinue._core.Queue", bounded_methods);
-  unbounded_type = add_type<Unbounded>(module, "retinue._core.SimpleQueue", unbounded_methods);
+  add_type<Bounded>(module, "retinue._core.Queue", bounded_methods);
+  add_type<Unbounded>(module, "retinue._core.SimpleQueue", unbounded_methods);
 }
 
 }  // namespace retinue::python
