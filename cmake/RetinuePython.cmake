@@ -2,7 +2,8 @@
 # finds the backend by entry points, so there is metadata too.
 set(folder ${PROJECT_BINARY_DIR}/python)
 file(GLOB_RECURSE modules CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/python/retinue
-  ${PROJECT_SOURCE_DIR}/python/retinue/*.py)
+  ${PROJECT_SOURCE_DIR}/python/retinue/*.py ${PROJECT_SOURCE_DIR}/python/retinue/*.pyi
+  ${PROJECT_SOURCE_DIR}/python/retinue/py.typed)
 foreach(module IN LISTS modules)
   cmake_path(GET module PARENT_PATH package)
   file(MAKE_DIRECTORY ${folder}/retinue/${package})
