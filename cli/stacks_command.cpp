@@ -8,6 +8,7 @@
 
 #include "jobs.h"
 #include "process/symbols/stack_reader.h"
+#include "python_stacks.h"
 
 namespace retinue {
 namespace {
@@ -25,8 +26,8 @@ int stacks_command(const StacksOptions& options) {
   const auto patience = std::chrono::milliseconds(static_cast<int>(std::min(options.timeout_seconds, kLongest) * 1e3));
   read_stacks(pids, patience, [&](std::size_t index, const std::string& text) {
     const RankView& rank = ranks[index];
-    fmt::print("rank {} of context {} (pid {}, {}): {}\n{}\n", rank.rank, rank.context, rank.pid, rank.state,
-               rank.command, text);
+    fmt::print("rank {} of context {} (pid {}, {}): {}\n{}{}\n", rank.rank, rank.context, rank.pid, rank.state,
+               rank.command, text, python_stacks(rank.pid, patience));
     std::fflush(stdout);
   });
   return 0;

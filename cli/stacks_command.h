@@ -11,8 +11,8 @@ struct StacksOptions {
   double timeout_seconds = 10;
 };
 
-/// `retinue stacks`: prints the native stack of every thread of every chosen rank. Returns the exit code.
-/// Errors: Error.
+/// `retinue stacks`: prints the stack of every thread of every chosen rank, the native one and Python's. Returns the
+/// exit code. Errors: Error.
 int stacks_command(const StacksOptions& options);
 
 }  // namespace retinue
