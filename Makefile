@@ -29,12 +29,13 @@ build:
 
 # Before the build, which looks for them.
 test-tools:
-	@scripts/bootstrap data browser tensorboard valgrind coverage locale numpy
+	@scripts/bootstrap data browser tensorboard valgrind coverage locale numpy mypy py-spy
 
 test: test-tools build
 	$(CTEST) --preset release
 
 test-full: test-tools build
+	@scripts/bootstrap suites
 	@$(call BUILD,release) --target tests_full
 	$(CTEST) --preset full
 

@@ -22,3 +22,19 @@ foreach(file IN LISTS python_tests)
     retinue_skipped_test(python.${name} "a Python with its headers (python3-dev)")
   endif()
 endforeach()
+
+# CPython's own tests of multiprocessing, and PyTorch's of a backend, from its wheel.
+if(TARGET retinue_extension AND RETINUE_PYTHON)
+  add_test(NAME python_suites.multiprocessing
+    COMMAND ${RETINUE_PYTHON} ${PROJECT_SOURCE_DIR}/tests/python/suites/cpython_suite.py)
+  set_tests_properties(python_suites.multiprocessing PROPERTIES LABELS full TIMEOUT 3600 SKIP_RETURN_CODE 77
+    ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1")
+endif()
+if(TARGET retinue_python AND RetinueTorch_PYTHON AND NOT RetinueTorch_HAS_CUDA)
+  foreach(world_size 2 3 4)
+    add_test(NAME python_suites.distributed_${world_size}
+      COMMAND ${RetinueTorch_PYTHON} ${PROJECT_SOURCE_DIR}/tests/python/suites/distributed_suite.py ${world_size})
+    set_tests_properties(python_suites.distributed_${world_size} PROPERTIES LABELS full TIMEOUT 3600 SKIP_RETURN_CODE 77
+      ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1")
+  endforeach()
+endif()
