@@ -83,10 +83,10 @@ void run_attempt(const RunOptions& options, const std::vector<PlannedRank>& plan
   std::unique_ptr<HeldPort> port;  // Held until the ranks have ended.
   if (!options.master_port) port = std::make_unique<HeldPort>();
   const Attempt attempt{number, std::to_string(port ? port->number() : *options.master_port)};
-  ProcessContext ranks =
-      start_processes(start_options(options, log_dir), rank_programs(options, plan, attempt, devices));
-  const SignalForwarder::Receiver receiver(signals, ranks);
-  ranks.join();
+  SignalForwarder::Receiver receiver(signals, [&] {
+    return start_processes(start_options(options, log_dir), rank_programs(options, plan, attempt, devices));
+  });
+  receiver.ranks().join();
 }
 
 }  // namespace

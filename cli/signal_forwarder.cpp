@@ -53,36 +53,63 @@ void SignalForwarder::serve() {
       reap_strangers();
       continue;
     }
+    bool is_passed = true;
     try {
-      pass_on(signal);
+      is_passed = pass_on(signal);
     } catch (const Error&) {
       // The guardian is gone; join() says so.
     }
     // The signal itself, blocked here, would do nothing; the shell sees a stopped job all the same.
-    if (signal == SIGTSTP && !ends(SIGTSTP)) kill(getpid(), SIGSTOP);
+    if (signal == SIGTSTP && !ends(SIGTSTP) && is_passed) kill(getpid(), SIGSTOP);
   }
 }
 
-void SignalForwarder::pass_on(int signal) {
+/// As the kernel keeps signals: one of each, and of these two the last.
+void SignalForwarder::keep(int signal) {
+  if (signal == SIGTSTP) std::erase(early_signals_, SIGCONT);
+  if (signal == SIGCONT) std::erase(early_signals_, SIGTSTP);
+  if (std::ranges::count(early_signals_, signal) == 0) early_signals_.push_back(signal);
+}
+
+bool SignalForwarder::pass_on(int signal) {
   const std::lock_guard lock(mutex_);
   if (!ends(signal)) {
     if (ranks_ != nullptr) {
       ranks_->signal(signal);
-    } else if (std::ranges::count(early_signals_, signal) == 0) {
-      early_signals_.push_back(signal);  // As the kernel keeps one of each.
+    } else {
+      keep(signal);
     }
-    return;
+    return !is_starting_;
   }
   const bool is_second = ended_by_ != 0;
   if (!is_second) ended_by_ = signal;
   if (ranks_ != nullptr) ranks_->terminate(is_second ? SIGKILL : signal);
+  return true;
 }
 
-SignalForwarder::Receiver::Receiver(SignalForwarder& forwarder, ProcessContext& ranks) : forwarder_(forwarder) {
+ProcessContext SignalForwarder::start_ranks(const std::function<ProcessContext()>& start) {
+  const auto set_starting = [this](bool is_starting) {
+    const std::lock_guard lock(mutex_);
+    is_starting_ = is_starting;
+  };
+  set_starting(true);
+  try {
+    return start();
+  } catch (...) {
+    set_starting(false);
+    throw;
+  }
+}
+
+SignalForwarder::Receiver::Receiver(SignalForwarder& forwarder, const std::function<ProcessContext()>& start)
+    : forwarder_(forwarder), ranks_(forwarder.start_ranks(start)) {
   const std::lock_guard lock(forwarder_.mutex_);
-  forwarder_.ranks_ = &ranks;
-  for (const int signal : std::exchange(forwarder_.early_signals_, {})) ranks.signal(signal);
-  if (forwarder_.ended_by_ != 0) ranks.terminate(forwarder_.ended_by_);
+  forwarder_.is_starting_ = false;
+  forwarder_.ranks_ = &ranks_;
+  const std::vector<int> early = std::exchange(forwarder_.early_signals_, {});
+  for (const int signal : early) ranks_.signal(signal);
+  if (forwarder_.ended_by_ != 0) ranks_.terminate(forwarder_.ended_by_);
+  if (std::ranges::count(early, SIGTSTP) > 0) kill(getpid(), SIGSTOP);
 }
 
 SignalForwarder::Receiver::~Receiver() {
