@@ -95,7 +95,7 @@ std::string python_stacks(pid_t pid, std::chrono::milliseconds patience) {
     const std::optional<std::string> text = output.read_all(Deadline::after(patience));
     return title + (text ? std::string(threads_in(*text)) : "  py-spy did not end in time\n");
   } catch (const SystemError& error) {
-    if (error.errno_value() != ENOENT) throw;
+    if (error.errno_value() != ENOENT) return fmt::format("{}  {}\n", title, error.what());
     return title + "  py-spy, which reads these stacks, is not installed: pip install py-spy\n";
   }
 }

@@ -8,8 +8,8 @@
 namespace retinue {
 
 /// The Python functions that each thread of a process is in, as py-spy reads them: the program beside this command, or
-/// on PATH. Empty for a process that is no Python interpreter; what cannot be read is said in the text. Blocking: at
-/// most `patience`. Errors: SystemError if nothing can be executed.
+/// on PATH. Empty for a process that is no Python interpreter; what cannot be read is said in the text.
+/// Blocking: at most `patience`.
 std::string python_stacks(pid_t pid, std::chrono::milliseconds patience);
 
 }  // namespace retinue

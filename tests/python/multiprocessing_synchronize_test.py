@@ -280,9 +280,37 @@ class Waits(unittest.TestCase):
             self.assertRaises(KeyboardInterrupt, wait)
         with condition:
             condition.notify_all()
-        self.assertRaises(threading.BrokenBarrierError, barrier.wait)
+        self.assertEqual((barrier.n_waiting, barrier.broken), (0, False))
+        results = mp.Queue()
+        mp.spawn(meet, (barrier, results), 2)
+        self.assertEqual(sorted(results.get() for _ in range(2)), [0, 1])
         may_go.set()
         context.join()
+
+    def test_of_a_condition_hold_the_lock_again(self):
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+        handled = []
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, lambda *_: handled.append(str(5))))
+        lock = mp.RLock()
+        condition = mp.Condition(lock)
+
+        def interrupt():
+            with lock:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.1)
+                os.kill(os.getpid(), signal.SIGUSR1)  # While it waits for the lock.
+                time.sleep(0.1)
+
+        thread = threading.Timer(0.1, interrupt)
+        thread.start()
+        lock.acquire()
+        lock.acquire()
+        self.assertRaises(KeyboardInterrupt, condition.wait)
+        thread.join()
+        self.assertEqual(handled, ["5"])
+        lock.release()
+        lock.release()
+        self.assertFalse(lock.locked())
 
 
 class Values(unittest.TestCase):
@@ -305,6 +333,7 @@ class Values(unittest.TestCase):
         self.assertRaises(AttributeError, mp.Value, "i", lock="no lock")
         self.assertRaises(TypeError, mp.Value, "no type")
         self.assertEqual(len(mp.RawArray("i", 0)), 0)
+        self.assertRaisesRegex(ValueError, "not a number", lock.acquire, timeout=float("nan"))
 
     def test_plain_ctypes_are_pickled_as_ever(self):
         mp.RawValue(ctypes.c_int, 1)
@@ -313,12 +342,51 @@ class Values(unittest.TestCase):
         self.assertEqual(given.get().value, 7)
 
 
+class Countdown(mp.Queue):
+    """With what can't be pickled."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.count = count
+        self.mutex = threading.Lock()
+
+    def __getstate__(self):
+        return {name: value for name, value in super().__getstate__().items() if name != "mutex"}
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        self.mutex = "made anew"
+
+
 class Handles(unittest.TestCase):
+    def test_of_derived_classes_have_their_own_state(self):
+        given, countdown = mp.Queue(), Countdown(3)
+        given.put(countdown)
+        back = given.get()
+        self.assertEqual((type(back), back.count, back.mutex), (Countdown, 3, "made anew"))
+        back.put("there")
+        self.assertEqual(countdown.get(), "there")
+
+    def test_survive_a_fork_that_ends(self):
+        """It has what its parent has, and drops it when that has freed it."""
+        here, there = mp.Pipe()
+        child = os.fork()
+        if child == 0:
+            time.sleep(0.5)
+            here = there = None
+            os._exit(0)
+        del here, there
+        arrays = [mp.RawArray("B", 4000) for _ in range(200)]
+        for array in arrays:
+            ctypes.memset(array, 0x5a, len(array))
+        os.waitpid(child, 0)
+        self.assertTrue(all(bytes(array) == b"\x5a" * 4000 for array in arrays))
+
     def test_arrive_by_queues_and_on_from_there(self):
         given, results = mp.Queue(), mp.Queue()
         lock = mp.Lock()
         things = [lock, mp.RLock(), mp.Semaphore(3), mp.BoundedSemaphore(2), mp.Event(), mp.Condition(lock), mp.Barrier(2),
-                  mp.RawArray("i", [1, 2, 3]), mp.RawArray(ctypes.c_int * 2, 3), mp.JoinableQueue(), *mp.Pipe()]
+                  mp.RawArray("i", [1, 2, 3]), mp.RawArray(ctypes.c_int * 2, 3), mp.RawArray("i", 0), mp.JoinableQueue(), *mp.Pipe()]
         given.put(things)
         mp.spawn(send_back, (given, results))
         back = results.get()

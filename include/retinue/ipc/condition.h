@@ -26,7 +26,7 @@ struct ConditionState;
 /// Threads: all functions, from any thread of any process of the job.
 /// Errors: UsageError from all functions of an empty handle, and from wait and notify without the lock.
 /// SystemError from a wait when the job's guardian was killed, or when 1000 threads are already waiting.
-/// After an error: of a wait that was begun, the lock is not held.
+/// After an error: of a wait that was begun, the lock is not held, unless a signal ended it (EINTR).
 class Condition : public detail::SyncHandle {
  public:
   using Time = std::chrono::nanoseconds;

@@ -103,11 +103,12 @@ def block(index):
     return _loading.blocks[index]
 
 
+CData = ctypes.c_int.__mro__[-2]  # What all types of ctypes derive from.
 _reducers = {}  # By type: function(blocks, value), which returns as __reduce__ does, or NotImplemented.
 
 
 def reducer(kind):
-    """Decorates the function that pickles objects of exactly that type."""
+    """Decorates the function that pickles objects of exactly that type; for CData, of all types of ctypes."""
 
     def set_reducer(function):
         _reducers[kind] = function
@@ -139,7 +140,7 @@ class _Pickler(pickle.Pickler):
         self._blocks = blocks
 
     def reducer_override(self, value):
-        reduce = _reducers.get(type(value))
+        reduce = _reducers.get(CData if isinstance(value, CData) else type(value))
         return NotImplemented if reduce is None else reduce(self._blocks, value)
 
 
@@ -234,8 +235,15 @@ def loads(pickled, blocks):
 class SharedObject:
     """What reaches other processes by the job memory that it is in: `_object`, an object of _core."""
 
-    def __init_subclass__(cls):
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
         reducer(cls)(_reduce_object)
+
+    def __getstate__(self):
+        return self.__dict__
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
 
     def __reduce__(self):
         raise RuntimeError(f"a {type(self).__name__} reaches other processes only as an argument of a process that "
@@ -243,17 +251,20 @@ class SharedObject:
 
 
 def _reduce_object(blocks, value):
-    state = dict(value.__dict__)
-    shared = state.pop("_object")
+    shared = value._object
     if shared is None:
         raise OSError(f"the {type(value).__name__} is closed")
     sent, held = shared.sent()
     for block in held:
         blocks.add(block)
+    state = value.__getstate__()
+    if isinstance(state, dict):  # Of a derived class, which may return all that it has.
+        state = {name: part for name, part in state.items() if name != "_object"}
     return _restored_object, (type(value), type(shared), sent, state)
 
 
 def _restored_object(kind, shared, sent, state):
     value = kind.__new__(kind)
-    value.__dict__.update(state, _object=shared.received(sent))
+    value.__setstate__(state)
+    value._object = shared.received(sent)
     return value

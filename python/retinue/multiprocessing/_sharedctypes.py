@@ -6,14 +6,14 @@ from multiprocessing import sharedctypes
 from retinue.multiprocessing import _shared, _start, _synchronize
 
 
-def _in_buffer(kind, buffer):
-    _shared.reducer(kind)(_reduce)
-    return kind.from_buffer(buffer)
+def _bytes_of(kind):
+    return max(ctypes.sizeof(kind), 1)  # An array may be empty.
 
 
+@_shared.reducer(_shared.CData)
 def _reduce(blocks, value):
-    """A reducer of _shared. What isn't in job memory is pickled as without it."""
-    block = _shared.block_at(ctypes.addressof(value), ctypes.sizeof(value))
+    """What isn't in job memory is pickled as without it."""
+    block = _shared.block_at(ctypes.addressof(value), _bytes_of(value))
     if block is None:
         return NotImplemented
     kind, lengths = type(value), []
@@ -26,17 +26,15 @@ def _reduce(blocks, value):
 def _restored(kind, lengths, index):
     for length in reversed(lengths):
         kind = kind * length
-    return _in_buffer(kind, _shared.buffer_of(_shared.block(index)))
+    return kind.from_buffer(_shared.buffer_of(_shared.block(index)))
 
 
 def _new(kind):
     _start.warm()
-    size = ctypes.sizeof(kind)
-    if size == 0:
-        return kind()
+    size = _bytes_of(kind)
     buffer = _shared.allocate(size)
     ctypes.memset(buffer, 0, size)
-    return _in_buffer(kind, buffer)
+    return kind.from_buffer(buffer)
 
 
 def _type_of(typecode_or_type):

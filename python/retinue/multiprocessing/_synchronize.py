@@ -7,14 +7,6 @@ from retinue import _core
 from retinue.multiprocessing import _shared, _start
 
 
-def _as_owner(function, *args):
-    """Returns what `function` does, for the owner of a lock. Errors: AssertionError, as multiprocessing's, for others."""
-    try:
-        return function(*args)
-    except ValueError as error:
-        raise AssertionError(str(error)) from None
-
-
 class _Acquired(_shared.SharedObject):
 
     def __enter__(self):
@@ -46,6 +38,11 @@ class Lock(_Acquired):
         """Returns whether some thread holds it, at the moment of the call."""
         return self._object.locked()
 
+    def _check_held(self):
+        """Errors: AssertionError, as multiprocessing's."""
+        if not self._object.is_held():
+            raise AssertionError("the calling thread does not hold the lock: acquire it first")
+
     def owner_died(self):
         """Returns whether the holder before this one died with it, so that what it guards may be half changed."""
         return self._object.owner_died()
@@ -63,7 +60,8 @@ class RLock(Lock):
 
     def release(self):
         """Releases it once. Errors: AssertionError if this thread does not hold it."""
-        _as_owner(self._object.release)
+        self._check_held()
+        self._object.release()
 
 
 class Semaphore(_Acquired):
@@ -155,7 +153,8 @@ class Condition(_Acquired):
 
         Errors: AssertionError if this thread does not hold the lock.
         """
-        return _as_owner(self._object.wait, timeout)
+        self._lock._check_held()
+        return self._object.wait(timeout)
 
     def wait_for(self, predicate, timeout=None):
         """Waits until `predicate()` is true, at most `timeout` seconds. Returns what it returned last."""
@@ -169,11 +168,13 @@ class Condition(_Acquired):
 
     def notify(self, n=1):
         """Wakes the `n` that have waited longest. Errors: AssertionError if this thread does not hold the lock."""
-        _as_owner(self._object.notify, n)
+        self._lock._check_held()
+        self._object.notify(n)
 
     def notify_all(self):
         """Wakes all that wait. Errors: AssertionError if this thread does not hold the lock."""
-        _as_owner(self._object.notify_all)
+        self._lock._check_held()
+        self._object.notify_all()
 
 
 class Barrier(_shared.SharedObject):

@@ -71,7 +71,8 @@ PipeEnd::~PipeEnd() {
     const std::shared_ptr<JobMemory> memory = block_.memory();
     const BlockHandle handle = block_.handle();
     block_ = SharedBlock();
-    if (memory->is_held(handle)) return;
+    // A fork made without Retinue's knowledge held nothing: the memory may be another object's by now.
+    if (!memory->is_of_this_process() || memory->is_held(handle)) return;
     for (const auto& channel : {in_, out_})
       if (channel) channel->close();
   } catch (const Error&) {

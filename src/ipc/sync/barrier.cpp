@@ -88,6 +88,7 @@ class Barrier::Impl {
   void wait_for_action(std::uint32_t changes, JobDeadline deadline);
   void act(const Place& place, const Action& action);
   void sleep(const Place& place, JobDeadline deadline);
+  void give_up(const Place& place, bool is_interrupted);
   bool time_is_over(const Place& place);
   [[noreturn]] void throw_broken() const;
 
@@ -211,6 +212,21 @@ void Barrier::Impl::sleep(const Place& place, JobDeadline deadline) {
   }
 }
 
+/// One whose wait a signal ended goes as if it had not come. Else it waited in vain, as where it could not have the
+/// lock: the others learn of it.
+void Barrier::Impl::give_up(const Place& place, bool is_interrupted) {
+  if (is_interrupted) {
+    try {
+      const Locked locked(*this);
+      waiters_.leave(place.index, place.word);
+      return;
+    } catch (const Error&) {
+      // As below.
+    }
+  }
+  waiters_.forsake(place.index, place.word);
+}
+
 int Barrier::Impl::wait(const Action& action, JobDeadline deadline) {
   std::uint32_t changes = 0;
   std::optional<Place> place;
@@ -221,8 +237,11 @@ int Barrier::Impl::wait(const Action& action, JobDeadline deadline) {
     } else {
       sleep(*place, deadline);
     }
+  } catch (const SystemError& error) {
+    give_up(*place, error.errno_value() == EINTR);
+    throw;
   } catch (...) {
-    waiters_.forsake(place->index, place->word);  // In vain, where it could not have the lock: the others learn of it.
+    give_up(*place, false);
     throw;
   }
   RETINUE_CRASH_POINT();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+
 #include "ipc/memory/job_clock.h"
 #include "ipc/memory/job_end.h"
 #include "ipc/ring/ring_bell.h"
@@ -57,11 +59,14 @@ bool Condition::wait(Time timeout) {
   const WaitPlace mine = waiters.at(index);
   const std::uint32_t depth = base_lock().release_all_levels();
   RETINUE_CRASH_POINT();
+  bool is_interrupted = false;
   try {
     while (waiters.at(index) == mine && !deadline.passed()) {
       waiters.sleep(index, mine, deadline.left(kRingLookUp));
       if (waiters.at(index) != mine) break;
-      throw_if_wait_ends(*memory, "waiting for a condition");
+      is_interrupted = detail::is_interrupted();
+      if (is_interrupted) break;
+      throw_if_job_ends(*memory, "waiting for a condition");
       waiters.pass_on_wakeups_of_the_dead();
     }
     RETINUE_CRASH_POINT();
@@ -73,6 +78,10 @@ bool Condition::wait(Time timeout) {
   RETINUE_CRASH_POINT();
   const bool is_notified = waiters.at(index) != mine;
   waiters.leave(index, mine);
+  if (is_interrupted) {
+    if (is_notified) waiters.wake_oldest();  // The wake-up goes to another one.
+    throw SystemError("waiting for a condition", EINTR);
+  }
   return is_notified;
 }
 

@@ -32,7 +32,15 @@ std::unique_ptr<Runtime>& runtime() {
 bool is_interrupted_by_handler() {
   if (gettid() != getpid() || is_shut_out() || PyGILState_GetThisThreadState() == nullptr) return false;
   const PyGILState_STATE state = PyGILState_Ensure();
+  // A wait for a lock, after one that was interrupted: a second exception takes the place of the first.
+  PyObject* error[3] = {nullptr, nullptr, nullptr};
+  PyErr_Fetch(&error[0], &error[1], &error[2]);
   const bool is_interrupted = PyErr_CheckSignals() != 0;
+  if (is_interrupted) {
+    for (PyObject* const part : error) Py_XDECREF(part);
+  } else {
+    PyErr_Restore(error[0], error[1], error[2]);
+  }
   PyGILState_Release(state);
   return is_interrupted;
 }
@@ -80,9 +88,9 @@ PyObject* stop_job(PyObject*, PyObject* at_once) {
   return answer([&] {
     const int is_urgent = PyObject_IsTrue(at_once);
     if (is_urgent < 0) throw ErrorIsSet();
-    note_end_of_python();
     {
       const WithoutGil without_gil;
+      note_end_of_python();
       if (is_urgent != 0) stop_at_once();
       runtime().reset();
     }

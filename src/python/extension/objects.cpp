@@ -59,6 +59,7 @@ Reference text(std::string_view text) {
 
 void note_end_of_python() {
   main_thread = gettid();
+  for (int count = entering; count != 0; count = entering) entering.wait(count);
 }
 
 bool is_shut_out() {

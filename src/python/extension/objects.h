@@ -5,6 +5,7 @@
 #include <Python.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <string>
@@ -85,20 +86,39 @@ PyObject* answer(const Function& function) noexcept {
   }
 }
 
-/// To be called when Python begins to end: from then on only this thread, the main one, runs Python code.
+/// To be called when Python begins to end, without the interpreter's lock: from then on only this thread, the main one,
+/// takes it. Blocking: until those that were about to have it do.
 void note_end_of_python();
 
 /// Whether Python ends, and this thread may run no Python code any more. CPython before 3.14 would end such a thread by
 /// unwinding its stack, which no function of C++ that promises not to throw survives.
 bool is_shut_out();
 
+/// How many threads are about to have the interpreter's lock, having asked whether they are shut out.
+inline std::atomic<int> entering = 0;
+
+/// Calls `take`, which waits for the interpreter's lock. A thread that is shut out sleeps for ever.
+template <class Take>
+void enter_python(const Take& take) {
+  const auto leave = [] {
+    --entering;
+    entering.notify_all();
+  };
+  ++entering;
+  if (is_shut_out()) {
+    leave();
+    for (;;) pause();
+  }
+  take();
+  leave();
+}
+
 /// Lets other threads run Python code as long as it exists. At its end, a thread that is shut out sleeps for ever.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
   ~WithoutGil() {
-    while (is_shut_out()) pause();
-    PyEval_RestoreThread(state_);
+    enter_python([this] { PyEval_RestoreThread(state_); });
   }
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;

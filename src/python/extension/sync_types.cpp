@@ -65,6 +65,11 @@ PyObject* owner_died(PyObject* self, PyObject*) {
 }
 
 template <class Value>
+PyObject* is_held(PyObject* self, PyObject*) {
+  return answer([&] { return truth(value_of<Value>(self).is_held_here()); });
+}
+
+template <class Value>
 PyObject* locked(PyObject* self, PyObject*) {
   return answer([&] { return truth(value_of<Value>(self).locked()); });
 }
@@ -105,15 +110,7 @@ PyObject* wait_for_condition(PyObject* self, PyObject* timeout) {
     bool is_notified = false;
     {
       const WithoutGil without_gil;
-      Condition& condition = value_of<Condition>(self);
-      try {
-        is_notified = condition.wait(time);
-      } catch (const UsageError&) {
-        throw;
-      } catch (...) {
-        condition.acquire();  // As after Python's own: the caller releases it.
-        throw;
-      }
+      is_notified = value_of<Condition>(self).wait(time);
     }
     return truth(is_notified);
   });
@@ -137,7 +134,8 @@ PyObject* notify_all(PyObject* self, PyObject*) {
 
 /// Errors: ErrorIsSet if it raises.
 void call(PyObject* action) {
-  const PyGILState_STATE state = PyGILState_Ensure();
+  PyGILState_STATE state{};
+  enter_python([&] { state = PyGILState_Ensure(); });
   const Reference result(PyObject_CallFunctionObjArgs(action, nullptr));
   const bool is_error = !result;
   PyGILState_Release(state);
@@ -203,6 +201,7 @@ PyMethodDef lock_methods[] = {
     {"create", &create<Value>, METH_NOARGS | METH_STATIC, kCreate},
     {"acquire", &acquire<Value>, METH_O, kAcquire},
     {"release", &release<Value>, METH_NOARGS, "Releases it; ValueError if this thread does not hold it."},
+    {"is_held", &is_held<Value>, METH_NOARGS, "Whether this thread holds it."},
     {"locked", &locked<Value>, METH_NOARGS, "Whether some thread holds it."},
     {"owner_died", &owner_died<Value>, METH_NOARGS, "Whether the holder before this thread died with it."},
     {"sent", &sent<Value>, METH_NOARGS, kSent},
