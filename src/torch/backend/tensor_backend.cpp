@@ -104,6 +104,7 @@ TensorBackend::WorkPtr TensorBackend::submit(Request request, const CallMode& mo
   if (shown.isActive()) {
     const at::TensorList given = request.given.empty() ? request.tensors : request.given;
     shapes.assign(given.begin(), given.end());
+    shown._setAsync();  // As c10d's own are.
     shown.before(title, c10::ArrayRef<const c10::IValue>(shapes.data(), shapes.size()));
   }
   if (queue_)

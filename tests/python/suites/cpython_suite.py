@@ -26,6 +26,7 @@ except ImportError:
     print("skipped: this Python has no tests of its own: scripts/bootstrap suites")
     sys.exit(77)
 
+suite.support.LONG_TIMEOUT = 30.0  # Seconds, of 300.
 multiprocessing.set_start_method("spawn", force=True)  # For the locks that the tests take from multiprocessing itself.
 for name in REPLACED:
     value = getattr(mp, name)
