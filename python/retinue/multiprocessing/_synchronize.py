@@ -23,12 +23,14 @@ class _Acquired(_shared.SharedObject):
 class Lock(_Acquired):
     """multiprocessing.Lock. Only the thread that acquired it can release it; a Semaphore(1) any thread can."""
 
+    _kind = _core.Lock
+
     def __init__(self):
         _start.warm()
-        self._object = _core.Lock.create()
+        self._object = self._kind.create()
 
     def __repr__(self):
-        return f"<Lock({'locked' if self.locked() else 'unlocked'})>"
+        return f"<{type(self).__name__}({'locked' if self.locked() else 'unlocked'})>"
 
     def release(self):
         """Releases it. Errors: ValueError if this thread does not hold it."""
@@ -51,17 +53,12 @@ class Lock(_Acquired):
 class RLock(Lock):
     """multiprocessing.RLock: its holder can acquire it again, and releases it as often."""
 
-    def __init__(self):
-        _start.warm()
-        self._object = _core.RLock.create()
-
-    def __repr__(self):
-        return f"<RLock({'locked' if self.locked() else 'unlocked'})>"
+    _kind = _core.RLock
 
     def release(self):
         """Releases it once. Errors: AssertionError if this thread does not hold it."""
         self._check_held()
-        self._object.release()
+        super().release()
 
 
 class Semaphore(_Acquired):
